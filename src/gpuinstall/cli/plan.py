@@ -173,14 +173,13 @@ def _live_plan(
 
     machine = project.machine
     session = project.session
-    catalog = learned_catalog(
-        project.catalog,
+    lock_request = LockRequest(
         machine,
         request,
-        Reporter(),
-        sources=session.sources,
-        client=session.client,
+        project.catalog,
+        builds_here=project.settings.machine is None,
     )
+    catalog = learned_catalog(lock_request, session, Reporter())
     plan = choose(machine, request, catalog)
     # If a source does not answer, resolving the request tells whether that is the reason.
     if (
@@ -189,12 +188,6 @@ def _live_plan(
         and plan.error_class is not InstallationError
     ):
         return plan, ()
-    lock_request = LockRequest(
-        machine,
-        request,
-        project.catalog,
-        builds_here=project.settings.machine is None,
-    )
     try:
         plan = resolve_locks([lock_request], session)[0].plan
     except NoBuildError as refusal:

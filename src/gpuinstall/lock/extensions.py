@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         Callable,
         Iterable,
         Iterator,
-        Mapping,
         Sequence,
     )
 
@@ -109,6 +108,11 @@ class ExtensionChoice(NamedTuple):
 
     refusal: Reason | None = None
     """Why no file of this extension can fit."""
+
+    @property
+    def wheel(self) -> Wheel | None:
+        """The file that is taken."""
+        return self.fit.wheel if self.fit else None
 
     @property
     def closest(self) -> list[Rejection[Pair]]:
@@ -456,17 +460,19 @@ def own_build(
         return None
     program = Extension(package, (source,))
     same = parse_requirement(f"{package}=={version}")
-    fit = choose_prebuilt(program, request, session, same).fit
-    return fit.wheel if fit else None
+    return choose_prebuilt(program, request, session, same).wheel
 
 
 def choose_prebuilt(
     extension: Extension,
     request: LockRequest,
     session: Session,
-    requirement: ParsedRequirement | None = None,
+    requirement: ParsedRequirement,
 ) -> ExtensionChoice:
-    """Choose a file of an extension by what the names of all files say, and the nearest files themselves."""
+    """Choose a file of an extension by what the names of all files say, and the nearest files themselves.
+
+    A file has the hash that a lock has of its name. Pre-releases count if there is nothing else, or they are requested.
+    """
     sources = replace(session.sources, default_index=session.default_index)
     reader = Reader(sources, session.client, learned_store(), session.reporter)
 
@@ -479,32 +485,19 @@ def choose_prebuilt(
         places = [Beside.of(build) for build in chooser.builds]
         listing = list_files(extension, places, sources, session.client)
         for host in listing.silent:
-            files = f"its files of {extension.name} are not known"
-            session.reporter.warn(f"{host} is unreachable: {files}")
-        yield from _allowed_files(listing.files, requirement, request.locked)
+            message = f"its files of {extension.name} are not known"
+            session.reporter.warn(f"{host} is unreachable: {message}")
+        specifier = requirement.specifier
+        takes_early = specifier is not None and specifier.prereleases
+        final = [one for one in listing.files if not one.wheel.version.is_prerelease]
+        for file in listing.files if takes_early or not final else final:
+            wheel = file.wheel
+            if requirement.allows(wheel.version):
+                sha256 = wheel.sha256 or request.locked.get(wheel.filename)
+                yield file._replace(wheel=replace(wheel, sha256=sha256))
 
     # Nothing is listed for GPUs that no file can have code for.
     return chooser.choose(extension, files())
-
-
-def _allowed_files(
-    files: Iterable[ExtensionFile],
-    requirement: ParsedRequirement | None,
-    locked: Mapping[str, str],
-) -> Iterator[ExtensionFile]:
-    """Yield the files that a requirement allows, with the hashes that a lock has of them, by name.
-
-    Those of pre-releases only if nothing else is listed, or the requirement allows them.
-    """
-    specifier = requirement.specifier if requirement else None
-    final = [file for file in files if not file.wheel.version.is_prerelease]
-    if final and not (specifier and specifier.prereleases):
-        files = final
-    for file in files:
-        wheel = file.wheel
-        if requirement is None or requirement.allows(wheel.version):
-            sha256 = wheel.sha256 or locked.get(wheel.filename)
-            yield file._replace(wheel=replace(wheel, sha256=sha256))
 
 
 def file_beside(
@@ -515,8 +508,8 @@ def file_beside(
     """Return the prebuilt file of an extension that loads beside the torch of a resolution; None if there is none."""
     name = resolution.choice.build.name
     alone = _only(resolution.request, lambda build: build.name == name)
-    fit = choose_prebuilt(extension_row(package, session), alone, session).fit
-    return fit.wheel if fit else None
+    row = extension_row(package, session)
+    return choose_prebuilt(row, alone, session, parse_requirement(package)).wheel
 
 
 def check_compiling(

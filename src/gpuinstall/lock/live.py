@@ -30,13 +30,9 @@ from gpuinstall.wheels.learned.store import LearnedStore, learned_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.sources import Sources
     from gpuinstall.sources.session import Session
-    from gpuinstall.sources.web import Client
     from gpuinstall.wheels.learned.row import LearnedRow
 
 MAX_TURNS = 3
@@ -58,14 +54,7 @@ def live_requests(
     reporter = Reporter() if unreachable else session.reporter
     live = []
     for request in requests:
-        catalog = learned_catalog(
-            request.catalog,
-            request.machine,
-            request.request,
-            reporter,
-            sources=session.sources,
-            client=session.client,
-        )
+        catalog = learned_catalog(request, session, reporter)
         live.append(replace(request, catalog=catalog))
         reporter = Reporter()
     return live, unreachable
@@ -126,16 +115,12 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
 
 
 def learned_catalog(
-    catalog: Catalog,
-    machine: Machine,
-    request: Request,
+    request: LockRequest,
+    session: Session,
     reporter: Reporter,
-    *,
-    sources: Sources,
-    client: Client,
     store: LearnedStore | None = None,
 ) -> Catalog:
-    """Return the catalogue as the sources list it today, with new builds that may be the choice.
+    """Return the catalogue of a request as the sources list it today, with new builds that may be the choice.
 
     Each turn reads the newest torch that is unread, until the choice is newer than all of them. Of builds that the
     catalogue has, nothing is read.
@@ -143,9 +128,11 @@ def learned_catalog(
     Raises:
         InstallationError: if a source refuses us or sends what is no page.
     """
-    backend = known_backend(request.backend)
+    machine = request.machine
+    sources, client = session.sources, session.client
+    backend = known_backend(request.request.backend)
     kinds = {backend.kind} if backend else set()
-    catalog = catalog.serving(vendor_for(machine, kinds).kind)
+    catalog = request.catalog.serving(vendor_for(machine, kinds).kind)
     # A source may list builds of earlier runs otherwise by now: those that it lists are recalled below. One that was
     # marked as absent stays, so that it is not chosen again.
     shipped = [
@@ -154,7 +141,7 @@ def learned_catalog(
     live = live_catalog(
         replace(catalog, builds=tuple(shipped)),
         machine,
-        request,
+        request.request,
         reporter,
         sources=sources,
         client=client,
@@ -163,7 +150,7 @@ def learned_catalog(
     unread = [build for build in live.builds if build.unread]
     live = _with_rows(live, unread, reader.remembered)
     for _ in range(MAX_TURNS):
-        to_read = _to_read(choose(machine, request, live))
+        to_read = _to_read(choose(machine, request.request, live))
         if not to_read:
             break
         names = ", ".join(build.name for build in to_read)

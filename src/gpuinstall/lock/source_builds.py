@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tomli_w
 
+from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.machine.nvidia.toolchain import COMPILED_FOR, find_compiler, toolkit_fix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
@@ -36,8 +38,8 @@ class KnownBuild:
     """What the build of a package needs; the file documents each field."""
 
     imports_torch: bool = False
-    compiles: Literal["gpu", "any", ""] = ""
-    tools: Sequence[str] = ()
+    compiles: str = ""
+    tools: tuple[str, ...] = ()
     gib_per_job: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
@@ -48,12 +50,10 @@ class KnownBuild:
 def known_builds() -> Mapping[str, KnownBuild]:
     """Load the table as shipped, by name."""
     table = authored.read_data("source_builds.toml")
-    builds = {}
-    for package in table["packages"]:
-        row = {**table["default"], **package}
-        known = KnownBuild.__dataclass_fields__.keys() & row.keys()
-        builds[row["name"]] = KnownBuild(**{key: row[key] for key in known})
-    return builds
+    return {
+        row["name"]: read_object(KnownBuild, {**table["default"], **row})
+        for row in table["packages"]
+    }
 
 
 class SourceBuild(NamedTuple):

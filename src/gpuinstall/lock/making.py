@@ -104,6 +104,7 @@ def _attempts(
         torch = _public(versions.get("torch", ""))
         # Without a torch, nothing tells which build they were of.
         members = sorted(family & versions.keys()) if torch else []
+        # The family is pinned: preferred alone, it would follow the first program that wants another torch.
         pins = VersionPins(
             constraints=tuple(f"{name}=={_public(versions[name])}" for name in members),
             preferred={name: versions[name] for name in versions if name not in family},

@@ -78,6 +78,7 @@ def resolve_programs(
         answer = choice.resolve(proposal)
         if not isinstance(answer, Conflict):
             return answer
+        # Of several, the first is told: it stands against the newest torch.
         conflict = conflict or answer
         remaining -= {proposal.torch}
 
@@ -126,6 +127,7 @@ class _ProgramChoice:
                 has_early = any(_prereleases(one.versions) for one in answer)
                 return None if has_early else answer
             required = required_torches(answer.why)
+            # A second refusal tells nothing of which versions go together: uv has to propose.
             if obstacles or not required:
                 return None
             obstacles["torch"] = answer.why
@@ -143,6 +145,7 @@ class _ProgramChoice:
     ) -> list[Resolution] | Conflict:
         """Resolve for every target with the proposed torch, side by side, or return the first conflict."""
         names = {one.name for one in self._programs} & proposal.versions.keys()
+        # What this release of torch allows of them (numpy<2) comes before what was proposed.
         names -= requirement_names(self._first.catalog.beside(proposal.torch))
         bounds = [_bound(name, ">=", proposal.versions) for name in sorted(names)]
 
@@ -217,14 +220,14 @@ class _ProgramChoice:
         if not torches:
             message = "no torch version supports all of these targets"
             return Conflict(NoBuildError("targets-disagree", message))
+        if len(torches) == 1:
+            return Proposal(max(torches))
         request = self._first
         builds = [build for build in request.plan.runnable if build.torch in torches]
         requirements = request.request.requirements
         if not any(map(is_torch, requirements)):
             requirements = (*requirements, "torch")
         binding = Binding(requirements, builds, request, self._session)
-        if len(torches) == 1:
-            return Proposal(max(torches))
         pins = request.pins
         if not binding.has_own_source:
             # The default index lists those too that do not run.

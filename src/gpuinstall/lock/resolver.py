@@ -322,6 +322,7 @@ class _Resolver:
                 continue
             if done.ok or not _STOPPED.search(message):
                 return done
+            # uv may not name what it stops at if that was requested by its address.
             if has_addresses:
                 has_addresses = False
                 failed = self.build_addresses(words)

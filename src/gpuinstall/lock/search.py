@@ -136,6 +136,7 @@ class _Search:
     def _prerelease(self, checks: Iterable[CodeCheck]) -> Conflict | None:
         """Return that a remedy failed, since a program came to a pre-release that it had not without remedies."""
         found = {name for check in checks for name in check.prereleases}
+        # What no decision has led to is what the request itself comes to.
         if not self._decisions:
             self._usual_prereleases = found
         names = found - self._usual_prereleases

@@ -49,11 +49,10 @@ def check_hosts(
         refused = packages
         if session.sources.trust_folder:
             # A source that does not answer may lead there.
-            is_silent = session.client.unreachable(session.default_index or "")
             family = load_catalog().family
             if session.client.unreachable(session.sources.torch_index):
                 refused = [package for package in packages if package not in family]
-            if is_silent:
+            if session.client.unreachable(session.default_index or ""):
                 refused = []
         if refused:
             hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"

@@ -24,6 +24,7 @@ from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
+from gpuinstall.lock.programs import prereleases
 from gpuinstall.lock.resolver import MISSING_EXTRAS
 from gpuinstall.lock.source_builds import SDIST, source_builds
 from gpuinstall.lock.target import best_by_tags
@@ -70,7 +71,8 @@ _OF_ANOTHER_ABI = {("2.6", "cu126")}
 https://github.com/pytorch/pytorch/releases/tag/v2.6.0
 """
 
-WHEELS_AT_ONCE = 8
+WHEELS_AT_ONCE = 32
+"""How many wheels of a lock are looked at side by side: of nearly all of them METADATA alone, a way to an index and back."""
 
 
 class Fault(NamedTuple):
@@ -170,14 +172,9 @@ class CodeCheck:
         return Fault(NO_CODE if excludes else PART, self, package, message, wheel)
 
     @property
-    def prereleases(self) -> set[str]:
-        """What was requested and came to a pre-release: uv takes one if no release is left."""
-        early = {
-            name
-            for name, version in self._versions.items()
-            if Version(version).is_prerelease
-        }
-        return early & self.requested
+    def prereleases(self) -> frozenset[str]:
+        """What was requested and came to a pre-release."""
+        return prereleases(self._versions) & self.requested
 
     def remarks(self) -> Iterator[Reason]:
         """Yield warnings of what excludes nothing: what was not read, what has a fallback, what goes badly together."""

@@ -248,6 +248,13 @@ def held_back(
         yield f"{name} is {version} instead of {program.newest}{why}"
 
 
+def prereleases(versions: Mapping[str, str]) -> frozenset[str]:
+    """Return the packages of which uv took a pre-release: it does if no release is left, also for a newer program."""
+    return frozenset(
+        name for name, version in versions.items() if Version(version).is_prerelease
+    )
+
+
 def shortened(account: str) -> str:
     """Return a long account of uv's, cut."""
     account = account.removeprefix(_PREAMBLE)

@@ -20,6 +20,7 @@ from gpuinstall.lock.programs import (
     ListedProgram,
     held_back,
     list_programs,
+    prereleases,
     required_torches,
     shortened,
     who_requires_torch,
@@ -124,7 +125,7 @@ class _ProgramChoice:
             proposal = Proposal(max(remaining), newest, obstacles)
             answer = self.resolve(proposal, most_builds=1)
             if not isinstance(answer, Conflict):
-                has_early = any(_prereleases(one.versions) for one in answer)
+                has_early = any(prereleases(one.versions) for one in answer)
                 return None if has_early else answer
             required = required_torches(answer.why)
             # A second refusal tells nothing of which versions go together: uv has to propose.
@@ -293,7 +294,7 @@ class _ProgramChoice:
                     obstacles[name] = answer.why
                     break
                 # What only the newer version requires may have nothing but pre-releases.
-                early = _prereleases(answer) - _prereleases(versions)
+                early = prereleases(answer) - prereleases(versions)
                 if not early.isdisjoint(versions):
                     break
                 versions = answer
@@ -331,13 +332,6 @@ class _ProgramChoice:
             return document
         versions = versions_in(document).items()
         return {name: version for name, version in versions if version}
-
-
-def _prereleases(versions: Versions) -> frozenset[str]:
-    """Return the packages of which uv took a pre-release: it does if no release is left, also for a newer program."""
-    return frozenset(
-        name for name, version in versions.items() if Version(version).is_prerelease
-    )
 
 
 def _bound(name: str, operator: str, versions: Versions) -> str:

@@ -104,7 +104,7 @@ class _Search:
         self._session = session
         self._deadline = deadline
         self._decisions: list[Decision] = []
-        self._usual_prereleases = set[str]()
+        self._usual_prereleases = frozenset[str]()
         """What was requested and is a pre-release before anything is decided: because it was requested, or has no other."""
 
     def run(self) -> Answer:
@@ -135,7 +135,7 @@ class _Search:
 
     def _prerelease(self, checks: Iterable[CodeCheck]) -> Conflict | None:
         """Return that a remedy failed, since a program came to a pre-release that it had not without remedies."""
-        found = {name for check in checks for name in check.prereleases}
+        found = frozenset(chain.from_iterable(check.prereleases for check in checks))
         # What no decision has led to is what the request itself comes to.
         if not self._decisions:
             self._usual_prereleases = found

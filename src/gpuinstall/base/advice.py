@@ -30,9 +30,6 @@ class Advice:
     place: Path | None = None
     """The folder that it has to run in; None: any."""
 
-    needs: tuple[str, ...] = ()
-    """Further programs that it starts."""
-
     note: str = ""
     """What it does, in a few words."""
 
@@ -54,11 +51,10 @@ class Advice:
 
     @property
     def is_possible(self) -> bool:
-        """Whether the programs are on PATH; ours is by whatever name it was started."""
+        """Whether its program is on PATH; ours is there by whatever name it was started."""
         from shutil import which
 
-        programs = {self.program, *self.needs} - {OURS}
-        return all(map(which, programs))
+        return self.program == OURS or which(self.program) is not None
 
     def __str__(self) -> str:
         line = joined((self.program, *self.arguments))

@@ -23,10 +23,11 @@ from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import own_file, pip_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Build, Catalog
+    from gpuinstall.base.versions import Backend
+    from gpuinstall.catalog import Catalog
     from gpuinstall.plan import Plan
     from gpuinstall.project import Project
 
@@ -38,8 +39,6 @@ cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
 """
 UV_TAGS = frozenset(_UV_TAGS.split())
 """The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
-_OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT")
-"""What a shell that was set up for a project would go on with in the next one."""
 _FAMILY = ("torch", "torchvision", "torchaudio", "torchcodec")
 _SHOW_CONFIGURATION = {
     "pip": "pip config debug   # names the file",
@@ -91,28 +90,49 @@ def command(options: CommandOptions, tool: str) -> Outcome:
 
 
 def _hooked(tool: str, file: Path, plain: str, project: Project) -> tuple[str, str]:
-    """Return a text with the hook for this machine, and the versions that run; raise the error of a rejected plan."""
+    """Return a text with the hook for this machine, and the versions that run.
+
+    Raises:
+        NoBuildError: no build runs here, or MachineError.
+        UsageError: the tool could not read the file then.
+    """
     from gpuinstall.lock.request import LockRequest
 
-    torch_index = project.catalog.torch_index
     plan = LockRequest(project.machine, Request(), project.catalog).plan
-    build = plan.choice.build
+    backend = plan.choice.build.backend
     bound = bound_of(plan, project.machine, project.catalog)
-    pages = pages_of(build, torch_index)
+    torch_index = project.catalog.torch_index
+    pages = pages_of(backend, torch_index)
+    parse: Callable[[str], object] = tomli.loads
     if tool == "pip":
+        parse = parse_ini
         constraints = pip_words(os.environ, file, plain, "constraint")
         links = pip_words(os.environ, file, plain, "find-links")
         own = file.with_name(BOUND).as_uri()
-        return in_pip(plain, (*constraints, own), (*links, *pages)), bound
-    if torch_index == OFFICIAL and build.backend.tag in UV_TAGS:
-        return in_uv(plain, bound, build.backend.tag, ()), bound
-    project.reporter.warn(
-        "uv tool and uvx do not use the hook: what they read would also end up in uv.lock"
-    )
-    # uv fails at a page that does not exist.
-    return in_uv(
-        plain, bound, None, list(filter(project.session.client.page, pages))
-    ), bound
+        lines = pip_section((*constraints, own), (*links, *pages))
+    else:
+        # uv's own word for the index counts for uv pip, uv tool and uvx.
+        source = f"torch-backend = {json.dumps(backend.tag)}"
+        if torch_index != OFFICIAL or backend.tag not in UV_TAGS:
+            project.reporter.warn(
+                "uv tool and uvx do not use the hook: what they read would also end up in uv.lock"
+            )
+            # uv fails at a page that does not exist.
+            pages = list(filter(project.session.client.page, pages))
+            source = f"pip.find-links = {json.dumps(pages)}"
+        lines = [source, f"constraint-dependencies = [{json.dumps(bound)}]"]
+    hooked = with_block(plain, lines)
+    try:
+        parse(hooked)
+    except ValueError as error:
+        raise UsageError(
+            "hook-taken",
+            f"{tool} could not read its configuration with the hook; it was left unchanged",
+            why="it is malformed, or already has a setting of its own there",
+            evidence=str(error),
+            hint=_SHOW_CONFIGURATION[tool],
+        ) from None
+    return hooked, bound
 
 
 def bound_of(plan: Plan, machine: Machine, catalog: Catalog) -> str:
@@ -131,58 +151,12 @@ def bound_of(plan: Plan, machine: Machine, catalog: Catalog) -> str:
     return ",".join(bound)
 
 
-def pages_of(build: Build, torch_index: str) -> list[str]:
-    """Return where the files of the family are listed for a build: no other name ever comes from there."""
-    kind = build.backend.kind
+def pages_of(backend: Backend, torch_index: str) -> list[str]:
+    """Return where the files of the family are listed for a backend: no other name ever comes from there."""
+    kind = backend.kind
     tritons = {"cpu": [], "cuda": ["triton"]}
     names = [*_FAMILY, *tritons.get(kind, [f"triton-{kind}", f"pytorch-triton-{kind}"])]
-    return [f"{torch_index}/{build.backend.tag}/{name}/" for name in names]
-
-
-def in_uv(text: str, bound: str, backend: str | None, pages: Sequence[str]) -> str:
-    """Return a ``uv.toml`` with the hook; raise UsageError if that says something else already.
-
-    Args:
-        text: The file without the hook.
-        bound: The versions that run.
-        backend: The word by which uv knows the index, for ``uv pip``, ``uv tool`` and ``uvx``; None if it has none.
-        pages: Those of an index that it has no word for, which all have to be there. They count for ``uv pip`` alone:
-            elsewhere they would come into every uv.lock.
-    """
-    source = f"torch-backend = {json.dumps(backend)}"
-    if backend is None:
-        source = f"pip.find-links = {json.dumps(pages)}"
-    lines = [source, f"constraint-dependencies = [{json.dumps(bound)}]"]
-    return _checked("uv", text, lines, tomli.loads)
-
-
-def in_pip(text: str, constraints: Sequence[str], links: Sequence[str]) -> str:
-    """Return a ``pip.conf`` with the hook; raise UsageError if that says something else already.
-
-    Args:
-        text: The file without the hook.
-        constraints: The addresses of constraints files.
-        links: The places that pip takes files from.
-    """
-    return _checked("pip", text, pip_section(constraints, links), parse_ini)
-
-
-def _checked(
-    tool: str, text: str, lines: Sequence[str], parse: Callable[[str], object]
-) -> str:
-    """Return a text with a block; raise UsageError if a tool could not read the file then."""
-    hooked = with_block(text, lines)
-    try:
-        parse(hooked)
-    except ValueError as error:
-        raise UsageError(
-            "hook-taken",
-            f"{tool} could not read its configuration with the hook; it was left unchanged",
-            why="it is malformed, or already has a setting of its own there",
-            evidence=str(error),
-            hint=_SHOW_CONFIGURATION[tool],
-        ) from None
-    return hooked
+    return [f"{torch_index}/{backend.tag}/{name}/" for name in names]
 
 
 def _write_bound(file: Path, bound: str) -> None:
@@ -265,7 +239,11 @@ def shellenv_command(options: CommandOptions) -> Outcome:
             backend = lock_request.choice.build.backend.tag
         else:
             backend = marker.backend
-    values = _ended(os.environ)
+    values: dict[str, str | None] = {}
+    other = os.environ.get("UV_PROJECT_ENVIRONMENT")
+    if other and read_marker(Path(other)):
+        # What this shell was set up with for another project ends: it is not the user's own.
+        values = dict.fromkeys(("UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT"))
     if sources.is_torch_index_requested:
         command = f"uvx --index {sources.torch_index}/{backend}"
         options.terminal.warn(
@@ -298,17 +276,6 @@ def shellenv_command(options: CommandOptions) -> Outcome:
         "text": text,
     }
     return Outcome(data, lambda screen: screen.block(text))
-
-
-def _ended(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what this shell was set up with for another project, to be ended: none of it is the user's own."""
-    project = environ.get("UV_PROJECT_ENVIRONMENT")
-    is_set_up = any(map(_is_own_guard, environ.get("UV_CONSTRAINT", "").split())) or (
-        project is not None and read_marker(Path(project)) is not None
-    )
-    if not is_set_up:
-        return {}
-    return dict.fromkeys(name for name in _OWN_VARIABLES if name in environ)
 
 
 def _is_own_guard(name: str) -> bool:

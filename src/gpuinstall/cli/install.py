@@ -191,14 +191,16 @@ def carry_out(
     project: Project, selected: InstallOptions, *, is_dry_run: bool
 ) -> Outcome:
     """Install, or show what an installation would do."""
-    from gpuinstall.install.install import install
+    from gpuinstall.install.install import dry_run, install
     from gpuinstall.lock.fit import misfit_rows, read_locks
     from gpuinstall.lock.lock import outdated_locks
 
     reporter = project.reporter
     reporter.step("Machine", machine_line(project.machine))
     if is_dry_run:
-        return show_dry_run(project, selected)
+        priced = dry_run(project, selected)
+        status = "nothing was changed" if priced.existing else "already up to date"
+        return Outcome(priced.to_dict(), [*priced.lines(), ("Dry run", status)])
     result = install(project, selected)
     devices = result.verdict.get("devices", ())
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
@@ -224,18 +226,6 @@ def carry_out(
         data,
         list(installed_rows(result, project.compat_libraries)),
         status="partial" if result.fit.plan.status == "partial" else "success",
-    )
-
-
-def show_dry_run(project: Project, selected: InstallOptions) -> Outcome:
-    """Return what an installation would do and cost."""
-    from gpuinstall.install.install import dry_run
-
-    priced = dry_run(project, selected)
-    status = "nothing was changed" if priced.existing else "already up to date"
-    return Outcome(
-        priced.to_dict(),
-        [*priced.lines(), ("Dry run", status)],
     )
 
 
@@ -273,8 +263,7 @@ def installed_rows(
     start = activation_command(venv)
     if libraries:
         yield "Libraries", f"{libraries} above the driver, for what gpuinstall starts"
-        place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
-        start = f"gpuinstall run{place} python"
+        start = f"gpuinstall run{_place_of(venv)} python"
     yield "Ready", f"{start}   {cost}"
 
 
@@ -285,10 +274,12 @@ def _cost(result: InstallResult | IntoResult) -> str:
 
 def undo_command(paths: EnvironmentPaths) -> str:
     """Return the command that exchanges an environment for its previous one."""
-    place = (
-        "" if paths.venv == Path.cwd() / ".venv" else f" --venv {quoted(paths.venv)}"
-    )
-    return f"gpuinstall env rollback{place}"
+    return f"gpuinstall env rollback{_place_of(paths.venv)}"
+
+
+def _place_of(venv: Path) -> str:
+    """Return the option of a command for an environment; empty for the usual one."""
+    return "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
 
 
 def activation_command(venv: Path) -> str:

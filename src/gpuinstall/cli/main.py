@@ -111,22 +111,6 @@ class Commands(click.Group):
         """Import one command."""
         return load_command(cmd_name) if cmd_name in COMMANDS else None
 
-    def resolve_command(
-        self,
-        ctx: click.Context,
-        args: list[str],
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; raise UsageError with the likely one if there is none of that name."""
-        name, *rest = args
-        if name not in COMMANDS and not name.startswith("-"):
-            from difflib import get_close_matches
-
-            hint = "gpuinstall --help"
-            for similar in get_close_matches(name, COMMANDS, 1):
-                hint = f"gpuinstall {joined([similar, *rest])}"
-            raise UsageError("usage", f"no such command: {name!r}", hint=hint)
-        return super().resolve_command(ctx, args)
-
     def format_commands(
         self,
         ctx: click.Context,  # noqa: ARG002
@@ -146,6 +130,11 @@ class Commands(click.Group):
 @click.version_option(__version__, "-V", "--version", prog_name="gpuinstall")
 def entrance() -> None:
     """Install the PyTorch build that runs on this machine's GPUs, lock it, and prove it with kernels."""
+
+
+for _name in COMMANDS:
+    # What is known of a command before it is imported.
+    entrance.add_command(click.Command(_name))
 
 
 def run_command_line(arguments: list[str]) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, parse_json
+from gpuinstall.base.files import DOCUMENT_BYTES, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.shell import Shell
@@ -399,9 +399,8 @@ def read_machine_file(name: str) -> Machine:
 def _read_document(name: str) -> bytes:
     if name == "-":
         return sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
-    path = Path(name)
     # A pipe is waited for: --machine <(ssh other gpuinstall probe --json)
-    with open_regular(path) if path.is_file() else path.open("rb") as file:
+    with Path(name).open("rb") as file:
         return file.read(DOCUMENT_BYTES)
 
 

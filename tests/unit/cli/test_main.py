@@ -45,8 +45,8 @@ def test_an_unknown_command_is_a_usage_error_on_stderr(capsys):
     assert run_command_line(["instal"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "error: no such command: 'instal'" in captured.err
-    assert "do    gpuinstall install" in captured.err
+    assert "error: No such command 'instal'. Did you mean 'install'?" in captured.err
+    assert "do    gpuinstall --help" in captured.err
     assert run_command_line(["conjure"]) == 2
     assert "do    gpuinstall --help" in capsys.readouterr().err
 

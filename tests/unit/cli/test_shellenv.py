@@ -65,44 +65,30 @@ def test_the_guard_of_another_project_ends(
     assert data(capsys)["variables"]["UV_CONSTRAINT"] == f"/srv/constraints.txt {own}"
 
 
-def test_what_was_set_for_another_project_ends_without_an_environment(
+def test_the_guard_of_another_project_ends_without_an_environment(
     folder, capsys, monkeypatch
 ):
-    guard = folder / ".venv" / "constraints.txt"
-    guard.touch()
-    monkeypatch.setenv("UV_NO_SYNC", "1")
-    ended = {
+    guard = (folder / ".venv" / "constraints.txt").as_uri()
+    left = {}
+    for constraints in (f"/srv/mine.txt {guard}", guard, "/srv/mine.txt"):
+        monkeypatch.setenv("UV_CONSTRAINT", constraints)
+        assert run_command_line(["shellenv", "--venv", "none", "--json"]) == 0
+        left[constraints] = data(capsys)["variables"]["UV_CONSTRAINT"]
+    assert list(left.values()) == ["/srv/mine.txt", None, "/srv/mine.txt"]
+
+
+def test_each_shell_is_told_what_ends(folder, capsys, monkeypatch):
+    monkeypatch.setenv("UV_PROJECT_ENVIRONMENT", str(folder / ".venv"))
+    lines = {}
+    for shell in ("sh", "fish", "powershell"):
+        words = ["shellenv", "--venv", "none", "--shell", shell, "--json"]
+        assert run_command_line(words) == 0
+        lines[shell], *_ = data(capsys)["text"].splitlines()
+    assert lines == {
         "sh": "unset UV_NO_SYNC",
         "fish": "set -e UV_NO_SYNC",
         "powershell": "$env:UV_NO_SYNC = $null",
     }
-    wrong = {}
-    for shell, line in ended.items():
-        monkeypatch.setenv("UV_CONSTRAINT", f"/srv/mine.txt {guard.as_uri()}")
-        assert (
-            run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"])
-            == 0
-        )
-        document = data(capsys)
-        constraint = document["variables"]["UV_CONSTRAINT"]
-        if constraint != "/srv/mine.txt" or line not in document["text"].splitlines():
-            wrong[shell] = document
-        removed = (folder / "removed" / "constraints.txt").as_uri()
-        monkeypatch.setenv("UV_CONSTRAINT", f"{guard.as_uri()} {removed}")
-        assert (
-            run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"])
-            == 0
-        )
-        if data(capsys)["variables"]["UV_CONSTRAINT"] is not None:
-            wrong[f"{shell}, alone"] = document
-        monkeypatch.setenv("UV_CONSTRAINT", "/srv/mine.txt")
-        assert (
-            run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"])
-            == 0
-        )
-        if line in data(capsys)["text"].splitlines():
-            wrong[f"{shell}, not set up before"] = document
-    assert wrong == {}
 
 
 def test_a_project_gets_no_constraints_and_the_next_folder_none_of_its_variables(

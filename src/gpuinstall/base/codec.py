@@ -81,7 +81,11 @@ def read(kind: Any, value: object, place: str) -> Any:
         return _plain(kind, value, place)
     parse = arguments[1] if origin is Annotated else getattr(kind, "parse", None)
     if parse:
-        return _parse(parse, value, place)
+        text = read(str, value, place)
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise MalformedError(f"{place} {error}") from None
     if hasattr(kind, "from_document"):
         return kind.from_document(value, place)
     return read_object(kind, value, place)
@@ -183,11 +187,3 @@ def _plain(kind: type, value: object, place: str) -> object:
     if kind is int and value < 0:  # type: ignore[operator]
         raise MalformedError(f"{place} is {value!r}, not a number from 0 up")
     return value
-
-
-def _parse(parse: Callable[[str], Any], value: object, place: str) -> Any:
-    text = read(str, value, place)
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise MalformedError(f"{place} {error}") from None

@@ -279,6 +279,8 @@ def _without_blanks_in_path(text: str) -> str:
 
 def _parse_address(text: str) -> ParsedRequirement | None:
     """Read an address without a name before it."""
+    from packaging.markers import InvalidMarker, Marker
+
     if re.fullmatch(_NAMED, text):
         return None
     form = re.fullmatch(_UNNAMED, text)
@@ -286,7 +288,11 @@ def _parse_address(text: str) -> ParsedRequirement | None:
         return None
     address = form["address"]
     extras = form["extras"] or ""
-    marker = _parse_marker(form["marker"])
+    try:
+        marker = Marker(form["marker"]) if form["marker"] else None
+    except InvalidMarker as error:
+        reason = str(error).splitlines()[0]
+        raise _malformed(form["marker"], "marker", reason) from None
     name = _name_in(address)
     written = f"{address}{extras}"
     return ParsedRequirement(
@@ -296,15 +302,6 @@ def _parse_address(text: str) -> ParsedRequirement | None:
         url=address,
         marker=marker,
     )
-
-
-def _parse_marker(text: str | None) -> Marker | None:
-    from packaging.markers import InvalidMarker, Marker
-
-    try:
-        return Marker(text) if text else None
-    except InvalidMarker as error:
-        raise _malformed(str(text), "marker", str(error).splitlines()[0]) from None
 
 
 def _malformed(

@@ -14,7 +14,6 @@ import click
 
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import open_regular
 from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.uv import uv_in_words
@@ -67,7 +66,14 @@ def command(options: CommandOptions, *, text: str | None) -> Outcome:
         _show_causes(screen, causes)
         _show_lookalikes(screen, others)
         if not (causes or others):
-            _show_what_to_do_instead(screen, words)
+            screen.line("gpuinstall does not recognise a failure in this text.")
+            whole = "# the whole output, from the command to its last line"
+            doctor = f"gpuinstall doctor{words.get('at', '')}"
+            rows = [
+                ("do", f"<command> 2>&1 | gpuinstall explain   {whole}"),
+                ("or", f"{doctor}   # on the machine itself"),
+            ]
+            screen.rows(rows, LABEL)
 
     return Outcome(data, show)
 
@@ -106,17 +112,6 @@ def _show_lookalikes(terminal: Terminal, others: Sequence[RecognisedCause]) -> N
             ("do", "\n".join(other.fix)),
         ]
         terminal.rows(rows, LABEL)
-
-
-def _show_what_to_do_instead(terminal: Terminal, words: Mapping[str, str]) -> None:
-    whole = "# the whole output, from the command to its last line"
-    doctor = f"gpuinstall doctor{words.get('at', '')}"
-    terminal.line("gpuinstall does not recognise a failure in this text.")
-    rows = [
-        ("do", f"<command> 2>&1 | gpuinstall explain   {whole}"),
-        ("or", f"{doctor}   # on the machine itself"),
-    ]
-    terminal.rows(rows, LABEL)
 
 
 def _words(venv: Path) -> dict[str, str]:
@@ -182,25 +177,22 @@ def _read_text(text: str | None) -> str:
             )
         return _read(sys.stdin.buffer)
     path = Path(text)
+    is_file = False
     # A long text is no path at all.
     with suppress(OSError, ValueError):
-        if path.is_file():
-            return _read_file(path)
+        is_file = path.is_file()
+    if is_file:
+        try:
+            with path.open("rb") as file:
+                return _read(file)
+        except OSError as error:
+            message = f"{path} cannot be read: {error.strerror}"
+            raise UsageError("file-unreadable", message) from None
     if _PATH.fullmatch(text):
         raise UsageError(
             "file-missing", f"no such file: {path}", hint="gpuinstall explain FILE"
         )
     return text
-
-
-def _read_file(path: Path) -> str:
-    try:
-        with open_regular(path) as file:
-            return _read(file)
-    except OSError as error:
-        raise UsageError(
-            "file-unreadable", f"{path} cannot be read: {error.strerror}"
-        ) from None
 
 
 def _read(file: IO[bytes]) -> str:

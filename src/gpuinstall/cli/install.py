@@ -71,10 +71,16 @@ def command(options: CommandOptions) -> Outcome:
     """Install."""
     _check_combination(options)
     if options.into:
+        from gpuinstall.install.into import install_into
+
         python = interpreter_of_others(options.python, options.environment)
         own = dataclasses.replace(options, python=None)
         with own.open(starts=True) as project:
-            return _change_into(project, python, options)
+            project.reporter.step("Machine", machine_line(project.machine))
+            done = install_into(
+                project, python, repair=options.repair, is_dry_run=options.dry_run
+            )
+        return Outcome(done.to_dict(), list(_rows_into(done)))
     if _is_path(options.python):
         raise _not_ours(options.python)
     with options.open(anew=options.only, starts=True) as project:
@@ -289,16 +295,6 @@ def activation_command(venv: Path) -> str:
         path = os.path.relpath(venv)
     shell = this_shell(os.environ, parent_program())
     return activation(path, shell, windows=(venv / "Scripts").is_dir())
-
-
-def _change_into(project: Project, python: Path, options: CommandOptions) -> Outcome:
-    from gpuinstall.install.into import install_into
-
-    project.reporter.step("Machine", machine_line(project.machine))
-    result = install_into(
-        project, python, repair=options.repair, is_dry_run=options.dry_run
-    )
-    return Outcome(result.to_dict(), list(_rows_into(result)))
 
 
 def _rows_into(result: IntoResult) -> Iterator[Row]:

@@ -165,7 +165,9 @@ def run_command_line(arguments: list[str]) -> int:
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
         hint = "Run it again with --verbose: shows where; please report it"
         fault = known or InternalError("internal", message, hint=hint)
-    return _fail(arguments, fault)
+    events = "--json-events" in arguments
+    terminal = Terminal(as_json=events or "--json" in arguments, as_events=events)
+    return fail(terminal, _command_of(arguments) or "gpuinstall", fault)
 
 
 def _run_handed_over(arguments: list[str]) -> int:
@@ -263,12 +265,6 @@ def _known(error: Exception) -> InstallationError | None:
     hint = f"ls -ld {quoted(path)}; df -h {quoted(path.parent)}"
     message = f"{path} cannot be used: {message}"
     return InstallationError("file-unusable", message, hint=hint)
-
-
-def _fail(arguments: list[str], error: GpuInstallError) -> int:
-    events = "--json-events" in arguments
-    terminal = Terminal(as_json=events or "--json" in arguments, as_events=events)
-    return fail(terminal, _command_of(arguments) or "gpuinstall", error)
 
 
 def _command_of(arguments: list[str]) -> str:

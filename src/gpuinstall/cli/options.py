@@ -300,11 +300,14 @@ class CommandOptions:
         from gpuinstall.project import Settings
 
         editables = [f"-e {folder}" for folder in self.editables]
+        gpus = None
+        if self.gpus is not None:
+            gpus = tuple(filter(None, map(str.strip, self.gpus.split(","))))
         request = Request(
             (*self.requirements, *editables),
             python=self.python,
             backend=self.backend,
-            gpus=_gpu_indices(self.gpus),
+            gpus=gpus,
             relax=self.relax,
             sourcing=self.sourcing,
         )
@@ -370,13 +373,6 @@ def option(name: str) -> Decorator:
 def words_of(name: str) -> str:
     """Return how a row is written on the command line."""
     return str(_ROWS[name].metadata["words"][-1])
-
-
-def _gpu_indices(gpus: str | None) -> tuple[str, ...] | None:
-    """Return the indices or UUIDs that ``--gpus`` selects; None for all GPUs."""
-    if gpus is None:
-        return None
-    return tuple(filter(None, map(str.strip, gpus.split(","))))
 
 
 def read_machine_file(name: str) -> Machine:

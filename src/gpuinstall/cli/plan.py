@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.codec import write_object
@@ -24,7 +25,7 @@ from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.base.request import Request
     from gpuinstall.catalog.extensions import Extension
@@ -71,15 +72,7 @@ def command(options: CommandOptions) -> Outcome:
         plan = replace(plan, reasons=(*plan.reasons, assumption))
     rows = [_extension_row(*choice) for choice in extensions]
 
-    def show(screen: Terminal) -> None:
-        if options.everything:
-            _show_rejected(plan, machine, screen)
-        else:
-            _show_plan(plan, machine, screen)
-        for row in rows:
-            if row["fit"]:
-                _show_extension(row, screen, everything=options.everything)
-
+    show = partial(_show, plan, machine, rows, options.everything)
     data = {**plan.to_dict(), "extensions": rows}
     if isinstance(plan, Plan):
         status: Status = "partial" if plan.status == "partial" else "success"
@@ -100,10 +93,27 @@ def _selected_machine(options: CommandOptions) -> Machine | None:
     )
 
 
-def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> None:
+def _show(
+    plan: Plan | Rejected,
+    machine: Machine,
+    extensions: Iterable[dict[str, Any]],
+    everything: bool,
+    terminal: Terminal,
+) -> None:
+    """Write a plan, on request with everything that was rejected."""
+    if everything:
+        for line in _rejected_lines(plan):
+            terminal.line(line)
+    elif isinstance(plan, Plan):
+        _show_plan(plan, machine, terminal)
     if isinstance(plan, Rejected):
         terminal.fault(plan.error(machine))
-        return
+    for row in extensions:
+        if row["fit"]:
+            _show_extension(row, terminal, everything=everything)
+
+
+def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
     choice = plan.choice
     served = {run.index for run in plan.gpus if run.how != "none"}
     gpus = tuple(gpu for gpu in machine.gpus if gpu.index in served)
@@ -124,17 +134,13 @@ def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> N
         terminal.warn(warning.message)
 
 
-def _show_rejected(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> None:
+def _rejected_lines(plan: Plan | Rejected) -> Iterator[str]:
     if isinstance(plan, Plan):
-        terminal.line(
-            f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were rejected"
-        )
+        count = len(plan.rejected)
+        yield f"torch {plan.choice.build.name} is chosen; {count} builds were rejected"
     for rejection in plan.rejected:
         build = rejection.candidate
-        names = f"{build.torch!s:<9} {build.backend.tag:<8}"
-        terminal.line(f"{names} {rejection.reason.message}")
-    if isinstance(plan, Rejected):
-        terminal.fault(plan.error(machine))
+        yield f"{build.torch!s:<9} {build.backend.tag:<8} {rejection.reason.message}"
 
 
 def _with_remarks(

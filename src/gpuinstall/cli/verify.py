@@ -19,8 +19,6 @@ from gpuinstall.verify.runner import fail_devices, verify_environment
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
 
@@ -63,7 +61,14 @@ def command(options: CommandOptions) -> Outcome:
         options.terminal.machines.append(machine)
         origin = read_origin(folder, machine)
         if origin.gpus is not None:
-            _warn_of_others(options.terminal, machine, origin.gpus)
+            others = [
+                f"GPU {gpu.index} ({gpu.label})"
+                for gpu in machine.gpus
+                if gpu.index not in origin.gpus
+            ]
+            if others:
+                names = ", ".join(others)
+                options.terminal.warn(f"this environment was made without {names}")
         if not python:
             say_stranger(folder, options.terminal)
         verdict = verify_environment(
@@ -108,19 +113,6 @@ def _find_interpreter(python: str | None, venv: Path) -> Path:
         f"there is no environment at {venv}",
         hint="gpuinstall install   # makes one\ngpuinstall verify --venv DIR   # or with --python PATH",
     )
-
-
-def _warn_of_others(
-    terminal: Terminal, machine: Machine, gpus: Collection[int]
-) -> None:
-    """Warn of the GPUs that an environment was not made for."""
-    others = [
-        f"GPU {gpu.index} ({gpu.label})"
-        for gpu in machine.gpus
-        if gpu.index not in gpus
-    ]
-    if others:
-        terminal.warn(f"this environment was made without {', '.join(others)}")
 
 
 def _no_gpu_proven(verdict: Verdict) -> VerificationError:

@@ -20,7 +20,7 @@ from gpuinstall.export.pins import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from gpuinstall.lock.lock import Lock
 
@@ -58,31 +58,21 @@ def conda(lock: Lock) -> str:
     """
     virtual_packages = _virtual_packages(lock)
     command = "conda env create -f environment.yml"
+    text = f"# From {visible(lock.name)}: {command}\n{without_folders(lock)}"
+    if "__cuda" in virtual_packages:
+        cuda = virtual_packages["__cuda"]
+        text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"
+    text += f"name: {name_for_others(lock)}\n"
+    text += "channels:\n  - conda-forge\n  - nodefaults\ndependencies:\n"
+    for name, version in virtual_packages.items():
+        text += f"  - {name} >={version}\n"
     python = f"python={lock.python}"
     if not lock.python:
         python = json.dumps(f"python{lock.pylock.requires_python or ''}")
-    lines = [
-        f"# From {visible(lock.name)}: {command}",
-        *without_folders(lock).splitlines(),
-    ]
-    if "__cuda" in virtual_packages:
-        cuda = virtual_packages["__cuda"]
-        lines.append(
-            f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}"
-        )
-    lines += [
-        f"name: {name_for_others(lock)}",
-        "channels:",
-        "  - conda-forge",
-        "  - nodefaults",
-        "dependencies:",
-        *(f"  - {name} >={version}" for name, version in virtual_packages.items()),
-        f"  - {python}",
-        "  - pip",
-        "  - pip:",
-        *(f"      - {json.dumps(' '.join(pin.words))}" for pin in pins(lock)),
-    ]
-    return "\n".join(lines) + "\n"
+    text += f"  - {python}\n  - pip\n  - pip:\n"
+    for pin in pins(lock):
+        text += f"      - {json.dumps(' '.join(pin.words))}\n"
+    return text
 
 
 def _virtual_packages(lock: Lock) -> dict[str, str]:
@@ -107,36 +97,26 @@ def pixi(lock: Lock) -> str:
 
     It has no place for hashes: pixi takes them from the files, and keeps them in its own lock.
     """
-    platforms = [PLATFORM_NAMES[system] for system in systems_of(lock)]
-    lines = [
-        f"# From {visible(lock.name)}: pixi install",
-        *without_folders(lock).splitlines(),
-        "[workspace]",
-        f"name = {json.dumps(name_for_others(lock))}",
-        'channels = ["conda-forge"]',
-        f"platforms = {json.dumps(platforms)}",
-        "",
-        "[dependencies]",
-        f'python = "{lock.python}.*"',
-        "",
-        "[pypi-dependencies]",
-        *_pixi_dependencies(lock),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _pixi_dependencies(lock: Lock) -> Iterator[str]:
-    """Yield a line for each package that one of the lock's systems has."""
-    systems = systems_of(lock).values()
+    systems = systems_of(lock)
+    platforms = json.dumps([PLATFORM_NAMES[system] for system in systems])
+    text = (
+        f"# From {visible(lock.name)}: pixi install\n{without_folders(lock)}"
+        f"[workspace]\nname = {json.dumps(name_for_others(lock))}\n"
+        f'channels = ["conda-forge"]\nplatforms = {platforms}\n'
+        f'\n[dependencies]\npython = "{lock.python}.*"\n\n[pypi-dependencies]\n'
+    )
     for pin in pins(lock):
         requirement = Requirement(pin.requirement)
         marker = requirement.marker
-        if marker and not any(marker.evaluate(dict(values)) for values in systems):
+        values = systems.values()
+        # What none of the lock's systems has is left out.
+        if marker and not any(marker.evaluate(dict(one)) for one in values):
             continue
         value = json.dumps(str(requirement.specifier))
         if requirement.url:
             value = f"{{ url = {json.dumps(requirement.url)} }}"
-        yield f"{requirement.name} = {value}"
+        text += f"{requirement.name} = {value}\n"
+    return text
 
 
 ONE_LOCK_FORMATS = (

@@ -35,51 +35,37 @@ def uv_tables(locks: Sequence[Lock], torch_index: str) -> str:
     backends = sorted(by_backend)
     # What `uv run` takes unasked: a build for a GPU, if there is one.
     default = next((tag for tag in backends if tag != CPU.tag), CPU.tag)
-    groups = ["", "[dependency-groups]"]
-    pythons = ["", "[tool.uv.dependency-groups]"]
-    sources: dict[str, list[str]] = defaultdict(list)
-    indexes = []
+    family = load_catalog().family
+    groups = pythons = indexes = conflicts = tables = ""
+    sources: dict[str, dict[str, None]] = defaultdict(dict)
     for tag in backends:
-        requirements = [json.dumps(text) for text in _requirements(by_backend[tag])]
-        groups += [f"torch-{tag} = [", *_items(requirements), "]"]
-        pythons.append(f'torch-{tag} = {{ requires-python = "=={python}.*" }}')
-        for package in _family_of(by_backend[tag]):
-            sources[package].append(
-                f'{{ index = "gpuinstall-{tag}", group = "torch-{tag}" }}'
-            )
+        requirements = map(json.dumps, _requirements(by_backend[tag]))
+        groups += f"torch-{tag} = [\n{_items(requirements)}]\n"
+        pythons += f'torch-{tag} = {{ requires-python = "=={python}.*" }}\n'
+        source = f'{{ index = "gpuinstall-{tag}", group = "torch-{tag}" }}'
+        for lock in by_backend[tag]:
+            for package in lock.versions_of(family):
+                sources[package][source] = None
         url = json.dumps(f"{torch_index}/{tag}")
-        indexes += [
-            "",
-            "[[tool.uv.index]]",
-            f'name = "gpuinstall-{tag}"',
-            f"url = {url}",
-        ]
-        indexes.append("explicit = true")
-    settings = [
-        "",
-        "[tool.uv]",
-        f'default-groups = ["torch-{default}"]  # and "dev", if it is there',
-    ]
+        indexes += f'\n[[tool.uv.index]]\nname = "gpuinstall-{tag}"\nurl = {url}\nexplicit = true\n'
     if len(backends) > 1:
         choices = ", ".join(f'{{ group = "torch-{tag}" }}' for tag in backends)
-        settings.append(f"conflicts = [[{choices}]]")
-    tables = ["", "[tool.uv.sources]"]
+        conflicts = f"conflicts = [[{choices}]]\n"
     for package, entries in sorted(sources.items()):
-        tables += [f"{package} = [", *_items(entries), "]"]
-    head = [
-        f"# For pyproject.toml, from {visible(', '.join(lock.name for lock in locks))}: uv sync",
-        f"# Another build: uv sync --no-default-groups --group torch-{backends[0]}",
-    ]
-    return "\n".join([*head, *groups, *settings, *pythons, *tables, *indexes]) + "\n"
+        tables += f"{package} = [\n{_items(entries)}]\n"
+    names = visible(", ".join(lock.name for lock in locks))
+    return (
+        f"# For pyproject.toml, from {names}: uv sync\n"
+        f"# Another build: uv sync --no-default-groups --group torch-{backends[0]}\n"
+        f"\n[dependency-groups]\n{groups}"
+        f'\n[tool.uv]\ndefault-groups = ["torch-{default}"]  # and "dev", if it is there\n{conflicts}'
+        f"\n[tool.uv.dependency-groups]\n{pythons}"
+        f"\n[tool.uv.sources]\n{tables}{indexes}"
+    )
 
 
-def _items(items: Iterable[str]) -> list[str]:
-    return [f"    {item}," for item in items]
-
-
-def _family_of(locks: Iterable[Lock]) -> set[str]:
-    """Return the packages of some locks that come from torch's index."""
-    return {name for lock in locks for name in lock.versions_of(load_catalog().family)}
+def _items(items: Iterable[str]) -> str:
+    return "".join(f"    {item},\n" for item in items)
 
 
 def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
@@ -93,10 +79,14 @@ def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
             holders[package, requirement].append(lock)
     inputs = {"torch"}.union(*(requirement_names(lock.record.inputs) for lock in locks))
     for (package, requirement), own_locks in holders.items():
-        markers = " or ".join(_markers(own_locks))
+        markers = [
+            str(marker).replace('"', "'")
+            for lock in own_locks
+            for marker in lock.pylock.environments or ()
+        ]
         is_input_of_all = package in inputs and len(own_locks) == len(locks)
         if markers and not is_input_of_all:
-            yield f"{requirement} ; {markers}"
+            yield f"{requirement} ; {' or '.join(markers)}"
         else:
             yield requirement
 
@@ -117,9 +107,3 @@ def _locked(lock: Lock) -> Iterator[tuple[str, str]]:
                 extension.name,
                 requirement_of(extension, extension.wheels, by_address=True),
             )
-
-
-def _markers(locks: Iterable[Lock]) -> Iterator[str]:
-    for lock in locks:
-        for marker in lock.pylock.environments or ():
-            yield str(marker).replace('"', "'")

@@ -78,7 +78,14 @@ def read(kind: Any, value: object, place: str) -> Any:
     if origin in (tuple, dict, Mapping):
         return _read_all(origin, arguments, value, place)
     if kind in _NAMES:
-        return _plain(kind, value, place)
+        # Its very type: in Python, true is an integer.
+        if type(value) is not kind:
+            # Shortened: it may be a whole document of another kind.
+            shown = reprlib.repr(value)
+            raise MalformedError(f"{place} is {shown}, not {_NAMES[kind]}")
+        if kind is int and value < 0:  # type: ignore[operator]
+            raise MalformedError(f"{place} is {value!r}, not a number from 0 up")
+        return value
     parse = arguments[1] if origin is Annotated else getattr(kind, "parse", None)
     if parse:
         text = read(str, value, place)
@@ -177,13 +184,3 @@ def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
         if dataclasses.MISSING is field.default is field.default_factory:
             required.add(field.name)
     return {name: types[name] for name in names}, frozenset(required)
-
-
-def _plain(kind: type, value: object, place: str) -> object:
-    # Its very type: in Python, true is an integer.
-    if type(value) is not kind:
-        # Shortened: it may be a whole document of another kind.
-        raise MalformedError(f"{place} is {reprlib.repr(value)}, not {_NAMES[kind]}")
-    if kind is int and value < 0:  # type: ignore[operator]
-        raise MalformedError(f"{place} is {value!r}, not a number from 0 up")
-    return value

@@ -27,24 +27,24 @@ else:
             frozen: Always true: for the reader and the type checker.
             eq: Whether values are compared by their fields.
         """
-        return lambda cls: _make_value_class(cls, eq=eq)
 
+        def make(cls):
+            own_methods = frozenset(vars(cls))
+            cls = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+            methods = {
+                "__init__": _initializer(cls),
+                "__repr__": _repr,
+                "__setattr__": _refuse_change,
+                "__delattr__": _refuse_change,
+            }
+            if eq:
+                methods |= _comparison(cls)
+            for name, method in methods.items():
+                if name not in own_methods:
+                    setattr(cls, name, method)
+            return cls
 
-def _make_value_class(cls: type, *, eq: bool) -> type:
-    own_methods = frozenset(vars(cls))
-    cls = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
-    methods = {
-        "__init__": _initializer(cls),
-        "__repr__": _repr,
-        "__setattr__": _refuse_change,
-        "__delattr__": _refuse_change,
-    }
-    if eq:
-        methods |= _comparison(cls)
-    for name, method in methods.items():
-        if name not in own_methods:
-            setattr(cls, name, method)
-    return cls
+        return make
 
 
 def _initializer(cls: type) -> Any:

@@ -41,27 +41,18 @@ def command(options: CommandOptions) -> Outcome:
         examination = _examine(project)
         repairs: tuple[RepairResult, ...] = ()
         if options.fix:
-            repairs = _repair(
-                options.terminal,
-                examination,
-                folder,
-                _sources(project),
-                yes=options.yes,
-            )
+            repairs = _repair(options, examination, project)
         if repairs:
             examination = _examine(project)
     data = examination.to_dict()
     if options.fix:
         data["repairs"] = [result.to_dict() for result in repairs]
 
-    def show(screen: Terminal) -> None:
-        _show_examination(screen, examination)
-
     exit_code = examination.exit_code
     faults = [finding for finding in examination.findings if finding.blocking]
     return Outcome(
         data,
-        show,
+        lambda screen: _show_examination(screen, examination),
         exit_code,
         errors=finding_entries(faults) if exit_code else (),
         status="partial" if faults and not exit_code else None,
@@ -118,29 +109,25 @@ def _sources(project: Project) -> Sources:
 
 
 def _repair(
-    terminal: Terminal,
-    examination: Examination,
-    venv: Path,
-    sources: Sources,
-    *,
-    yes: bool,
+    options: CommandOptions, examination: Examination, project: Project
 ) -> tuple[RepairResult, ...]:
     """Show what is wrong and the repairs, ask, and make them; raise UsageError if they are not to be made."""
     from gpuinstall.diagnose.repair import repair_steps, run_repairs
     from gpuinstall.sources.session import open_session
 
+    terminal = options.terminal
     for finding in examination.findings:
         terminal.step("Found", finding.message)
-    steps = repair_steps(examination.findings, venv)
+    steps = repair_steps(examination.findings, project.paths.venv)
     for step in steps:
         terminal.step("Repair", str(step))
     if not steps:
         if examination.findings:
             terminal.warn("none of these problems can be repaired automatically")
         return ()
-    if not yes:
+    if not options.yes:
         confirm(f"Make {number_of(len(steps), 'repair')}?", "nothing was repaired")
-    with open_session(sources, terminal) as session:
+    with open_session(_sources(project), terminal) as session:
         results = run_repairs(steps, session.environment, terminal)
     for result in results:
         if result.message:

@@ -66,22 +66,9 @@ _MODULES = {
 """Whose module a command has, if it has none of its own."""
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
-_MACHINE_ERRORS = frozenset(
-    {
-        errno.EACCES,
-        errno.EDQUOT,
-        errno.EFBIG,
-        errno.EISDIR,
-        errno.ELOOP,
-        errno.EMFILE,
-        errno.ENAMETOOLONG,
-        errno.ENOMEM,
-        errno.ENOSPC,
-        errno.ENOTDIR,
-        errno.EPERM,
-        errno.EROFS,
-    }
-)
+_MACHINE_ERRORS = """
+EACCES EDQUOT EFBIG EISDIR ELOOP EMFILE ENAMETOOLONG ENOMEM ENOSPC ENOTDIR EPERM EROFS
+"""
 """What is the matter with a file, a disk or a limit, and not with the code that meets it."""
 _EXHAUSTED = re.compile("can't start new thread|No usable temporary directory")
 _RESOURCES = (
@@ -256,9 +243,12 @@ def _known(error: Exception) -> InstallationError | None:
         return InstallationError("tool-incomplete", message, hint=remedy)
     if isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)):
         return InstallationError("limit", str(error) or "no memory", hint=_RESOURCES)
-    if not isinstance(error, OSError) or error.errno not in _MACHINE_ERRORS:
+    if not isinstance(error, OSError):
         return None
-    message = os.strerror(error.errno)
+    number = error.errno or 0
+    if errno.errorcode.get(number) not in _MACHINE_ERRORS.split():
+        return None
+    message = os.strerror(number)
     if not error.filename or isinstance(error.filename, int):
         return InstallationError("limit", message, hint=_RESOURCES)
     path = Path(os.fsdecode(error.filename))

@@ -6,7 +6,6 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import click
@@ -82,10 +81,7 @@ def framed(
                 MOST_NAMES.set(sys.maxsize)
             with _programs_followed_by(terminal):
                 outcome = _recorded(
-                    options.record,
-                    top,
-                    terminal,
-                    lambda: function(options, *args, **kwargs),
+                    options, top, lambda: function(options, *args, **kwargs)
                 )
                 return present(terminal, top, outcome)
 
@@ -128,9 +124,10 @@ def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def _recorded(
-    folder: Path | None, name: str, terminal: Terminal, call: Callable[[], Outcome]
+    options: CommandOptions, name: str, call: Callable[[], Outcome]
 ) -> Outcome:
     """Return the outcome of a command, of which a record is written if there is a folder for it."""
+    folder = options.record
     try:
         if folder:
             from gpuinstall.base.node_records import UNENDED, this_node, write_record
@@ -143,7 +140,7 @@ def _recorded(
     if folder:
         document = document_of(name, outcome)
         try:
-            write_record(folder, this_node(), name, terminal.machines, document)
+            write_record(folder, this_node(), name, options.terminal.machines, document)
         except GpuInstallError as error:
             # What the command itself found comes first.
             return outcome if outcome.exit_code else failure(error)

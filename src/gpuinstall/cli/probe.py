@@ -111,37 +111,31 @@ def _kind(gpu: Gpu) -> str:
 def facts(machine: Machine) -> Iterator[tuple[str, str]]:
     """Yield the facts, each behind its label and with the place where it was found."""
     for gpu in machine.gpus:
-        yield f"GPU {gpu.index}", " · ".join(_gpu_facts(gpu))
+        parts = [
+            gpu.label,
+            gpu.code_name or "compute capability unknown",
+            f"{gpu.memory_mib} MiB" if gpu.memory_mib else None,
+            gpu.pci_id,
+            gpu.uuid,
+            f"by {gpu.found_via}",
+        ]
+        yield f"GPU {gpu.index}", " · ".join(filter(None, parts))
         for part in gpu.mig_devices:
             yield "", f"MIG {part.profile or ''} · {part.uuid}"
     if machine.driver:
         version = machine.driver.version or "of unknown release"
         cuda = f" · {_cuda(machine.driver)}" if machine.driver.cuda else ""
         yield "Driver", f"{version}{cuda} · by {machine.driver.found_via}"
-    yield "System", " · ".join(_system_facts(machine))
+    parts = [
+        f"{machine.os} {machine.arch}",
+        machine.distribution,
+        machine.libc and f"{machine.libc} {machine.glibc or ''}".strip(),
+        "WSL" if machine.environment.wsl else None,
+        machine.environment.container,
+    ]
+    yield "System", " · ".join(filter(None, parts))
     if machine.pythons:
         yield "Pythons", ", ".join(machine.pythons)
-
-
-def _gpu_facts(gpu: Gpu) -> Iterator[str]:
-    yield gpu.label
-    yield gpu.code_name or "compute capability unknown"
-    if gpu.memory_mib:
-        yield f"{gpu.memory_mib} MiB"
-    yield from filter(None, (gpu.pci_id, gpu.uuid))
-    yield f"by {gpu.found_via}"
-
-
-def _system_facts(machine: Machine) -> Iterator[str]:
-    yield f"{machine.os} {machine.arch}"
-    if machine.distribution:
-        yield machine.distribution
-    if machine.libc:
-        yield f"{machine.libc} {machine.glibc or ''}".strip()
-    if machine.environment.wsl:
-        yield "WSL"
-    if machine.environment.container:
-        yield machine.environment.container
 
 
 @framed("report", "Show what became of the nodes that wrote records into DIR.", "nodes")

@@ -81,19 +81,17 @@ def any_dockerfile(locks: Sequence[Lock], extras: Collection[str] = ()) -> str:
     parts = image_parts()
     kinds = dict.fromkeys(_served_backend(lock).kind for lock in locks)
     access = [parts["access"][kind] for kind in kinds if kind != CPU.kind]
-    environments = ""
+    environments = rows = ""
     for lock in locks:
+        rows += f"#   {lock.name:20} torch {lock.versions.get('torch')}\n"
         # Each start decides whether the libraries count on its machine.
         options = " --cuda-compat" if "url" in lock.record.cuda_compat else ""
         environments += parts["environment"].format(target=lock.target, options=options)
+    starts = [parts["start"].format(gpus=way["run"] + way["group"]) for way in access]
     text: str = parts["any"].format(
-        rows="\n".join(
-            f"#   {lock.name:20} torch {lock.versions.get('torch')}" for lock in locks
-        ),
+        rows=rows.rstrip(),
         platform=_platform_of(locks[0]),
-        runs="\n".join(
-            parts["start"].format(gpus=way["run"] + way["group"]) for way in access
-        ),
+        runs="\n".join(starts),
         needs="".join(way["needs"] for way in access),
         image=f"python:{one_python(locks)}-slim-bookworm",
         packages=parts["ssh"] if "ssh" in extras else "",

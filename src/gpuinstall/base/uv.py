@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from functools import cache
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.shell import quoted
@@ -73,6 +72,8 @@ def default_index(variables: Mapping[str, str]) -> str | None:
 
 def uv_in_words() -> str:
     """Return how a person starts uv: by its name, or by the path of ours if it is not on PATH."""
+    from shutil import which  # with decompressors that a plan does without
+
     return "uv" if which("uv") else quoted(uv())
 
 

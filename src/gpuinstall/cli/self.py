@@ -10,15 +10,22 @@ from pathlib import Path
 import click
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import display_path, own_cache_folder, remove_path
+from gpuinstall.base.files import (
+    display_path,
+    is_folder,
+    own_cache_folder,
+    remove_file,
+    remove_path,
+)
 from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, framed
 from gpuinstall.environments.launcher import command_file, tool_home
 
-_OWN = re.compile(r"\d[\w.]*-[0-9a-f]{12}|\.new-\w{8}|share")
-"""What bootstrap.py makes: the tool's environments, what a killed run left, the link to the man page."""
+_TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
+_LEFTOVER = re.compile(r"\.new-\w{8}")
+"""The folders that bootstrap.py makes: the tool's environments, and what a killed run left."""
 
 
 command = click.Group("self", help="Remove gpuinstall itself.")
@@ -79,11 +86,24 @@ def remove_tool(home: Path) -> None:
     Raises:
         InstallationError: if something cannot be removed: a disk is read-only, or the folder is another user's.
     """
-    own = [path for path in home.iterdir() if _OWN.fullmatch(path.name)]
-    own.append(home / "bin" / "gpuinstall")
-    for path in own:
-        remove_path(path)
-    remaining = [str(path.relative_to(home)) for path in own if os.path.lexists(path)]
+    from gpuinstall.environments.ownership import user_paths
+
+    files = [home / "bin" / "gpuinstall", home / "share"]
+    folders = []
+    for folder in filter(is_folder, home.iterdir()):
+        # What somebody has put into an environment of the tool is not ours to delete.
+        is_tool = _TOOL.fullmatch(folder.name) and not user_paths(folder)
+        if is_tool or _LEFTOVER.fullmatch(folder.name):
+            folders.append(folder)
+    for folder in folders:
+        remove_path(folder)
+    for file in files:
+        remove_file(file)
+    remaining = [
+        str(path.relative_to(home))
+        for path in (*folders, *files)
+        if os.path.lexists(path)
+    ]
     if remaining:
         raise InstallationError(
             "not-writable",

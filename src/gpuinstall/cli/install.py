@@ -82,7 +82,13 @@ def command(options: CommandOptions) -> Outcome:
             )
         return Outcome(done.to_dict(), list(_rows_into(done)))
     if _is_path(options.python):
-        raise _not_ours(options.python)
+        # Its environment is not ours to replace.
+        raise UsageError(
+            "python-is-a-path",
+            f"--python {options.python} is the interpreter of an existing environment",
+            hint=f"gpuinstall install --into --python {quoted(options.python)}   # installs torch into it\n"
+            "gpuinstall install --python 3.12   # makes an environment of that Python",
+        )
     with options.open(anew=options.only, starts=True) as project:
         return change_request(project, options)
 
@@ -140,17 +146,6 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
         "environment-missing",
         f"there is no environment at {venv}",
         hint="Use another with --python PATH or --venv DIR",
-    )
-
-
-def _not_ours(python: str) -> UsageError:
-    """Return the error for an interpreter without ``--into``: its environment is not ours to replace."""
-    into = f"gpuinstall install --into --python {quoted(python)}   # installs torch into it"
-    anew = "gpuinstall install --python 3.12   # makes an environment of that Python"
-    return UsageError(
-        "python-is-a-path",
-        f"--python {python} is the interpreter of an existing environment",
-        hint=f"{into}\n{anew}",
     )
 
 

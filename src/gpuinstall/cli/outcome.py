@@ -37,14 +37,6 @@ class Outcome(NamedTuple):
     status: Status | None = None
     """None: as the exit status says."""
 
-    def write(self, terminal: Terminal) -> None:
-        """Write it for a person."""
-        if callable(self.show):
-            self.show(terminal)
-            return
-        for label, text in self.show:
-            terminal.field(label, text)
-
 
 def framed(
     name: str, text: str, *rows: str, group: Any = None, **settings: Any
@@ -149,10 +141,16 @@ def _recorded(
 
 def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
     """Print the outcome of a command, as a document or for a person; return its exit status."""
+    show = outcome.show
     if terminal.as_json:
         terminal.document(document_of(name, outcome))
-    elif not terminal.quiet or name not in CHANGING or outcome.exit_code:
-        outcome.write(terminal)
+    elif terminal.quiet and name in CHANGING and not outcome.exit_code:
+        pass  # what was done is no news; what the other commands find is
+    elif callable(show):
+        show(terminal)
+    else:
+        for label, text in show:
+            terminal.field(label, text)
     return outcome.exit_code
 
 

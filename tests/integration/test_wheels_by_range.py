@@ -23,7 +23,7 @@ from gpuinstall.wheels.companions import read_package
 from gpuinstall.wheels.gpu_code import ordered
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.ranges import WheelError
-from gpuinstall.wheels.torch_wheel import WITNESSES, read_torch
+from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 
 
@@ -185,16 +185,6 @@ def test_a_wheel_of_torch_says_what_the_catalogue_says(index, name, show):
 @pytest.mark.parametrize("name", sorted(set(BUILDS) - {NEWEST, WITH_TRAP}))
 def test_every_other_wheel_of_torch_says_so_too(index, name, show):
     _learn(index, name, show)
-
-
-@pytest.mark.heavy
-@pytest.mark.network
-def test_both_witnesses_of_a_real_wheel_agree(index, show):
-    started = time.monotonic()
-    wheel = index.wheel("torch", str(BUILDS[NEWEST].torch), "linux_x86_64")
-    heard = [read_torch(wheel, [witness]).architectures for witness in WITNESSES]
-    show(f"torch {NEWEST}, both witnesses", wheel, started, heard[0])
-    assert heard == [ordered(BUILDS[NEWEST].code)] * 2
 
 
 @pytest.mark.heavy

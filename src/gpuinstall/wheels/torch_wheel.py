@@ -1,4 +1,4 @@
-"""What a wheel of torch says of itself: its CUDA, and its architectures by the first of two witnesses to answer."""
+"""What a wheel of torch says of itself: its CUDA, and its architectures as torch itself would list them."""
 
 from __future__ import annotations
 
@@ -6,34 +6,17 @@ import re
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.wheels.gpu_code import read_fatbins, read_flags
+from gpuinstall.wheels.gpu_code import read_flags
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from gpuinstall.wheels.ranges import Pieces
     from gpuinstall.wheels.wheel_reader import WheelReader
 
 _VERSION = "torch/version.py"
 
 
-def _read_fatbins(pieces: Pieces) -> tuple[str, ...]:
-    return read_fatbins(pieces).architectures
-
-
-WITNESSES: Mapping[str, tuple[Callable[[Pieces], tuple[str, ...]], str, str]] = {
-    "flags": (read_flags, "torch/lib/libtorch_python.so", "torch/lib/torch_python.dll"),
-    "fatbins": (
-        _read_fatbins,
-        "torch/lib/libtorch_cuda.so",
-        "torch/lib/torch_cuda.dll",
-    ),
-}
-"""The parts of a wheel that name architectures, and where they are on Linux and on Windows.
-
-The cheaper comes first: 5 to 7 MB, and 14 to 20 MB.
-"""
+_LIBRARIES = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
+"""The library that lists the architectures, on Linux and on Windows: 5 to 7 MB."""
 
 
 class TorchCode(NamedTuple):
@@ -43,16 +26,11 @@ class TorchCode(NamedTuple):
     cuda: str | None
     """The CUDA that it was built with; None for another or no GPU code, as is ``hip``."""
     hip: str | None
-    witness: str | None = None
-    """The part that named the ``architectures``; None if none did."""
     architectures: tuple[str, ...] = ()
 
 
-def read_torch(
-    wheel: WheelReader,
-    witnesses: Iterable[str] = WITNESSES,
-) -> TorchCode:
-    """Return what a wheel of torch tells of itself, by the first witness that answers.
+def read_torch(wheel: WheelReader) -> TorchCode:
+    """Return what a wheel of torch tells of itself.
 
     Raises:
         WheelError: if the wheel is malformed.
@@ -67,15 +45,10 @@ def read_torch(
     )
     if not code.cuda and not code.hip:
         return code
-    for witness in witnesses:
-        read, *paths = WITNESSES[witness]
-        for path in paths:
-            if path not in wheel.members:
-                continue
+    for path in _LIBRARIES:
+        if path in wheel.members:
             with closing(wheel.stream(path)) as pieces:
-                architectures = read(pieces)
-            if architectures:
-                return code._replace(witness=witness, architectures=architectures)
+                return code._replace(architectures=read_flags(pieces))
     return code
 
 

@@ -16,7 +16,6 @@ from tests.lab.host import Answer, Host
 FLAGS = b"sm_75 sm_80 sm_90"
 ROW = ("sm_75", "sm_80", "sm_90")
 PYTHON_LIBRARY = "torch/lib/libtorch_python.so"
-CUDA_LIBRARY = "torch/lib/libtorch_cuda.so"
 _WORDS = [f"_ZN2at{number:x}E".encode() for number in range(7000, 11000)]
 
 

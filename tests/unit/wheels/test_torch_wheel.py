@@ -6,17 +6,15 @@ import pytest
 
 from gpuinstall.wheels.gpu_code import read_flags
 from gpuinstall.wheels.ranges import WheelError
-from gpuinstall.wheels.torch_wheel import WITNESSES, read_torch
+from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pace import slowness
 from tests.unit.wheels.made import (
-    CUDA_LIBRARY,
     FLAGS,
     PYTHON_LIBRARY,
     ROW,
     Bytes,
     archive,
-    fatbin,
     library,
     over_http,
     server,
@@ -24,9 +22,6 @@ from tests.unit.wheels.made import (
     torch_files,
     version_py,
 )
-
-CODE = [fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0))] * 4
-CUDA = library(b"", 50_000) + b"".join(CODE)
 
 
 def _read(files):
@@ -48,7 +43,6 @@ def test_a_build_is_read_over_http_without_its_rest():
         None,
         "2.16.0+cu130",
     )
-    assert code.witness == "flags"
     assert len(host.log) == 4
     assert {asked.status for asked in host.log} == {206}
     assert {asked.method for asked in host.log} == {"GET"}
@@ -95,14 +89,13 @@ def test_a_string_across_two_pieces(at):
 def test_a_windows_build():
     files = torch_files() | {"torch/lib/torch_python.dll": library()}
     del files[PYTHON_LIBRARY]
-    code = _read(files)
-    assert (code.architectures, code.witness) == (ROW, "flags")
+    assert _read(files).architectures == ROW
 
 
 def test_a_cpu_build_is_known_by_its_version_alone():
     ranges = Bytes(archive(torch_files() | {"torch/version.py": version_py(None)}))
     code = read_torch(WheelReader(ranges))
-    assert (code.cuda, code.architectures, code.witness) == (None, (), None)
+    assert (code.cuda, code.architectures) == (None, ())
 
 
 def test_an_older_version_file():
@@ -111,23 +104,9 @@ def test_an_older_version_file():
     assert (code.version, code.cuda, code.hip) == ("2.1.2+cu121", "12.1", None)
 
 
-def test_both_witnesses_agree():
-    wheel = WheelReader(Bytes(archive(torch_files() | {CUDA_LIBRARY: CUDA})))
-    heard = [read_torch(wheel, [witness]) for witness in WITNESSES]
-    assert [(code.witness, code.architectures) for code in heard] == [
-        ("flags", ROW),
-        ("fatbins", ROW),
-    ]
-
-
-def test_the_next_witness_is_heard_where_one_has_no_answer():
-    code = _read(torch_files() | {PYTHON_LIBRARY: library(b""), CUDA_LIBRARY: CUDA})
-    assert (code.architectures, code.witness) == (ROW, "fatbins")
-
-
 def test_a_build_that_says_nothing_has_no_architectures():
     code = _read(torch_files() | {PYTHON_LIBRARY: library(b"")})
-    assert (code.cuda, code.architectures, code.witness) == ("13.0", (), None)
+    assert (code.cuda, code.architectures) == ("13.0", ())
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,6 @@ class Reader:
                 opened,
                 architectures=code.architectures,
                 cuda=code.cuda,
-                witness=code.witness,
                 requires=_requires(opened.metadata()),
                 pythons=build.pythons,
                 glibc=build.glibc,

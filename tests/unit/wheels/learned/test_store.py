@@ -24,7 +24,6 @@ ROW = LearnedRow(
     learned="2026-11-20T10:00:00+00:00",
     architectures=("sm_80", "sm_90a", "compute_90"),
     cuda="14.0",
-    witness="flags",
     requires=(
         'nvidia-cudnn-cu14==9.30.1.2; platform_system == "Linux"',
         "filelock",

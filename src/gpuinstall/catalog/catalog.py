@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import Enum
@@ -133,6 +134,12 @@ class Build:
     def listed_at(self) -> str:
         """The address or the folder where a listing found it; empty: an index that is a setting."""
         return self.source if isinstance(self.source, str) else ""
+
+
+def toolkit_of(version: str | None) -> tuple[int, int] | None:
+    """Return the release of a toolkit, ``13.0`` or ``13.0.2``, as numbers; None if there is none."""
+    release = re.match(r"(\d{1,3})\.(\d{1,2})", version or "", re.ASCII)
+    return (int(release[1]), int(release[2])) if release else None
 
 
 _ARCH_OF_INDEX = {

@@ -20,7 +20,13 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import Backend, known_backend
-from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Wheel, index_arch
+from gpuinstall.catalog.catalog import (
+    DEFAULT_INDEX,
+    Build,
+    Wheel,
+    index_arch,
+    toolkit_of,
+)
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
 from gpuinstall.sources.web import Client, Page, UnreachableError
 from gpuinstall.sources.web.client import OFFLINE
@@ -394,7 +400,7 @@ def _unknown(
                 backend=backend,
                 os=os,
                 arch=arch,
-                toolkit=_toolkit(backend),
+                toolkit=toolkit_of(backend.version),
                 pythons=_pythons(wheels),
                 glibc=platform_floor(wheels[0].tags, "manylinux"),
                 macos=_macos_floor(wheels),
@@ -418,14 +424,6 @@ def unknown_builds(
     yield from _unknown(
         {key: listed[key] for key in listed.keys() - known_keys}, os, arch
     )
-
-
-def _toolkit(backend: Backend) -> tuple[int, int] | None:
-    """Return the release that a tag names: a build is made with the toolkit of its backend."""
-    match = re.match(r"(\d+)\.(\d+)", backend.version or "")
-    if match is None:
-        return None
-    return int(match[1]), int(match[2])
 
 
 def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:

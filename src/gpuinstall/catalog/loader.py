@@ -17,6 +17,7 @@ from gpuinstall.catalog.catalog import (
     Companion,
     CudaName,
     Release,
+    toolkit_of,
 )
 from gpuinstall.catalog.drivers import load_drivers
 
@@ -162,7 +163,7 @@ class Rows:
             os=os,
             arch=arch,
             code=code_names(code),
-            toolkit=_toolkit(toolkit),
+            toolkit=toolkit_of(toolkit),
             libraries=(("cudnn", cudnn),) if cudnn else (),
             pythons=pythons,
             glibc=glibc,
@@ -233,11 +234,3 @@ def _code_name(word: str) -> str:
     if word.startswith("+"):
         return f"compute_{word[1:]}"
     return f"sm_{word}" if word[0].isdigit() else word
-
-
-def _toolkit(text: str | None) -> tuple[int, int] | None:
-    """Return a toolkit's version, ``13.0`` or ``13.0.2``, as numbers; None if there is none."""
-    if text is None:
-        return None
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)

@@ -15,6 +15,7 @@ from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
+from gpuinstall.catalog.catalog import toolkit_of
 from gpuinstall.machine.protocol import Code, Rules
 from gpuinstall.wheels.needs import TorchNeeds
 
@@ -149,10 +150,7 @@ class LearnedRow:
     @property
     def toolkit(self) -> tuple[int, int] | None:
         """``cuda`` as numbers."""
-        match = re.match(r"([0-9]{1,3})\.([0-9]{1,2})", self.cuda or "")
-        if match is None:
-            return None
-        return int(match[1]), int(match[2])
+        return toolkit_of(self.cuda)
 
     def build(self) -> Build:
         """Return a torch as the catalogue describes builds."""

@@ -114,9 +114,7 @@ class Rows:
     def builds(self) -> Iterator[Build]:
         """Yield the builds for CUDA, then those of the CPU."""
         for row in self.table["builds"]:
-            for platform in _GPU_PLATFORMS:
-                if platform in row:
-                    yield self._for_gpus(row, platform)
+            yield from self._for_gpus(row, row["torch"])
         for row in self.table["cpu"]:
             labelled: Collection[str] = ()
             if row.get("labelled") != "never":
@@ -130,20 +128,16 @@ class Rows:
         """Yield the builds of another kind; a row is for every release of a minor."""
         for row in authored.read_data(f"builds_{kind}.toml")["builds"]:
             for torch in self.releases:
-                if not torch.startswith(f"{row['torch']}."):
-                    continue
-                own = {**row, "torch": torch}
-                for platform in _GPU_PLATFORMS:
-                    if platform in row:
-                        yield self._for_gpus(own, platform)
+                if torch.startswith(f"{row['torch']}."):
+                    yield from self._for_gpus(row, torch)
 
-    def _for_gpus(
-        self,
-        row: _Row,
-        platform: str,
-    ) -> Build:
+    def _for_gpus(self, row: _Row, torch: str) -> Iterator[Build]:
+        for platform in _GPU_PLATFORMS:
+            if platform in row:
+                yield self._for_platform(row, torch, platform)
+
+    def _for_platform(self, row: _Row, torch: str, platform: str) -> Build:
         """Return the build of a row for CUDA, or another kind, on one of its platforms."""
-        torch = row["torch"]
         release = self.releases[torch]
         backend = Backend.parse(row["tag"])
         os, arch = platform.split("_", 1)

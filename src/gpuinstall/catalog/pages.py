@@ -8,8 +8,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-from packaging.utils import canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import (
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from packaging.version import Version
+
     from gpuinstall.catalog.catalog import WheelSource
     from gpuinstall.sources.web import Page
 
@@ -27,7 +32,6 @@ _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
 """A whole address in ASCII without a fragment: nearly every file has one, to be taken as it is."""
-_SDISTS = (".tar.gz", ".zip")
 _MOST_LINKS = 100_000
 """Of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
 _MOST_NAMES = 1_000_000
@@ -67,26 +71,12 @@ def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
     """
     releases = []
     for link in _links(page):
-        version = _sdist_version(link.filename, package)
-        if version:
-            releases.append(SourceRelease(version, link.requires_python))
+        # A file of another kind, or with a name of its own.
+        with suppress(ValueError):
+            name, version = parse_sdist_filename(link.filename)
+            if name == package:
+                releases.append(SourceRelease(version, link.requires_python))
     return tuple(releases)
-
-
-def _sdist_version(filename: str, package: str) -> Version | None:
-    """Return the version in the name of a source distribution; None if it is no name of this package's.
-
-    Both may have hyphens: natten-0.14.2-4.tar.gz is natten 0.14.2.post4.
-    """
-    suffix = next(filter(filename.endswith, _SDISTS), None)
-    if suffix is None:
-        return None
-    words = filename.removesuffix(suffix).split("-")
-    for count in range(1, len(words)):
-        if canonicalize_name("-".join(words[:count])) == package:
-            with suppress(InvalidVersion):
-                return Version("-".join(words[count:]))
-    return None
 
 
 def parse_names(page: Page) -> frozenset[str]:

@@ -163,12 +163,6 @@ def _of_family(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequire
 
 
 def _backend(tag: str) -> Backend:
-    if any(tag == vendor.torch_device for vendor in VENDORS.values()):
-        raise UsageError(
-            "backend-malformed",
-            f"{tag!r} is torch's name for a GPU, not a backend",
-            hint="Leave out --backend: the build for this GPU is chosen",
-        )
     backend = known_backend(tag)
     kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
     if backend is None or backend.kind not in kinds:

@@ -189,9 +189,9 @@ def test_any_json_gives_wheels_or_our_own_error(document):
         )
 
 
-def test_a_hyphen_in_a_version_is_no_end_of_the_name():
+def test_the_versions_of_sources_are_in_their_names():
     names = (
-        "natten-0.14.2-4.tar.gz",
+        "natten-0.14.2.post4.tar.gz",
         "natten-0.20.1.zip",
         "other-9.0.tar.gz",
         "natten-rest",

@@ -152,20 +152,17 @@ class Reader:
             InstallationError: if it cannot be read or is malformed.
         """
         members = load_members()
-        is_same_beside_every_torch = not members.has_runtimes_apart(wheel.package)
 
         def row_of(opened: WheelReader) -> LearnedRow:
             facts = _facts(wheel, opened, backend, platform, depth)
-            own_backend = backend
-            if is_same_beside_every_torch and facts["cuda"]:
-                own_backend = Backend("cuda", facts["cuda"])
-            return _row(wheel, own_backend, platform, opened, **facts)
+            return _row(wheel, backend, platform, opened, **facts)
 
         if depth is Depth.METADATA:
             metadata = self._served_metadata(wheel) or Message()
             row = _row(wheel, backend, platform, requires=_requires(metadata))
         else:
-            key = ANY_BACKEND if is_same_beside_every_torch else backend.tag
+            depends_on_torch = members.has_runtimes_apart(wheel.package)
+            key = backend.tag if depends_on_torch else ANY_BACKEND
             row = self._known_or_read(wheel, row_of, key, depth)
         # The store has what the wheel says; this is the wheel as seen beside ``backend``.
         cuda = row.cuda or members.cuda(wheel.package, wheel.version)

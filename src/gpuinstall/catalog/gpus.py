@@ -279,16 +279,13 @@ def _words(text: str, maker: str) -> _Words:
 
 
 def _examples(gpus: Iterable[Product]) -> str:
-    """Return one GPU of each code, the oldest first, by its shortest name."""
-    shortest: dict[str, Product] = {}
-    for gpu in sorted(gpus, key=lambda gpu: -len(gpu.name)):
-        shortest[gpu.code] = gpu
-    oldest_first = sorted(
-        shortest.values(),
-        key=lambda gpu: (gpu.capability or (1000, 0), gpu.full_name),
-    )
+    """Return one GPU of each code, by its shortest name."""
+    longest_first = sorted(gpus, key=lambda gpu: -len(gpu.name))
+    by_code = {gpu.code: gpu for gpu in longest_first}
+    # sm_89 comes before sm_120.
+    codes = sorted(by_code, key=lambda code: (len(code), code))
     return " or ".join(
-        f"--gpu {quoted(gpu.code)} ({gpu.full_name})" for gpu in oldest_first
+        f"--gpu {quoted(code)} ({by_code[code].full_name})" for code in codes
     )
 
 

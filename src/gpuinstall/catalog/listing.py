@@ -103,28 +103,23 @@ def read_listing(
         default.append(partial(default_wheels, sources, client, "torch"))
 
     # A torch index that the user named comes before the links, and else after them.
-    first, second = (
-        (index, links) if sources.is_torch_index_requested else (links, index)
-    )
-    asks = [*first, *second, *default]
-    answers = dict(zip(asks, side_by_side(_answer, asks), strict=True))
+    asks = index + links if sources.is_torch_index_requested else links + index
+    asks += default
     silent: dict[str, UnreachableError] = {}
-    wheels: list[Wheel] = []
-    for answer in answers.values():
+    unanswered = []
+    wheels: dict[Wheel, None] = {}
+    for ask, answer in zip(asks, side_by_side(_answer, asks), strict=True):
         if isinstance(answer, UnreachableError):
             silent[answer.host] = answer
+            unanswered.append(ask)
         else:
-            wheels += answer
+            wheels.update(dict.fromkeys(answer))
     return Listing(
-        wheels=tuple(dict.fromkeys(wheels)),
+        wheels=tuple(wheels),
         backends=frozenset(tags),
         packages=frozenset(names),
-        index_answers=not any(
-            isinstance(answers[ask], UnreachableError) for ask in index
-        ),
-        default_listed=any(
-            not isinstance(answers[ask], UnreachableError) for ask in default
-        ),
+        index_answers=not any(ask in unanswered for ask in index),
+        default_listed=any(ask not in unanswered for ask in default),
         silent=tuple(silent.values()),
     )
 

@@ -80,12 +80,7 @@ def preflighted(
     return machine.with_problems(proof.problems)
 
 
-def check_links(
-    fit: Fit,
-    site: Path,
-    machine: Machine,
-    reporter: Reporter,
-) -> None:
+def check_links(fit: Fit, site: Path, reporter: Reporter) -> None:
     """Look whether the libraries in a folder of packages can be loaded, without loading any.
 
     It warns of one that cannot, if another package has brought its package.
@@ -100,8 +95,7 @@ def check_links(
     libraries = read_libraries(site)
     names = {library.elf.soname for library in libraries}
     names |= {Path(library.path).name for library in libraries}
-    glibc = tuple(map(int, machine.glibc.split("."))) if machine.glibc else None
-    for fault in link_faults(libraries, system_libraries(), glibc):
+    for fault in link_faults(libraries, system_libraries()):
         library = fault.candidate
         # It is there, in a folder that its package looks into, or on this machine.
         is_present = fault.reason.code == "missing-library" and (

@@ -195,7 +195,7 @@ def _check_files(new: Collection[str], priced: PricedLock, project: Project) -> 
             run_uv(uv.take_out(interpreter(staging), package.name), project.session)
             _install({package.name}, priced, project)
     if any(package.is_native for package in packages if package.name in new):
-        check_links(fit, site, project.machine, project.reporter)
+        check_links(fit, site, project.reporter)
 
 
 def _install(names: Collection[str], priced: PricedLock, project: Project) -> Lock:

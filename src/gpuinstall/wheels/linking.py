@@ -36,7 +36,6 @@ _MESSAGES = {
     "missing-library": "needs {}, which is neither in the environment nor on the system",
     "missing-symbol": "uses {}, which this torch does not have",
     "other-cuda": "is built with CUDA {}",
-    "glibc-too-old": "requires glibc {}, which is newer than this system's",
 }
 
 
@@ -77,7 +76,6 @@ class LinkEnvironment:
 
     libraries: Sequence[InstalledLibrary]
     system: Collection[str]
-    glibc: tuple[int, ...] | None
 
     @cached_property
     def places(self) -> set[str]:
@@ -130,16 +128,14 @@ class LinkEnvironment:
 def link_faults(
     libraries: Sequence[InstalledLibrary],
     system: Collection[str],
-    glibc: tuple[int, ...] | None = None,
 ) -> list[LinkFault]:
     """Return what keeps the libraries of an environment from loading, in the order of the libraries.
 
     Args:
         libraries: The native libraries of the environment.
         system: The names of the libraries that the system has.
-        glibc: The version of the system's glibc; None if it does not count.
     """
-    environment = LinkEnvironment(libraries, system, glibc)
+    environment = LinkEnvironment(libraries, system)
     faults = list[LinkFault]()
     for library in libraries:
         for rule in _RULES:
@@ -191,20 +187,6 @@ def _other_cuda(
         )
 
 
-def _glibc_too_old(
-    library: InstalledLibrary,
-    environment: LinkEnvironment,
-) -> Iterator[LinkFault]:
-    """Yield a library that requires a newer glibc than the system's."""
-    required = library.elf.newest("GLIBC")
-    if environment.glibc and required and required > environment.glibc:
-        yield _fault(
-            library,
-            code="glibc-too-old",
-            name=".".join(map(str, required)),
-        )
-
-
 def _missing_symbols(
     library: InstalledLibrary, environment: LinkEnvironment
 ) -> Iterator[LinkFault]:
@@ -227,7 +209,6 @@ def _missing_symbols(
 _RULES = (
     _missing_libraries,
     _other_cuda,
-    _glibc_too_old,
     _missing_symbols,
 )
 

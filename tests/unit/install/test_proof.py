@@ -7,7 +7,6 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import CheckResult
-from gpuinstall.base.machine import Machine
 from gpuinstall.install.proof import catalog_without, check_links
 from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import Device, Verdict
@@ -72,7 +71,7 @@ def linked(site, *named):
     """What is warned of an environment that these packages were asked for."""
     fit: Any = SimpleNamespace(choice=SimpleNamespace(requirements=named))
     warnings = Listener()
-    check_links(fit, site, Machine("linux", "x86_64"), warnings)
+    check_links(fit, site, warnings)
     return warnings.warnings
 
 

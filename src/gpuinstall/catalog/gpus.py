@@ -40,6 +40,8 @@ _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
 """The words before a number that people leave out: 780M is one of two makers."""
 _LONGEST = 200
 """The letters that are read: no name of a GPU has half as many."""
+_COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
+"""How many of a GPU there are, which changes nothing: 4x A100, 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _ASK_THE_DRIVER = (
     "nvidia-smi -L prints its name; "
@@ -181,7 +183,8 @@ def find_gpu(name: str) -> Product:
         UsageError: if no GPU has the name, or several that run different code.
         NoBuildError: if no build is known for the GPU.
     """
-    text = _spaced(name[:_LONGEST])
+    name = _COUNT.sub("", name[:_LONGEST])
+    text = _spaced(name)
     matches = _matches(text)
     for row in load_gpus()["no_builds"]:
         # Of a newer series, a GPU that is listed has builds, and the name of one that is not may be mistyped.

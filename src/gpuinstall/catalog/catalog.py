@@ -139,7 +139,9 @@ class Build:
 def toolkit_of(version: str | None) -> tuple[int, int] | None:
     """Return the release of a toolkit, ``13.0`` or ``13.0.2``, as numbers; None if there is none."""
     release = re.match(r"(\d{1,3})\.(\d{1,2})", version or "", re.ASCII)
-    return (int(release[1]), int(release[2])) if release else None
+    if release is None:
+        return None
+    return int(release[1]), int(release[2])
 
 
 _ARCH_OF_INDEX = {
@@ -337,7 +339,8 @@ class Catalog:
     def _by_platform(self) -> Mapping[str, tuple[Build, ...]]:
         by_platform: dict[str, tuple[Build, ...]] = {}
         for build in sorted(self.builds, key=_newness, reverse=True):
-            by_platform[build.platform] = (*by_platform.get(build.platform, ()), build)
+            earlier = by_platform.get(build.platform, ())
+            by_platform[build.platform] = (*earlier, build)
         return by_platform
 
 

@@ -117,8 +117,10 @@ def other_chips() -> tuple[Product, ...]:
     chips: list[Product] = []
     for maker in OTHER_MAKERS:
         table = authored.read_data(f"gpus_{maker}.toml")
-        rows = [{**table, **row, "name": row["chip"]} for row in table["chips"]]
-        chips.extend(read_object(Product, row) for row in rows)
+        for row in table["chips"]:
+            whole = {**table, **row, "name": row["chip"]}
+            chip = read_object(Product, whole)
+            chips.append(chip)
     return tuple(chips)
 
 
@@ -188,7 +190,8 @@ def find_gpu(name: str) -> Product:
     matches = _matches(text)
     for row in load_gpus()["no_builds"]:
         # Of a newer series, a GPU that is listed has builds, and the name of one that is not may be mistyped.
-        if re.search(row["names"], text) and (row["older"] or not matches):
+        is_meant = row["older"] or not matches
+        if is_meant and re.search(row["names"], text):
             suggestion = None if row["older"] else _suggestion(text)
             raise NoBuildError(
                 "gpu-not-supported",
@@ -213,7 +216,8 @@ def _matches(text: str) -> list[Product]:
     Of each reading, those with just this name, else of this model, else with it in their names, else with the model.
     """
     for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
-        words = {maker: _words(reading, maker) for maker in load_gpus()["brands"]}
+        makers = load_gpus()["brands"]
+        words = {maker: _words(reading, maker) for maker in makers}
         for is_match in (_has_name, _contains):
             for part in (_whole, _model):
                 matches = [
@@ -229,15 +233,18 @@ def _matches(text: str) -> list[Product]:
 def _has_name(own: _Words, words: _Words) -> bool:
     """Whether a GPU's words are those of a name, which may leave out its series."""
     number = [word for word in own if word not in _SERIES]
-    return bool(words) and "".join(words) in {"".join(own), "".join(number)}
+    spellings = {"".join(own), "".join(number)}
+    return bool(words) and "".join(words) in spellings
 
 
 def _contains(own: _Words, words: _Words) -> bool:
     """Whether a GPU's words have those of a name, one of which has a number, or begin with them, written as one."""
     if not re.search(r"\d", "".join(_model(words))):
         return False
+    if Counter(words) <= Counter(own):
+        return True
     beginnings = {"".join(own[:count]) for count in range(len(own))}
-    return Counter(words) <= Counter(own) or "".join(words) in beginnings
+    return "".join(words) in beginnings
 
 
 def _whole(words: _Words) -> _Words:
@@ -254,7 +261,12 @@ def _model(words: _Words) -> _Words:
 @cache
 def _entries() -> tuple[tuple[Product, _Words], ...]:
     """Return every GPU with the words of its name."""
-    return tuple((gpu, _words(_spaced(gpu.name), gpu.maker)) for gpu in _gpus())
+    entries = []
+    for gpu in _gpus():
+        name = _spaced(gpu.name)
+        words = _words(name, gpu.maker)
+        entries.append((gpu, words))
+    return tuple(entries)
 
 
 def _gpus() -> Iterator[Product]:

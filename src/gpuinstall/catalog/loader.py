@@ -46,12 +46,13 @@ def parse_catalog(
 ) -> Catalog:
     """Return the catalogue of the authored builds, with what drivers serve."""
     rows = Rows(builds)
+    releases = {release.torch: release for release in rows.releases.values()}
     family = [*builds["family"], *builds["family_beside"]]
     return Catalog(
         date=builds["date"],
         torch_index=builds["torch_index"],
         builds=tuple(rows.builds()),
-        releases={release.torch: release for release in rows.releases.values()},
+        releases=releases,
         drivers=drivers,
         family=frozenset(family),
         copied=tuple(builds["copied"]),
@@ -92,7 +93,11 @@ def _cuda_names() -> Mapping[str, CudaName]:
     return cuda_names
 
 
-def _driver_commands(machine: Machine, branch: str, is_legacy: bool) -> tuple[str, ...]:
+def _driver_commands(
+    machine: Machine,
+    branch: str,
+    is_legacy: bool,
+) -> tuple[str, ...]:
     # Imported here: only a refusal needs the table of failures.
     from gpuinstall.catalog.failures.problems import FixContext, fix
 
@@ -136,7 +141,12 @@ class Rows:
             if platform in row:
                 yield self._for_platform(row, torch, platform)
 
-    def _for_platform(self, row: _Row, torch: str, platform: str) -> Build:
+    def _for_platform(
+        self,
+        row: _Row,
+        torch: str,
+        platform: str,
+    ) -> Build:
         """Return the build of a row for CUDA, or another kind, on one of its platforms."""
         release = self.releases[torch]
         backend = Backend.parse(row["tag"])

@@ -229,7 +229,9 @@ def _anchors(text: str) -> list[dict[str, str]]:
 
     class Parser(HTMLParser):
         def handle_starttag(
-            self, tag: str, attrs: list[tuple[str, str | None]]
+            self,
+            tag: str,
+            attrs: list[tuple[str, str | None]],
         ) -> None:
             if tag == "a":
                 anchors.append({name: value or "" for name, value in attrs})

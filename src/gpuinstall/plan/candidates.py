@@ -82,7 +82,9 @@ def rejections(judged: Iterable[JudgedBuild]) -> tuple[RejectedBuild, ...]:
 
 
 def judge_builds(
-    builds: Iterable[Build], context: PlanContext, gpus: Sequence[Gpu]
+    builds: Iterable[Build],
+    context: PlanContext,
+    gpus: Sequence[Gpu],
 ) -> list[JudgedBuild]:
     """Judge builds for some GPUs, in the order in which they come."""
     return [judge_build(build, context, gpus) for build in builds]
@@ -118,7 +120,8 @@ def closest(rejected: Iterable[JudgedBuild], rules: Rules) -> JudgedBuild | None
 
 
 def best_first(
-    candidates: Iterable[JudgedBuild], context: PlanContext
+    candidates: Iterable[JudgedBuild],
+    context: PlanContext,
 ) -> list[JudgedBuild]:
     """Sort builds: the newest torch, then the backend that the request prefers, then as the maker prefers."""
     by_merit = sorted(candidates, key=lambda candidate: _merit_key(candidate, context))
@@ -138,7 +141,8 @@ def maker_key(candidate: JudgedBuild, context: PlanContext) -> SortKey:
 
 
 def first_for_programs(
-    candidates: Iterable[JudgedBuild], context: PlanContext
+    candidates: Iterable[JudgedBuild],
+    context: PlanContext,
 ) -> JudgedBuild | None:
     """Return the first candidate that the programs of the request go with, as far as they were resolved."""
     constraints = context.program_constraints

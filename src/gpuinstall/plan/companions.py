@@ -95,7 +95,9 @@ class Companions:
         return pin + label if is_labelled else pin
 
     def loading(
-        self, build: Build, requirement: ParsedRequirement
+        self,
+        build: Build,
+        requirement: ParsedRequirement,
     ) -> Sequence[str] | None:
         """Return the versions of a companion that load beside a build, the preferred first.
 
@@ -111,7 +113,9 @@ class Companions:
         ]
 
     def _paired_versions(
-        self, build: Build, requirement: ParsedRequirement
+        self,
+        build: Build,
+        requirement: ParsedRequirement,
     ) -> Sequence[str] | None:
         """Return the versions that belong to a torch, whether or not they have wheels here."""
         release = self.catalog.releases.get(build.torch)

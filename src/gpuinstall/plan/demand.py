@@ -127,7 +127,9 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
 
 
 def _first_python(
-    requested: SpecifierSet | str | None, request: Request, machine: Machine
+    requested: SpecifierSet | str | None,
+    request: Request,
+    machine: Machine,
 ) -> str:
     """Return the ``X.Y`` that is tried first."""
     if isinstance(requested, str):

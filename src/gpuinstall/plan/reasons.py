@@ -36,7 +36,9 @@ _AGAINST_A_BACKEND = {"no-companion", "not-allowed", "programs-conflict"}
 
 
 def pass_over(
-    judged: Iterable[JudgedBuild], best: JudgedBuild, context: PlanContext
+    judged: Iterable[JudgedBuild],
+    best: JudgedBuild,
+    context: PlanContext,
 ) -> list[JudgedBuild]:
     """Return the builds but for the best, each with a reason, also those that run too."""
     passed_over = []
@@ -48,7 +50,9 @@ def pass_over(
 
 
 def _why_lesser(
-    candidate: JudgedBuild, best: JudgedBuild, context: PlanContext
+    candidate: JudgedBuild,
+    best: JudgedBuild,
+    context: PlanContext,
 ) -> Reason:
     constraints = context.program_constraints
     build = candidate.build
@@ -101,7 +105,9 @@ def reasons_for(
 
 
 def newest_reasons(
-    best: JudgedBuild, passed_over: Iterable[JudgedBuild], context: PlanContext
+    best: JudgedBuild,
+    passed_over: Iterable[JudgedBuild],
+    context: PlanContext,
 ) -> Iterator[Reason]:
     """Yield where what is known of the best comes from, and what keeps a newer torch and newer programs away."""
     build = best.build
@@ -127,7 +133,8 @@ def newest_reasons(
 
 
 def _newer_than(
-    best: JudgedBuild, passed_over: Iterable[JudgedBuild]
+    best: JudgedBuild,
+    passed_over: Iterable[JudgedBuild],
 ) -> list[JudgedBuild]:
     """Return the builds of a newer torch, with what the GPUs that the best serves run of them."""
     newer = []
@@ -139,7 +146,9 @@ def _newer_than(
 
 
 def _newest_seen(
-    best: JudgedBuild, newer: Iterable[JudgedBuild], context: PlanContext
+    best: JudgedBuild,
+    newer: Iterable[JudgedBuild],
+    context: PlanContext,
 ) -> Reason | None:
     """Return that a newer one is not what the programs want, unknown, or in no source that answers."""
     torch = best.build.torch
@@ -161,7 +170,9 @@ def _newest_seen(
 
 
 def _newest(
-    best: JudgedBuild, newer: Sequence[JudgedBuild], context: PlanContext
+    best: JudgedBuild,
+    newer: Sequence[JudgedBuild],
+    context: PlanContext,
 ) -> Reason:
     """Return that it is the newest torch, or what keeps a newer one away.
 
@@ -211,7 +222,8 @@ def _runs(judged: JudgedBuild, context: PlanContext) -> bool:
 
 
 def _closest_of_requested(
-    judged: Iterable[JudgedBuild], context: PlanContext
+    judged: Iterable[JudgedBuild],
+    context: PlanContext,
 ) -> JudgedBuild | None:
     """Return the build that came closest of those that the request does not exclude."""
     requested = [
@@ -241,7 +253,9 @@ def _chips(context: PlanContext) -> str:
 
 
 def _newest_requested(
-    best: JudgedBuild, newer: Sequence[JudgedBuild], context: PlanContext
+    best: JudgedBuild,
+    newer: Sequence[JudgedBuild],
+    context: PlanContext,
 ) -> Reason:
     torch = best.build.torch
     kind = best.build.backend.kind
@@ -279,7 +293,9 @@ def _backend(
 
 
 def _other_gpus(
-    best: JudgedBuild, candidates: Sequence[JudgedBuild], context: PlanContext
+    best: JudgedBuild,
+    candidates: Sequence[JudgedBuild],
+    context: PlanContext,
 ) -> Iterator[Reason]:
     """Yield what the GPUs that are left out would give."""
     left_out = {*range(len(context.gpus))}.difference(best.covers)

@@ -66,7 +66,8 @@ def nearest_request(
     known = PAIRED & requirement_names(request.requirements)
 
     def served(
-        torch: Version, excluded: Collection[ParsedRequirement]
+        torch: Version,
+        excluded: Collection[ParsedRequirement],
     ) -> Request | None:
         """Return the request for a torch without the versions of some requirements; None if no build serves it."""
         relaxed = _for_torch(request, torch, excluded, catalog.family)
@@ -133,7 +134,8 @@ def _for_torch(
 
 
 def _by_distance(
-    releases: Mapping[Version, Release], limits: Sequence[ParsedRequirement]
+    releases: Mapping[Version, Release],
+    limits: Sequence[ParsedRequirement],
 ) -> list[Version]:
     """Sort the releases of torch: the minors that were requested, then those above, then those below.
 

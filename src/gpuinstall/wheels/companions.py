@@ -238,17 +238,23 @@ def read_package(
         # Of its libraries, one for each CUDA, only that of this one counts.
         nearest = _for_cuda(answering, cuda)
         names = [nearest] if nearest else []
-        return _facts(_read_code(wheel, names, whole=whole), read_needs(wheel, names))
+        code = _read_code(wheel, names, whole=whole)
+        return _facts(code, read_needs(wheel, names))
     deciding = deciding_libraries(package, wheel.members)
     needs = read_needs(wheel, deciding)
     brings_runtime = any(map(_is_bundled_runtime, wheel.members))
     if not (needs.is_for_gpus or brings_runtime or may_have_code):
         return _facts(WheelFacts(), needs)
     if answering:
-        return _facts(_read_code(wheel, [answering[0][0]], whole=whole), needs)
+        first = answering[0][0]
+        code = _read_code(wheel, [first], whole=whole)
+        return _facts(code, needs)
     # What auditwheel calls a library of others may be the package's own.
-    own = {name for name in needs.paths if not load_libraries().row(basename(name))}
-    own.update(deciding)
+    own = set(deciding)
+    shared = load_libraries()
+    for name in needs.paths:
+        if not shared.row(basename(name)):
+            own.add(name)
     if whole:
         # Parts that it does without have no say against a GPU, but for one.
         modules = {*map(_module, deciding)}
@@ -258,7 +264,8 @@ def read_package(
             for name in libraries
             if _BUNDLED not in name and _module(name) in modules
         )
-    return _facts(_read_code(wheel, own, whole=whole), needs)
+    code = _read_code(wheel, own, whole=whole)
+    return _facts(code, needs)
 
 
 def _is_bundled_runtime(name: str) -> bool:
@@ -279,7 +286,10 @@ def _facts(code: WheelFacts, needs: Needs) -> WheelFacts:
     )
 
 
-def deciding_libraries(package: str, names: Iterable[str]) -> list[str]:
+def deciding_libraries(
+    package: str,
+    names: Iterable[str],
+) -> list[str]:
     """Return the libraries that decide whether a package runs: those of the module that it is named after.
 
     If that has none, all that the wheel does not bundle of others; parts that the package does without are never among
@@ -320,7 +330,8 @@ def read_tables(wheel: WheelReader, package: str) -> WheelFacts:
         return _facts(unread, Needs())
     names = [match[0] for match in members.answering(package, wheel.members)]
     names = names or deciding_libraries(package, wheel.members)
-    largest = sorted(names, key=lambda name: wheel.members[name].file_size)[-1:]
+    smallest_first = sorted(names, key=lambda name: wheel.members[name].file_size)
+    largest = smallest_first[-1:]
     return _facts(unread, read_needs(wheel, largest))
 
 

@@ -125,7 +125,8 @@ def read_elf(data: _Data, *, whole: bool) -> Elf | None:
             end = segments + segment_count * segment_size
             return _read_beginning(data[:_LONGEST_BEGINNING], machine, end)
         if size == _SECTION.size and count <= _MOST_SECTIONS:
-            return _read_linked(data, machine, data[sections : sections + count * size])
+            end = sections + count * size
+            return _read_linked(data, machine, data[sections:end])
     return None
 
 
@@ -138,14 +139,20 @@ class _Section(NamedTuple):
 
     def read(self, data: _Data, most: int) -> bytes:
         """Return its bytes; raise ValueError if they are not all there, or too many."""
-        part = data[self.start : self.start + min(self.size, most)]
+        end = self.start + min(self.size, most)
+        part = data[self.start : end]
         if len(part) != self.size:
             raise ValueError("a section beyond the file")
         return part
 
 
-def _read_linked(data: _Data, machine: int, headers: bytes) -> Elf | None:
-    sections = [_Section(*row) for row in _SECTION.iter_unpack(headers)]
+def _read_linked(
+    data: _Data,
+    machine: int,
+    headers: bytes,
+) -> Elf | None:
+    rows = _SECTION.iter_unpack(headers)
+    sections = [_Section(*row) for row in rows]
     by_kind = {section.kind: section for section in reversed(sections)}
     symbols = by_kind[_DYNAMIC_SYMBOLS]
     table = symbols.read(data, _MOST_SYMBOLS * _SYMBOL.size)

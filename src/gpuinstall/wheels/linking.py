@@ -144,14 +144,17 @@ def link_faults(
 
 
 def _missing_libraries(
-    library: InstalledLibrary, environment: LinkEnvironment
+    library: InstalledLibrary,
+    environment: LinkEnvironment,
 ) -> Iterator[LinkFault]:
     """Yield the libraries that the loader would look for and not find."""
     shared = load_libraries()
     for name in _required_names(library, environment):
         if environment.provides(name, library):
             continue
-        if _OF_PYTHON.fullmatch(name) or shared.of_the_driver.fullmatch(name):
+        if _OF_PYTHON.fullmatch(name):
+            continue
+        if shared.of_the_driver.fullmatch(name):
             continue
         row = shared.row(name)
         likely = environment.torch_cuda or shared.cuda(name)
@@ -161,7 +164,8 @@ def _missing_libraries(
 
 
 def _required_names(
-    library: InstalledLibrary, environment: LinkEnvironment
+    library: InstalledLibrary,
+    environment: LinkEnvironment,
 ) -> tuple[str, ...]:
     """Return the libraries without which something does not work."""
     own = posixpath.basename(library.path)
@@ -188,7 +192,8 @@ def _other_cuda(
 
 
 def _missing_symbols(
-    library: InstalledLibrary, environment: LinkEnvironment
+    library: InstalledLibrary,
+    environment: LinkEnvironment,
 ) -> Iterator[LinkFault]:
     """Yield the first symbol that a library uses of torch, and neither torch nor its own package has."""
     if library.package == "torch" or not is_linked_to_torch(library.elf):
@@ -237,8 +242,9 @@ def read_libraries(site: Path) -> list[InstalledLibrary]:
             elf = read_elf(data, whole=True)
             if elf is None:
                 continue
-            opened = _opened_by_name(data, path, package).difference(elf.needs)
-            library = InstalledLibrary(path, package, elf, tuple(sorted(opened)))
+            opened = _opened_by_name(data, path, package)
+            others = sorted(opened.difference(elf.needs))
+            library = InstalledLibrary(path, package, elf, tuple(others))
             libraries.append(library)
     return libraries
 
@@ -259,14 +265,19 @@ def _native_files(site: Path) -> Iterator[tuple[str, str]]:
                     yield path, package
 
 
-def _opened_by_name(data: mmap.mmap, path: str, package: str) -> set[str]:
+def _opened_by_name(
+    data: mmap.mmap,
+    path: str,
+    package: str,
+) -> set[str]:
     """Return the libraries that a file opens, of those that its package is known to need."""
     members = load_members()
     must_open = members.must_open.get(package)
     # A name that occurs as a string alone may never be opened, unless it is known that it is.
     if must_open is None or not members.answering(package, [path]):
         return set()
-    return set(filter(must_open.fullmatch, load_libraries().opened_by(data)))
+    opened = load_libraries().opened_by(data)
+    return set(filter(must_open.fullmatch, opened))
 
 
 def system_libraries() -> set[str]:

@@ -108,7 +108,11 @@ class SharedLibraries(NamedTuple):
         majors = self.cuda_majors(libraries)
         return majors.pop() if len(majors) == 1 else None
 
-    def names_runtime(self, needs: Iterable[str], opens: Iterable[str]) -> bool:
+    def names_runtime(
+        self,
+        needs: Iterable[str],
+        opens: Iterable[str],
+    ) -> bool:
         """Whether code runs with the runtime of the process alone, which has to be of its own major.
 
         Args:
@@ -120,7 +124,8 @@ class SharedLibraries(NamedTuple):
 
     def opened_by(self, data: bytes | mmap) -> set[str]:
         """Return the libraries that the strings of a file name."""
-        names = [*self.opened.findall(data), *_RUNTIME_OF_WINDOWS.findall(data)]
+        names = self.opened.findall(data)
+        names += _RUNTIME_OF_WINDOWS.findall(data)
         return {name.decode() for name in names}
 
 
@@ -131,7 +136,9 @@ def load_libraries() -> SharedLibraries:
 
     text = Path(__file__).with_name("libraries.toml").read_text("utf-8")
     table = tomli.loads(text)
-    rows = {row["name"]: read_object(SharedLibrary, row) for row in table["libraries"]}
+    rows = {}
+    for row in table["libraries"]:
+        rows[row["name"]] = read_object(SharedLibrary, row)
     names = "|".join(sorted(rows, key=len, reverse=True)).encode()
     # Begins with bytes that are the same for all of them: those alone are searched for, ten times as fast.
     opened = rb"\0((?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15})(?=\0)" % names
@@ -258,7 +265,8 @@ def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
     Raises:
         WheelError: if the wheel is malformed.
     """
-    own = {basename(path): path for path in wheel.members if _NATIVE.fullmatch(path)}
+    native = filter(_NATIVE.fullmatch, wheel.members)
+    own = {basename(path): path for path in native}
     waiting = sorted(libraries, key=lambda path: (-wheel.members[path].file_size, path))
     # None is one that was not read, or tells nothing.
     elves = dict[str, Elf | None].fromkeys(waiting)
@@ -277,20 +285,27 @@ def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
                 waiting.append(linked)
     read = {path: elf for path, elf in elves.items() if elf}
     needs = set[str]().union(*(elf.needs for elf in read.values()))
-    own_names = {name for path, elf in read.items() for name in _own_names(path, elf)}
-    versions = [elf.newest("GLIBC") or () for elf in read.values()]
-    newest = max(versions, default=())
+    own_names = set[str]()
+    for path, elf in read.items():
+        own_names.update(_own_names(path, elf))
+    newest: tuple[int, ...] = ()
+    for elf in read.values():
+        newest = max(newest, elf.newest("GLIBC") or ())
+    is_whole = len(read) == len(elves)
     return Needs(
         libraries=_from_outside(needs - own_names, wheel),
         opened=_from_outside(opened - needs, wheel),
         cuda=load_libraries().cuda_of_all(needs),
         glibc=".".join(map(str, newest)) or None,
-        torch=_torch_needs([*read.values()], is_whole=len(read) == len(elves)),
+        torch=_torch_needs([*read.values()], is_whole=is_whole),
         paths=frozenset(elves),
     )
 
 
-def _read_library(wheel: WheelReader, path: str) -> tuple[Elf | None, set[str]]:
+def _read_library(
+    wheel: WheelReader,
+    path: str,
+) -> tuple[Elf | None, set[str]]:
     """Return the tables of a library, and the libraries that its strings name.
 
     Its beginning is read, or all of a small one if that tells nothing.
@@ -334,7 +349,11 @@ def _from_outside(
     return tuple(outside)
 
 
-def _torch_needs(elves: Sequence[Elf], *, is_whole: bool) -> TorchNeeds:
+def _torch_needs(
+    elves: Sequence[Elf],
+    *,
+    is_whole: bool,
+) -> TorchNeeds:
     """Return which torch libraries load beside.
 
     Args:

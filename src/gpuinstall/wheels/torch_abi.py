@@ -67,8 +67,8 @@ class Exports:
         missing = {}
         for number, minor in enumerate(self.minors):
             lacking = [name for name in names if not self._has(number, name)]
-            lacking.sort()
-            missing[minor] = tuple(name.decode() for name in lacking)
+            texts = [name.decode() for name in sorted(lacking)]
+            missing[minor] = tuple(texts)
         return missing
 
     def _has(self, number: int, name: bytes) -> bool:

@@ -226,13 +226,15 @@ class Reader:
     ) -> LearnedRow:
         """Read a wheel within what is left of the bytes of a lock, unless it is still the one that is known."""
         left = MOST_OF_A_LOCK - self.reading["bytes"]
-        limits = Limits(max(LEAST_OF_A_WHEEL, min(MOST[depth], left)), MOST_INFLATED)
+        most = max(LEAST_OF_A_WHEEL, min(MOST[depth], left))
+        limits = Limits(most, MOST_INFLATED)
         started = monotonic()
         ranges, stamp = self._ranges(wheel)
         if known and stamp and (known.size, known.etag) == (ranges.size, stamp):
             row = replace(known, learned=now())
         else:
-            row = replace(row_of(WheelReader(ranges, limits)), etag=stamp)
+            opened = WheelReader(ranges, limits)
+            row = replace(row_of(opened), etag=stamp)
         row = replace(row, depth=depth)
         seconds = monotonic() - started
         self.reading.update(bytes=row.bytes, seconds=int(seconds))
@@ -307,12 +309,17 @@ def _facts(
 
 
 def _requires(metadata: Message) -> tuple[str, ...]:
-    return tuple(map(str, metadata.get_all("Requires-Dist", ())))
+    requirements = metadata.get_all("Requires-Dist", ())
+    return tuple(map(str, requirements))
 
 
 def _system_of(names: Iterable[str]) -> str | None:
     """Return ``windows`` if all libraries of a wheel are for Windows, else ``any``; None if it has none."""
-    endings = {ending[0] for ending in map(_LIBRARY_ENDING.search, names) if ending}
+    endings = set()
+    for name in names:
+        ending = _LIBRARY_ENDING.search(name)
+        if ending:
+            endings.add(ending[0])
     if not endings:
         return None
     return "windows" if endings <= {".pyd", ".dll"} else "any"
@@ -382,7 +389,8 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
         made_for = Backend("cuda", code.cuda)
     elif code.hip:
         # 7.2.53211-e1a6bc5663
-        made_for = Backend("rocm", ".".join(code.hip.split(".")[:2]))
+        major, minor = code.hip.split(".")[:2]
+        made_for = Backend("rocm", f"{major}.{minor}")
     named = known_backend(wheel.version.local) or known_backend(wheel.backend)
     inner, _, label = code.version.partition("+")
     is_of_name = named is None or label in {"", named.tag}

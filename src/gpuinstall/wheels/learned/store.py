@@ -41,10 +41,9 @@ def known_catalog(
     builds = {_key(build): build for build in catalog.builds}
     # The official index counts before any other.
     official = {None, catalog.torch_index}
+    learned = (store or learned_store()).builds()
     rows = [
-        row
-        for row in (store or learned_store()).builds()
-        if torch_index is None or row.base in {None, torch_index}
+        row for row in learned if torch_index is None or row.base in {None, torch_index}
     ]
     rows.sort(key=lambda row: (row.base in official, row.learned), reverse=True)
     for row in rows:
@@ -71,7 +70,8 @@ class LearnedStore:
     def builds(self) -> Iterator[LearnedRow]:
         """Yield every row of torch."""
         with suppress(OSError):
-            for file in sorted((self.folder / "builds").glob("*.toml")):
+            files = (self.folder / "builds").glob("*.toml")
+            for file in sorted(files):
                 row = self._read(file)
                 if row:
                     yield row
@@ -105,7 +105,8 @@ class LearnedStore:
         """Return a name that tells a user what it is, and that no two wheels share."""
         import hashlib
 
-        key = hashlib.sha256(wheel.url.encode()).hexdigest()[:16]
+        digest = hashlib.sha256(wheel.url.encode()).hexdigest()
+        key = digest[:16]
         folder = "builds" if wheel.package == "torch" else "companions"
         name = f"{wheel.package}-{wheel.version.public}-{backend}-{key}.toml"
         return self.folder / folder / name
@@ -115,7 +116,8 @@ def holds(row: LearnedRow) -> bool:
     """Whether a row needs no look at its file: its page names a hash, or it is a day old at most."""
     if row.sha256 is not None:
         return True
-    age = datetime.now(timezone.utc) - datetime.fromisoformat(row.learned)
+    learned = datetime.fromisoformat(row.learned)
+    age = datetime.now(timezone.utc) - learned
     return timedelta(0) <= age < timedelta(days=1)
 
 

@@ -104,9 +104,19 @@ def judge_build(build: Build, context: PlanContext, gpus: Sequence[Gpu]) -> Judg
     reason = lists_code(build, context) or is_read(build, context)
     if gpus and reason is None:
         reason = (
-            context.rules.against_driver(build) if judged.covers else judged.missing
+            context.rules.against_driver(build)
+            if judged.covers
+            else missing_code(judged, gpus)
         )
     return judged._replace(python=python, reason=reason)
+
+
+def missing_code(judged: JudgedBuild, gpus: Sequence[Gpu]) -> Reason | None:
+    """Return for which GPU a build has no code."""
+    for gpu, code in zip(gpus, judged.codes, strict=True):
+        if isinstance(code, Reason):
+            return Reason(code.code, f"{code.message} ({gpu.label})")
+    return None
 
 
 def closest(rejected: Iterable[JudgedBuild], rules: Rules) -> JudgedBuild | None:

@@ -12,6 +12,7 @@ from gpuinstall.plan.candidates import (
     closest,
     gpus_to_serve,
     maker_key,
+    missing_code,
 )
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, UNASKED
@@ -63,7 +64,7 @@ def _why_lesser(
         if conflict is not None:
             return Reason("programs-conflict", conflict)
     if candidate.covers != best.covers:
-        return candidate.missing or _ELSEWHERE
+        return missing_code(candidate, context.gpus) or _ELSEWHERE
     if build.torch < best.build.torch:
         return Reason("older-torch", f"{best.build.name} fits too and is newer")
     merit = _merit(candidate, best, context)

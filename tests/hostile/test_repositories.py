@@ -139,14 +139,14 @@ def linked_project(repository):
 
 REPOSITORIES = {
     "exchange that is said to have begun": Hostile(
-        lambda repository: repository.begun("staging-0123abcd-1"), BACK
+        lambda repository: repository.begun("staging-0123abcd=1"), BACK
     ),
     "return that is said to have begun": Hostile(
-        lambda repository: repository.begun("previous-1"), BACK
+        lambda repository: repository.begun("previous=1"), BACK
     ),
     "exchange with a link": Hostile(
         lambda repository: repository.link(
-            ".venv.gpuinstall/staging-0123abcd-1", repository.thesis
+            ".venv.gpuinstall/staging-0123abcd=1", repository.thesis
         ),
         (INSTALL, ROLLBACK),
     ),

@@ -282,14 +282,15 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def link_or_copy(source: str | Path, destination: str | Path) -> None:
-    """Give a file a second name, or copy it; a link is copied as one."""
+    """Give a file a second name, or copy it; a link is copied as one, and what has the name already stays."""
     # Another owner's file, a file system without links, or too many links to this one.
     with suppress(OSError, NotImplementedError):
         os.link(source, destination, follow_symlinks=False)
         return
-    import shutil  # which a plan does without
+    if not os.path.lexists(destination):
+        import shutil  # which a plan does without
 
-    shutil.copy2(source, destination, follow_symlinks=False)
+        shutil.copy2(source, destination, follow_symlinks=False)
 
 
 def link_tree(
@@ -299,7 +300,7 @@ def link_tree(
 ) -> None:
     """Make a copy of a folder tree, of links to its files; raise OSError if something can be neither linked nor copied.
 
-    Folders that are there already are filled.
+    A copy that is there already is completed.
 
     Args:
         source: The folder.

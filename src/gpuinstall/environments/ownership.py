@@ -24,7 +24,7 @@ from gpuinstall.base.files import files_below, open_regular, read_document
 from gpuinstall.base.shell import quoted
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import NAME, read_marker
-from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
+from gpuinstall.environments.guard import own_guard_files
 from gpuinstall.environments.packages import file_size, read_packages, written_files
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
 
 def _own_files(venv: Path) -> set[str]:
     """Return what gpuinstall wrote, and a ``.gitignore`` that came with the environment."""
-    own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
+    own = own_guard_files(venv)
     marker = read_marker(venv)
     if marker:
         own |= {NAME, marker.lock}

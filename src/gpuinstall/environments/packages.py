@@ -51,10 +51,15 @@ class InstalledPackage:
         """The text of RECORD; empty if there is none."""
         return _text(self.record / "RECORD")
 
+    @property
+    def recorded(self) -> tuple[RecordedFile, ...]:
+        """All that the installation recorded, scripts and data outside the folder of the packages included."""
+        return _read_rows(self.record_text)
+
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:
         """What the installation recorded, without what lies outside the folder of the packages (scripts)."""
-        return _rows_beside(self.record_text)
+        return tuple(row for row in self.recorded if not _OUTSIDE.match(row.path))
 
     @cached_property
     def entry_points(self) -> str:
@@ -65,11 +70,6 @@ class InstalledPackage:
     def is_native(self) -> bool:
         """Whether it has compiled code."""
         return any(_NATIVE.search(file.path) for file in self.files)
-
-    @property
-    def recorded(self) -> tuple[RecordedFile, ...]:
-        """All that the installation recorded, scripts and data outside the folder of the packages included."""
-        return _read_rows(self.record_text)
 
     @cached_property
     def lost(self) -> tuple[str, ...]:
@@ -165,12 +165,6 @@ def _read_rows(text: str) -> tuple[RecordedFile, ...]:
             sha256 = digest.partition("sha256=")[2]
             rows.append(RecordedFile(path, sha256, int(size) if size.isdigit() else 0))
     return tuple(rows)
-
-
-@cache
-def _rows_beside(text: str) -> tuple[RecordedFile, ...]:
-    """Read the rows of a RECORD that lie in the folder of the packages."""
-    return tuple(row for row in _read_rows(text) if not _OUTSIDE.match(row.path))
 
 
 def file_size(path: Path | str) -> int:

@@ -83,18 +83,19 @@ class Stamp:
         """
         if (self.python, self.variables) != (earlier.python, earlier.variables):
             return False
-        return _sizes_and_times(self.files[TORCH]) == _sizes_and_times(
-            earlier.files[TORCH]
-        )
+        return self._sizes_and_times(TORCH) == earlier._sizes_and_times(TORCH)
 
     def new_programs(self, earlier: Stamp) -> tuple[str, ...]:
         """Return the modules to be tested that an earlier stamp does not cover as they are now."""
-        new = []
-        for module in sorted(self.programs):
-            before = earlier.files.get(module, {})
-            if _sizes_and_times(self.files[module]) != _sizes_and_times(before):
-                new.append(module)
-        return tuple(new)
+        return tuple(
+            module
+            for module in sorted(self.programs)
+            if self._sizes_and_times(module) != earlier._sizes_and_times(module)
+        )
+
+    def _sizes_and_times(self, module: str) -> dict[str, tuple[int, int]]:
+        stamps = self.files.get(module, {})
+        return {path: stamp[:2] for path, stamp in stamps.items()}
 
     def write(self, path: Path) -> None:
         """Write it for this user; a cache that cannot be written is no fault: the next command proves again."""
@@ -183,7 +184,3 @@ def folders_of(files: Iterable[str]) -> list[str]:
         if sign:
             folders.add(f"{parent}/site-packages")
     return sorted(folders)
-
-
-def _sizes_and_times(stamps: Mapping[str, FileStamp]) -> dict[str, tuple[int, int]]:
-    return {path: stamp[:2] for path, stamp in stamps.items()}

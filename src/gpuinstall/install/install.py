@@ -159,7 +159,7 @@ def install(
     is_built = action is Action.BUILD
     previous = paths.previous if is_built and paths.has_previous else None
     previous_bytes = 0
-    if previous and installation.copied_from == NOT_COPIED:
+    if previous and not installation.copied:
         previous_bytes = size_of(previous)
     return InstallResult(
         paths=paths,
@@ -289,12 +289,15 @@ def _price(state: InstallState, project: Project) -> PricedLock:
 
 
 def _report_misfits(state: InstallState, project: Project) -> None:
-    others = [misfit for misfit in state.misfits if misfit.reason.code != OTHER_REQUEST]
-    if state.fit is None and len(others) < len(state.misfits):
-        project.reporter.step("Lock", "a new one: the request has changed")
-    for misfit in others:
+    is_other_request = False
+    for misfit in state.misfits:
+        if misfit.reason.code == OTHER_REQUEST:
+            is_other_request = True
+            continue
         text = f"{misfit.candidate.name} does not fit: {misfit.reason.message}"
         project.reporter.detail("Lock", text)
+    if is_other_request and state.fit is None:
+        project.reporter.step("Lock", "a new one: the request has changed")
 
 
 def _carry_out(
@@ -325,6 +328,7 @@ def _carry_out(
         return installation
     installation = verify(installation, here, project)
     venv, lock = installation.venv, installation.fit.lock
+    copied = installation.copied.marker if installation.copied else None
     marker = Marker(
         id=str(uuid.uuid4()),
         lock=lock.name,
@@ -334,7 +338,7 @@ def _carry_out(
         backend=priced.choice.build.backend.tag,
         machine=fingerprint(project.machine),
         verdict=installation.verdict,
-        copied_from=installation.copied_from,
+        copied_from=copied.id if copied else NOT_COPIED,
         packages=installed_packages(venv, lock.names),
         is_for_cpu=lock.record.asked == "cpu",
     )

@@ -223,19 +223,14 @@ def _planned(
     choice = resolution.choice
     reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}")
     fit = Fit(build_incomplete(resolution, request, session), resolution.plan)
-    changes = []
-    new_versions = {}
-    for change in compare_versions(environment.versions, fit.lock.versions):
-        if change.kind != "removed":
-            changes.append(change)
-            new_versions[change.package] = change.new or ""
-    added = [
-        f"{change.package} {change.new}" for change in changes if change.kind == "added"
-    ]
+    differences = compare_versions(environment.versions, fit.lock.versions)
+    changes = [change for change in differences if change.kind != "removed"]
+    new_versions = {change.package: change.new or "" for change in changes}
+    added = [str(change).removeprefix("+ ") for change in changes if not change.old]
     if added:
         reporter.step("Changes", f"+ {some(added)}")
     for change in changes:
-        if change.kind == "changed":
+        if change.old:
             reporter.step("Changes", str(change))
     for warning in fit.plan.warnings:
         reporter.warn(warning.message)
@@ -253,19 +248,19 @@ def _wheels_of(
     machine: Machine,
 ) -> list[LockedFile]:
     """Return the wheels of packages; raise InstallationError if one has none."""
-    files = {file.package: file for file in resolution.files if local_path(file.url)}
-    files |= {
-        file.package: file for file in selected(fit.lock, fit.choice.python, machine)
-    }
+    local_files = [file for file in resolution.files if local_path(file.url)]
+    others = selected(fit.lock, fit.choice.python, machine)
+    files = {file.package: file for file in (*local_files, *others)}
     wheels = []
     for name in names:
-        if name not in files or not files[name].name.endswith(".whl"):
+        file = files.get(name)
+        if file is None or not file.name.endswith(".whl"):
             raise InstallationError(
                 "needs-building",
                 f"{name} has no wheel, and a build cannot be undone",
                 hint=f"Leave {name} out, and install it with the environment's own tools afterwards",
             )
-        wheels.append(files[name])
+        wheels.append(file)
     return wheels
 
 

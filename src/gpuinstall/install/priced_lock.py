@@ -45,7 +45,7 @@ class Bill:
     missing: Mapping[LockedFile, int]
     """The size of each file to fetch; 0 if that is not known."""
     folders: Mapping[Path, int]
-    """What is written into each folder, as far as it takes space there."""
+    """What is written into each folder, as far as it takes space there; each lies on a file system of its own."""
 
     @property
     def fetch(self) -> int:
@@ -58,17 +58,12 @@ class Bill:
         Raises:
             InstallationError: one has less.
         """
-        for folder in self.folders:
-            sharing = [
-                other for other in self.folders if _device(other) == _device(folder)
-            ]
-            needed = sum(self.folders[other] for other in sharing)
+        for folder, size in self.folders.items():
             free = _free(folder)
-            if needed > free:
-                places = " and ".join(map(display_path, sharing))
+            if size > free:
                 raise InstallationError(
                     "no-space",
-                    f"{readable(needed)} required in {places}, {readable(free)} free",
+                    f"{readable(size)} required in {display_path(folder)}, {readable(free)} free",
                     hint="Free some space, or use another disk: "
                     "--venv DIR, and UV_CACHE_DIR for uv's cache",
                 )
@@ -140,8 +135,7 @@ class PricedLock:
         changes = sorted(
             self.changes, key=lambda change: change.package not in requested
         )
-        names = [f"{change.package} {change.new}".rstrip() for change in changes]
-        return [f"+ {some(names)}"]
+        return [f"+ {some([str(change).removeprefix('+ ') for change in changes])}"]
 
     def announce(self, reporter: Reporter) -> None:
         """Report what it is and costs.

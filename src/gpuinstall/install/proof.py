@@ -14,7 +14,7 @@ from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.table import load_failures
-from gpuinstall.environments.environment import NOT_COPIED, fingerprint
+from gpuinstall.environments.environment import fingerprint
 from gpuinstall.verify.verdict import with_programs
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.environments.stamp import Stamp
+    from gpuinstall.install.state import ExistingEnvironment
     from gpuinstall.lock.fit import Fit
     from gpuinstall.project import Project
     from gpuinstall.verify.verdict import Verdict
@@ -128,10 +129,8 @@ class Installation:
     """The lock, with the hashes that it lacked, and its plan."""
     venv: Path
     """The environment."""
-    earlier: Stamp | None = None
-    """The proof of the environment that this one has its torch from."""
-    copied_from: str = NOT_COPIED
-    """The id of the environment of which this one is a copy."""
+    copied: ExistingEnvironment | None = None
+    """The environment of which this one is a copy, and has its torch from; None if it was made anew."""
     verdict: dict[str, Any] = field(default_factory=dict)
     """The document of the verdict; empty if there is none yet."""
     stamp: Stamp | None = None
@@ -157,7 +156,8 @@ def verify(
     """
     from gpuinstall.verify.cover import take_stamp  # which takes long to load
 
-    fit, venv, earlier = installation.fit, installation.venv, installation.earlier
+    fit, venv, copied = installation.fit, installation.venv, installation.copied
+    earlier = copied.stamp if copied else None
     # Before kernels run: what changes meanwhile was not proven.
     stamp = take_stamp(venv, fingerprint(project.machine))
     verdict = None
@@ -236,8 +236,9 @@ def _confirmed(verdict: Verdict, build: Build) -> Verdict:
     check = CheckResult("learned", "failed", message=message)
     devices = []
     for device in verdict.devices:
-        checks = (*device.checks, check) if device.checks else ()
-        devices.append(replace(device, checks=checks))
+        if device.checks:
+            device = replace(device, checks=(*device.checks, check))  # noqa: PLW2901
+        devices.append(device)
     return replace(verdict, devices=tuple(devices))
 
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError, UsageError
@@ -27,7 +27,6 @@ from gpuinstall.sources.configuration import uv_settings
 from gpuinstall.sources.provenance import recorded_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from gpuinstall.sources.provenance import SourceSetting
@@ -108,48 +107,48 @@ def read_script(file: Path) -> Script | None:
         UsageError: they are malformed.
     """
     try:
-        table = _read_table(read_document(file))
-        return _read_block(table, file) if table else None
+        return _read_block(read_document(file), file)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or error
         message = f"{file}: its inline metadata cannot be read: {reason}"
         raise UsageError("script-malformed", message) from None
 
 
-def _read_table(text: str) -> dict[str, Any]:
-    """Return the table of a script's block, empty if it has none; raise ValueError if that is malformed."""
+def _read_block(text: str, file: Path) -> Script | None:
+    """Return what the block in a script requires, with what its ``[tool.uv]`` says of sources; paths begin at the script.
+
+    Raises:
+        ValueError, LookupError, TypeError, AttributeError: it is malformed.
+    """
     count = len(re.findall(r"(?m)^# /// script\b", text))
     if count == 0:
-        return {}
+        return None
     # From each of many blocks the pattern would read to the end.
     block = _BLOCK.search(text) if count == 1 else None
     table = parse_toml(re.sub(r"(?m)^# ?", "", block["toml"])) if block else {}
-    dependencies = table.setdefault("dependencies", [])
-    is_text = isinstance(table.setdefault("requires-python", ""), str)
+    dependencies = table.get("dependencies", [])
+    python = table.get("requires-python", "")
+    is_text = isinstance(python, str)
     if block is None or not isinstance(dependencies, list) or not is_text:
         raise ValueError(
             "it has one block, with a list of dependencies and a requires-python"
         )
-    return table
-
-
-def _read_block(table: Mapping[str, Any], file: Path) -> Script:
-    """Return what a block requires, with what its ``[tool.uv]`` says of sources; paths begin at the script."""
     folder = file.absolute().parent
-    uv = dict(table.get("tool", {}).get("uv", {}))
+    tools = table.get("tool", {})
+    uv = dict(tools.get("uv", {}))
     sources = dict(uv.get("sources", {}))
     for name, source in sources.items():
         if isinstance(source, dict) and "path" in source:
             sources[name] = {**source, "path": str(folder / source["path"])}
     document = {
-        "project": {"dependencies": list(map(str, table["dependencies"]))},
-        "tool": {**table.get("tool", {}), "uv": {**uv, "sources": sources}},
+        "project": {"dependencies": list(map(str, dependencies))},
+        "tool": {**tools, "uv": {**uv, "sources": sources}},
     }
     listed = parse_project(document, file).listed
     return Script(
         file,
         requirements=listed.requirements,
-        python=table["requires-python"] or None,
+        python=python or None,
         constraints=listed.constraints,
         settings=(*listed.settings, *uv_settings(uv, file)),
     )

@@ -23,15 +23,11 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of
-from gpuinstall.environments.environment import (
-    NOT_COPIED,
-    damaged_torch,
-    installed_packages,
-)
+from gpuinstall.environments.environment import damaged_torch, installed_packages
 from gpuinstall.environments.guard import (
     GUARD_FILES,
     constraint_lines,
-    is_own_guard_file,
+    own_guard_files,
     write_guard,
 )
 from gpuinstall.environments.ownership import check_written_files
@@ -110,12 +106,7 @@ def build(priced: PricedLock, project: Project) -> Installation:
     if copied:
         installed += f", {len(new)} of them new"
     session.reporter.detail("Installed", installed, monotonic() - start)
-    return Installation(
-        fit,
-        paths.staging,
-        earlier=copied.stamp if copied else None,
-        copied_from=copied.marker.id if copied and copied.marker else NOT_COPIED,
-    )
+    return Installation(fit, paths.staging, copied)
 
 
 def _create(fit: Fit, venv: Path, session: Session) -> None:
@@ -157,8 +148,8 @@ def _has_guard(
 ) -> bool:
     """Whether an environment has a guard that is right for a lock of the same torch too, or is the user's."""
     venv = project.paths.venv
-    guard = [venv / name for name in GUARD_FILES if os.path.lexists(venv / name)]
-    if not all(map(is_own_guard_file, guard)):
+    guard = own_guard_files(venv)
+    if any(os.path.lexists(venv / name) for name in {*GUARD_FILES} - guard):
         return True
     family = project.catalog.family
     before = existing.lock.versions_of(family) if existing.lock else None

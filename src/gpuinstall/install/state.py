@@ -209,25 +209,17 @@ class ExistingEnvironment:
     def _not_ours(self) -> UsageError:
         venv = self.paths.venv
         files = user_paths(venv)
-        hints = [
-            "Run it again with --venv DIR: another folder",
-            f"Run it again with --replace: the old one is kept in {self.paths.previous}",
-        ]
+        why = f"it has files that no installer wrote: {some(files)}" if files else None
         kind = "not ours"
+        hint = ""
         if is_environment(venv):
             kind = "an environment gpuinstall did not make"
-            hints.insert(
-                0,
-                "Run it again with --into: torch is installed into it, and the rest stays",
-            )
-        return UsageError(
-            "not-ours",
-            f"{venv} is {kind}",
-            why=f"it has files that no installer wrote: {some(files)}"
-            if files
-            else None,
-            hint="\n".join(hints),
+            hint = "Run it again with --into: torch is installed into it, and the rest stays\n"
+        hint += (
+            "Run it again with --venv DIR: another folder\n"
+            f"Run it again with --replace: the old one is kept in {self.paths.previous}"
         )
+        return UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
 
     def _users_packages(self, extra: tuple[str, ...]) -> UsageError:
         """Return the error about packages that the lock lacks, with the command that takes them into the request."""
@@ -278,13 +270,9 @@ def standing_stamp(
     if machine is None:
         return None
     stamp = read_stamp(stamp_file(marker.id, machine))
-    if (
-        stamp is None
-        or stamp.machine != fingerprint(machine)
-        or not stamp.holds(str(venv))
-    ):
-        return None
-    return stamp
+    if stamp and stamp.machine == fingerprint(machine) and stamp.holds(str(venv)):
+        return stamp
+    return None
 
 
 def stamp_file(identity: str, machine: Machine) -> Path:

@@ -3,8 +3,8 @@
 ::
 
     build      work/staging-…                  a run that dies here leaves the old environment as it was
-    named      work/staging-…-<inode>          proven; the name tells which folder is in it, before and after:
-    exchange   staging-…-<inode> <-> venv      one stroke, or venv -> work/aside, staging-…-<inode> -> venv
+    named      work/staging-…=<id>             proven; whether it still holds the environment of that id tells the rest
+    exchange   staging-…=<id> <-> venv         one stroke, or venv -> work/aside, staging-…=<id> -> venv
     lock       the newcomer's lock goes into the folder
     settle     what was replaced becomes work/previous, and the previous one before goes
     discarded  work/.discarded-…               an environment of ours that nothing of the user's is in
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
 _FIXED = {errno.EXDEV, errno.EBUSY}
 """The errors of a folder that cannot be renamed whatever its permissions."""
-_NEWCOMER = re.compile(r"(previous|staging-[0-9a-f]{8})-(\d+)")
+_NEWCOMER = re.compile(r"(previous|staging-[0-9a-f]{8})=(.+)")
+"""The name of what is about to take the environment's place, with the id of its marker."""
 _OURS = re.compile(r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}")
 """The folders that a killed run leaves: what it was building, and what it was deleting."""
 _PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
@@ -74,8 +75,8 @@ def swap_in(
         remember_replaced(paths.venv)
         # There is always something to exchange, by which the next run sees how far this one came.
         paths.venv.mkdir(exist_ok=True)
-        named = f"{newcomer.name}-{newcomer.stat().st_ino}"
-        newcomer = newcomer.rename(newcomer.with_name(named))
+        named = newcomer.with_name(f"{newcomer.name}={_id_of(newcomer)}")
+        newcomer = newcomer.rename(named)
         if not exchange(newcomer, paths.venv):
             # Killed between the two, nothing lies at venv, and the next run brings back what is aside.
             paths.venv.rename(paths.aside)
@@ -112,15 +113,24 @@ def _clear_away(paths: EnvironmentPaths) -> Path | None:
     replaced = None
     for path in list(paths.work.iterdir()):
         newcomer = _NEWCOMER.fullmatch(path.name) if is_folder(path) else None
-        if newcomer and path.stat().st_ino != int(newcomer[2]):
+        if newcomer and _id_of(path) != newcomer[2]:
             replaced = path
-        elif newcomer and newcomer[1] == paths.previous.name:
+        elif newcomer and newcomer[1] == "previous" and not paths.has_previous:
             path.rename(paths.previous)
         elif newcomer or _OURS.fullmatch(path.name):
             remove_path(path)
         elif _PART.fullmatch(path.name):
             remove_file(path)
     return replaced
+
+
+def _id_of(venv: Path) -> str:
+    """Return the id of an environment's marker.
+
+    Two that others made need not be told apart: whichever is not in force is the previous one.
+    """
+    marker = read_marker(venv)
+    return marker.id if marker else "none"
 
 
 def _settle(replaced: Path, paths: EnvironmentPaths, reporter: Reporter) -> None:

@@ -21,7 +21,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError, UsageError
@@ -32,7 +32,6 @@ from gpuinstall.base.files import (
     link_tree,
     parse_json,
     read_document,
-    remove_file,
     remove_path,
     unwritable,
     write_atomically,
@@ -42,11 +41,10 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import packages_called
-from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file, renew_uv_guard
+from gpuinstall.environments.guard import GUARD_FILES, own_guard_files, renew_uv_guard
 from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.environments.packages import read_packages, written_files
 from gpuinstall.environments.records import is_vouched, vouch
-from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.install.swap import WAIT_S, file_lock
 
 if TYPE_CHECKING:
@@ -68,8 +66,8 @@ class UndoRecord:
     """Where the record and the copy lie."""
     units: tuple[str, ...]
     """The paths below the environment's root that the change touches: a file, or a whole folder beside the packages."""
-    packages: Mapping[str, list[int]] | None = None
-    """Size and time of the RECORD of each package with a file in the units, once the change is proven."""
+    packages: Mapping[str, str] | None = None
+    """The version of each package with a file in the units, once the change is proven."""
 
     @property
     def copy(self) -> Path:
@@ -82,7 +80,7 @@ class UndoRecord:
         Raises:
             InstallationError: it cannot be copied. Nothing is changed that could not be put back.
         """
-        building = _beside(self.environment, "new")
+        building = undo_folder(self.environment, ".new")
         try:
             (building / "copy").mkdir(parents=True, exist_ok=True)
             for unit in self.units:
@@ -97,7 +95,7 @@ class UndoRecord:
     def write(self, folder: Path) -> None:
         """Write the record into a folder, vouched for: the next run obeys no other."""
         text = json.dumps({"units": self.units, "packages": self.packages})
-        vouch(_vouched_path(self.environment), _digest(text))
+        vouch(*_signature(text, self.environment))
         write_atomically(folder / _RECORD, text)
 
     @defer_interrupts()
@@ -106,8 +104,12 @@ class UndoRecord:
         self.put_back(self.copy)
         _discard(self.folder, self.environment)
 
-    def put_back(self, copy: Path, staying: Collection[Path] = ()) -> None:
-        """Make the environment what a copy holds of the units, but for the files that are ``staying``.
+    def put_back(self, copy: Path, removable: Collection[str] | None = None) -> None:
+        """Make the environment what a copy holds of the units.
+
+        Args:
+            copy: The copy.
+            removable: The files that may go, by their paths below the environment's root; None: all in the units.
 
         Raises:
             InstallationError: something cannot be written or removed.
@@ -116,7 +118,7 @@ class UndoRecord:
         try:
             # What came goes first: the space that it took is there for what comes back.
             for unit in self.units:
-                _remove(root / unit, staying)
+                _remove(root / unit, root, removable)
             for unit in self.units:
                 _link(copy / unit, root / unit)
         except OSError as error:
@@ -125,7 +127,8 @@ class UndoRecord:
     def keep(self) -> None:
         """Keep what is there now, which is proven, and the copy of what was before."""
         proven = undo_folder(self.environment)
-        packages = _packages_in(self.units, self.environment)
+        present = _packages_in(self.units, self.environment)
+        packages = {name: package.version for name, package in present.items()}
         # From here on a run that dies is finished by the next one.
         replace(self, packages=packages).write(self.folder)
         _discard(proven, self.environment)
@@ -147,36 +150,35 @@ class UndoRecord:
         environment = self.environment
         root = environment.root
         before = self.packages or {}
-        now = _packages_in(self.units, environment)
-        moved = {
-            path for path in {**now, **before} if now.get(path) != before.get(path)
-        }
+        present = _packages_in(self.units, environment)
+        came = [
+            package
+            for name, package in present.items()
+            if before.get(name) != package.version
+        ]
+        moved = {package.name for package in came} | (before.keys() - present)
         if moved and not replaces:
-            names = [PurePosixPath(path).stem for path in moved]
             raise UsageError(
                 "changed-since",
-                f"{some(sorted(names))} came or changed in {environment.prefix} "
+                f"{some(sorted(moved))} came or changed in {environment.prefix} "
                 "since gpuinstall installed into it",
                 why="to go back takes them out again",
                 hint="Run it again with --replace",
             )
-        installed = read_packages(environment.packages_folders)
-        further = [package for package in installed if _name(package, root) in moved]
         # The files of what came since, also beside the units: half a package would be left.
-        back = _change(environment, {*self.units, *_files_of(further, root)})
-        staying = set(_users_files(back.units, environment))
-        for path in staying:
-            # As it is now, it is in the copy that is about to be made.
-            remove_file(self.copy / path.relative_to(root))
+        back = _change(environment, {*self.units, *_files_of(came, root)})
+        removable = recorded_paths(root, environment.packages_folders)
+        guard = own_guard_files(environment.prefix)
+        removable |= {_below(environment.prefix, root) + name for name in guard}
         back.begin()
         with changing(environment, reporter):
-            back.put_back(self.copy, staying)
+            back.put_back(self.copy, removable)
 
 
 @contextmanager
 def holding(environment: ForeignEnvironment, reporter: Reporter) -> Iterator[bool]:
     """Hold an environment for one run; yield whether what a killed run has left was put back first."""
-    file = undo_folder(environment).with_suffix(".lock")
+    file = undo_folder(environment, ".lock")
     with file_lock(file, environment.prefix, reporter, WAIT_S):
         yield finish_undo(environment)
 
@@ -252,7 +254,7 @@ def begin_change(
     _keep_overwritten(new, environment, reporter)
     replaced = packages_called(packages, environment.packages_folders)
     names = {*new, *_files_of(replaced, root)}
-    names |= {_name(package, root) for package in replaced}
+    names |= {package.record.relative_to(root).as_posix() for package in replaced}
     names |= {_below(environment.prefix, root) + name for name in GUARD_FILES}
     sites = [_below(folder, root) for folder in environment.packages_folders]
     return _change(environment, {_unit(name, sites) for name in names}).begin()
@@ -286,42 +288,20 @@ def _keep_overwritten(
         overwritten -= recorded_paths(root, environment.packages_folders)
     if overwritten:
         date = time.strftime("%Y%m%d-%H%M%S")
-        copies = _beside(environment, f"kept-{date}")
+        copies = undo_folder(environment, f".kept-{date}")
         for name in overwritten:
             _link(root / name, copies / name)
         text = f"{some(sorted(overwritten))}, which no installer wrote: in {copies}"
         reporter.notice("Kept", text)
 
 
-def _users_files(
-    units: Collection[str], environment: ForeignEnvironment
-) -> Iterator[Path]:
-    """Yield the files in the units that no installer wrote, and that Python did not compile."""
-    root = environment.root
-    recorded = recorded_paths(root, environment.packages_folders)
-    for unit in units:
-        unit_path = root / unit
-        for path in files_below(unit_path) if is_folder(unit_path) else (unit_path,):
-            name = path.relative_to(root).as_posix()
-            is_ours = path.name in GUARD_FILES and is_own_guard_file(path)
-            if name in recorded or name.endswith(".pyc") or is_ours:
-                continue
-            if os.path.lexists(path):
-                yield path
-
-
-def undo_folder(environment: ForeignEnvironment) -> Path:
-    """Return the folder of the last proven change, on the file system of the packages."""
-    return environment.paths["purelib"] / ".gpuinstall"
-
-
-def _beside(environment: ForeignEnvironment, name: str) -> Path:
-    folder = undo_folder(environment)
-    return folder.with_name(f"{folder.name}.{name}")
+def undo_folder(environment: ForeignEnvironment, state: str = "") -> Path:
+    """Return the folder of the last proven change, or of another state, on the file system of the packages."""
+    return environment.paths["purelib"] / f".gpuinstall{state}"
 
 
 def _change(environment: ForeignEnvironment, units: Iterable[str]) -> UndoRecord:
-    folder = _beside(environment, "changing")
+    folder = undo_folder(environment, ".changing")
     return UndoRecord(environment, folder, tuple(sorted(units)))
 
 
@@ -332,7 +312,7 @@ def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
 
 def find_change(environment: ForeignEnvironment) -> UndoRecord | None:
     """Return the change of this user's that is not finished yet; None if there is none."""
-    return _read_record(_beside(environment, "changing"), environment)
+    return _read_record(undo_folder(environment, ".changing"), environment)
 
 
 def finish_undo(environment: ForeignEnvironment) -> bool:
@@ -341,9 +321,9 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
     Raises:
         UsageError: another user's run has left it, or it is unknown whose.
     """
-    remove_path(_beside(environment, "new"))
+    remove_path(undo_folder(environment, ".new"))
     change = find_change(environment)
-    folder = _beside(environment, "changing")
+    folder = undo_folder(environment, ".changing")
     if change and change.packages is None:
         change.undo()
         return True
@@ -365,7 +345,7 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
 def _discard(folder: Path, environment: ForeignEnvironment) -> None:
     """Remove a copy, under a name that the next run clears away: without its record it would be a stranger's."""
     if is_folder(folder):
-        leaving = _beside(environment, "new")
+        leaving = undo_folder(environment, ".new")
         folder.rename(leaving)
         remove_path(leaving)
 
@@ -374,7 +354,7 @@ def _read_record(folder: Path, environment: ForeignEnvironment) -> UndoRecord | 
     """Return the record in a folder; None if there is none that this user has written for this environment."""
     with suppress(OSError, ValueError):
         text = read_document(folder / _RECORD, environment.root)
-        if is_folder(folder) and is_vouched(_vouched_path(environment), _digest(text)):
+        if is_folder(folder) and is_vouched(*_signature(text, environment)):
             document = parse_json(text)
             return UndoRecord(
                 environment,
@@ -385,31 +365,23 @@ def _read_record(folder: Path, environment: ForeignEnvironment) -> UndoRecord | 
     return None
 
 
-def _vouched_path(environment: ForeignEnvironment) -> Path:
-    return undo_folder(environment).resolve()
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _signature(text: str, environment: ForeignEnvironment) -> tuple[Path, str]:
+    """Return the place of a record, and what this user's state folder has to say of that."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return undo_folder(environment).resolve(), digest
 
 
 def _packages_in(
     units: Collection[str], environment: ForeignEnvironment
-) -> dict[str, list[int]]:
-    """Return size and time of the RECORD of each package that has a file in the units, by the path of its record."""
-    root = environment.root
-    stamps = {}
+) -> dict[str, InstalledPackage]:
+    """Return the packages that have a file in the units, by name."""
+    packages = {}
     for package in read_packages(environment.packages_folders):
-        site = _below(package.record.parent, root)
+        site = _below(package.record.parent, environment.root)
         first_parts = {site + file.path.partition("/")[0] for file in package.files}
         if not first_parts.isdisjoint(units):
-            size, time_ns, _ = file_stamp(str(package.record / "RECORD"))
-            stamps[_name(package, root)] = [size, time_ns]
-    return stamps
-
-
-def _name(package: InstalledPackage, root: Path) -> str:
-    return package.record.relative_to(root).as_posix()
+            packages[package.name] = package
+    return packages
 
 
 def _files_of(packages: Iterable[InstalledPackage], root: Path) -> Iterator[str]:
@@ -447,18 +419,26 @@ def _link(source: Path, destination: Path) -> None:
     """Give what lies at a path, if anything does, a second place, by links; a file that is there stays."""
     if is_folder(source):
         link_tree(source, destination)
-    elif os.path.lexists(source) and not os.path.lexists(destination):
+    elif os.path.lexists(source):
         destination.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(source, destination)
 
 
-def _remove(path: Path, staying: Collection[Path]) -> None:
-    """Remove what lies at a path, but for some files; raise OSError if it resists, as a file in use on Windows."""
+def _remove(path: Path, root: Path, removable: Collection[str] | None) -> None:
+    """Remove what lies at a path; raise OSError if it resists, as a file in use on Windows.
+
+    Args:
+        path: A file or a folder.
+        root: The environment.
+        removable: The files that go, besides those that Python compiled; None: all.
+    """
     if is_folder(path):
         for child in list(path.iterdir()):
-            _remove(child, staying)
-        # Something in it may be staying.
+            _remove(child, root, removable)
+        # Something in it may stay.
         with suppress(OSError):
             path.rmdir()
-    elif path not in staying and os.path.lexists(path):
-        path.unlink()
+    elif os.path.lexists(path):
+        name = path.relative_to(root).as_posix()
+        if removable is None or name in removable or path.suffix == ".pyc":
+            path.unlink()

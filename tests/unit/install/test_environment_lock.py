@@ -31,7 +31,7 @@ def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "left", ["owner", "staging", "previous-1", "pylock.private.toml"]
+    "left", ["owner", "staging", "previous=1", "pylock.private.toml"]
 )
 def test_what_a_run_that_died_has_left_is_seen(tmp_path, left):
     paths = EnvironmentPaths.at(tmp_path / ".venv")

@@ -179,7 +179,7 @@ def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced):
 
 
 def test_other_files_in_the_working_folder_stay(replaced):
-    names = {".my.notes", ".mine.0123abcd", "staging-notes", "previous-notes"}
+    names = {".my.notes", ".mine.0123abcd", "staging-notes", "previous-notes=1"}
     for name in names:
         (replaced.work / name).mkdir()
         (replaced.work / name / "mine").touch()

@@ -97,6 +97,7 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
         return Origin()
     if marker.is_for_cpu or (marker.backend == "cpu" and not machine.gpus):
         return Origin(for_cpu=True)
+    # On another machine the indices mean other cards.
     if marker.machine != fingerprint(machine):
         return Origin()
     planned = set[int]()
@@ -105,6 +106,7 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
         planned |= {device.get("index") for device in marker.verdict["devices"]}
     indices = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
     if len(indices) in {0, len(machine.gpus)}:
+        # A verdict on the CPU names no card, and all of them need no list.
         return Origin()
     return Origin(gpus=indices)
 

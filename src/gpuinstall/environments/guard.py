@@ -131,6 +131,7 @@ def renew_uv_guard(environment: Path) -> Path | None:
     if application is None:
         return None
     settings = application.root / UV_SETTINGS
+    # The user's own, or an application's.
     if os.path.lexists(settings) and not is_own_guard_file(settings):
         return None
     lines = guarded_lines(environment)

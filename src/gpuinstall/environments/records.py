@@ -37,6 +37,7 @@ def vouch(path: Path, identity: str) -> None:
         InstallationError: it cannot be written.
     """
     earlier = _identities(path)
+    # The newest come last: the oldest are the first to be forgotten.
     if identity not in earlier:
         fields = [str(path), *earlier[1 - MOST_IDENTITIES :], identity]
         write_atomically(_record(path), "\0".join(fields))
@@ -96,6 +97,7 @@ def remembered() -> list[Path]:
 
 def _identities(venv: Path) -> list[str]:
     path, *identities = _read(_record(venv))
+    # The file's name is a digest; its text says for which path it is.
     return identities if path == str(venv) else []
 
 

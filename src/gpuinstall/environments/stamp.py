@@ -67,6 +67,7 @@ class Stamp:
         if self.python != stamped_python(venv) or self.variables != loading_variables():
             return False
         covered = self.files[TORCH]
+        # A new .pth file runs before torch, and is in no list of what was there.
         if not covered.keys() >= set(startup_files(venv, folders_of(covered))):
             return False
         for stamps in self.files.values():
@@ -108,6 +109,7 @@ def read_stamp(path: Path) -> Stamp | None:
     """Return a stamp of this user's; None if there is none, or none that we would have written."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         status = path.stat()
+        # Whoever else can write there could have anything called proven.
         if os.name == "posix" and (
             status.st_mode & 0o022 or status.st_uid != os.geteuid()
         ):

@@ -176,6 +176,7 @@ def _put_in(
     transfer.run(uv.unpack(environment.python, private_lock, unpacked, words), session)
     start = monotonic()
     begin_change(environment, reporter, names, unpacked)
+    # Everything is in uv's cache by now: from here on no server can keep the change half done.
     words = cache_words(None, fit.choice, session)
     run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
     installed = number_of(len(names), "package")
@@ -194,6 +195,7 @@ def _proven_request(environment: ForeignEnvironment, request: Request) -> Reques
             f"{environment.prefix} has no record of the builds that were proven there",
             hint=f"gpuinstall install --into --python {quoted(environment.python)}",
         )
+    # "torchaudio==0+none.for.cu132" keeps pip from what does not exist, and was never there.
     versions = [line for line in lines if "==" in line and "+none" not in line]
     return replace(request, constraints=(*request.constraints, *versions))
 
@@ -214,6 +216,7 @@ def _planned(
     if repair:
         request = _proven_request(environment, request)
     request = replace(request, python=environment.version, managed_pythons=False)
+    # The family's versions follow torch's, which is kept by itself.
     outside = environment.versions.keys() - project.catalog.family
     pins = VersionPins(
         preferred={name: environment.versions[name] for name in sorted(outside)}
@@ -236,6 +239,7 @@ def _planned(
         reporter.warn(warning.message)
     for conflict in environment.broken_by(new_versions):
         reporter.warn(conflict)
+    # What is there and no longer required stays: it is not ours to remove.
     wheels = _wheels_of(new_versions, fit, resolution, machine)
     heads = resolution.hashes.missing
     return PricedLock(fit, tuple(changes), heads=heads), wheels

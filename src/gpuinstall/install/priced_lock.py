@@ -123,6 +123,7 @@ class PricedLock:
             yield label, line
             label = ""
         download = str(self.bill)
+        # It is fetched before anything else, and is in no bill: only uv knows its size.
         if find_python(python) is None:
             download += f"; uv downloads Python {python} too"
         yield "Download", download
@@ -163,6 +164,7 @@ def price_lock(fit: Fit, state: InstallState, project: Project) -> PricedLock:
             f"{lock.name} takes {packages} from files of this machine"
         )
     files = selected(lock, fit.choice.python, machine)
+    # Files that lie here are asked of no host.
     if not project.sourcing.wheels and not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, files, fit.choice.build.backend.tag, session)
     name_torch_source(files, "", session)
@@ -181,6 +183,7 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     from gpuinstall.lock.write import build_incomplete
 
     session = project.session
+    # Without a lock nothing stays where it is, so nothing has to be let go either.
     near_to = [] if state.options.upgrade else state.existing.pinned_locks
     moving = state.options.moving if near_to else ()
     request = state.request.near(near_to)
@@ -279,6 +282,7 @@ def price_files(
 
     cache = session.uv_cache
     check_cache(cache, session.reporter)
+    # uv links files of its cache into an environment on the same file system, and copies them onto another.
     is_linked = _device(venv) == _device(cache)
     new = [file for file in files if not cached_wheel(file, cache)]
     counted = new if is_linked else list(files)

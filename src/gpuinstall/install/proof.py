@@ -226,6 +226,7 @@ def _gpus(fit: Fit) -> tuple[int, ...]:
 
 def _confirmed(verdict: Verdict, build: Build) -> Verdict:
     """Fail the devices if torch names other code than the wheel that a build was learned from."""
+    # What torch itself names is the last word on what its wheel was read to have.
     named = {*verdict.environment.architectures}
     differing = named ^ {*build.code} if build.learned and named else ()
     # PTX may be in libraries alone: torch's own list does not name it then.

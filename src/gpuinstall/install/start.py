@@ -61,6 +61,7 @@ def environment_to_start(
         fit, existing, action = _chosen(state, project, proof=proof)
     machine = state.request.machine
     if fit.plan.status != "cpu":
+        # That this machine has no GPU is what was allowed.
         for warning in fit.plan.warnings:
             reporter.warn(warning.message)
     venv = existing.paths.venv

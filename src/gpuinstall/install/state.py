@@ -295,6 +295,7 @@ def check_replaceable(paths: EnvironmentPaths) -> None:
             f"{venv} is a file",
             hint="gpuinstall install --venv DIR",
         )
+    # The shell would go on in the folder that was replaced, and on Windows nothing could be renamed.
     if Path.cwd().is_relative_to(venv):
         raise UsageError(
             "working-folder",
@@ -409,6 +410,7 @@ class InstallState:
         intact = self.existing.intact_lock
         if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
             return Action.BUILD
+        # Without the GPUs that it is for nothing more can be shown here.
         if self.here is None or self.existing.is_proven:
             return Action.NOTHING
         return Action.VERIFY

@@ -59,19 +59,6 @@ def test_a_copy_has_all_and_links_what_nobody_writes_into(venv, tmp_path):
     assert (copy / "pipe").is_fifo()
 
 
-def test_where_no_links_are_to_be_had_it_is_copied(venv, tmp_path, monkeypatch):
-    def refused(*_arguments, **_options):
-        raise PermissionError(1, "Operation not permitted")
-
-    (venv / "pipe").unlink()
-    monkeypatch.setattr(os, "link", refused)
-    copy_environment(venv, tmp_path / "copy")
-
-    torch = tmp_path / "copy" / SITE / "torch" / "__init__.py"
-    assert torch.read_text() == "1"
-    assert not torch.samefile(venv / SITE / "torch" / "__init__.py")
-
-
 def test_what_cannot_be_copied_is_named_and_leaves_no_copy(venv, tmp_path, monkeypatch):
     def full(*_arguments, **_options):
         raise OSError(28, "No space left on device")

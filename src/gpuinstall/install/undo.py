@@ -267,6 +267,9 @@ def _names_in(unpacked: Path, environment: ForeignEnvironment) -> Iterator[str]:
     present = {path.name for path in paths["data"].iterdir()}
     for file in files_below(unpacked):
         name = file.relative_to(unpacked).as_posix()
+        if name == ".lock":
+            # uv's, of the folder itself
+            continue
         first, _, rest = name.partition("/")
         # A folder that is not there yet is one unit.
         yield data + (name if first in present else first)

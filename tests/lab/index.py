@@ -61,7 +61,10 @@ class Habits:
 
 
 class StandInIndex:
-    """Three hosts: ``torch`` (pages and files), ``r2`` (the files again) and ``default`` (everything else)."""
+    """Four hosts: ``torch`` (pages and files), ``r2`` (the files again), ``default`` (everything else), and ``corp``.
+
+    That is a company's index of ``whl/corp``; its ``/files/`` is a page of all of them without hashes.
+    """
 
     def __init__(self, folder: Path, habits: Habits | None = None):
         self.folder = folder
@@ -69,11 +72,12 @@ class StandInIndex:
         self.torch = Host("torch", self._torch)
         self.r2 = Host("r2", self._r2)
         self.default = Host("default", self._default)
+        self.corp = Host("corp", self._corp)
 
     @property
     def hosts(self) -> tuple[Host, ...]:
         """All of them; a test may have put another one in the place of one."""
-        return self.torch, self.r2, self.default
+        return self.torch, self.r2, self.default, self.corp
 
     def __enter__(self) -> Self:
         return self
@@ -236,10 +240,6 @@ class StandInIndex:
         match _parts(path):
             case ["simple", package, ""]:
                 return self._simple_page(package, headers)
-            case ["page", ""]:
-                return self._flat(["whl", "page", ""])
-            case ["page", name] if ".." not in name:
-                return self._wheel(self.folder / "whl" / "page", name)
             case ["files", name] if ".." not in name:
                 answer = self._wheel(self.folder / "simple", name)
                 return NOT_FOUND if answer is DENIED else answer
@@ -253,14 +253,32 @@ class StandInIndex:
         encoded = base64.b64encode(credentials.encode()).decode()
         return headers.get("authorization") == f"Basic {encoded}"
 
-    def _simple_page(self, package: str, headers: dict[str, str]) -> Answer:
-        folder = self.folder / "simple"
+    def _corp(self, path: str, headers: dict[str, str]) -> Answer:
+        folder = self.folder / "whl" / "corp"
+        match _parts(path.rstrip("/")):
+            case ["simple", package]:
+                return self._simple_page(package, headers, self.corp, folder)
+            case ["files"]:
+                return self._flat(["whl", "corp", ""])
+            case ["files", name] if ".." not in name:
+                return self._wheel(folder, name)
+            case _:
+                return NOT_FOUND
+
+    def _simple_page(
+        self,
+        package: str,
+        headers: dict[str, str],
+        host: Host | None = None,
+        folder: Path | None = None,
+    ) -> Answer:
+        host, folder = host or self.default, folder or self.folder / "simple"
         files = []
         for path in [
             *_files(folder, ".whl", package),
             *_files(folder, ".tar.gz", package),
         ]:
-            file = _json_file(path, f"{self.default.url}/files/{quote(path.name)}")
+            file = _json_file(path, f"{host.url}/files/{quote(path.name)}")
             if not self.habits.metadata:
                 file["core-metadata"] = False
             if self.habits.dates:

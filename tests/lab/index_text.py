@@ -5,6 +5,7 @@
 
 import re
 
+from tests.lab import stub_torch
 from tests.lab.native import native_library
 from tests.lab.projects import make_sdist
 from tests.lab.setuptools import make_setuptools
@@ -41,6 +42,16 @@ def publish(folder, line, below=()):
         return
     if name == "setuptools":
         make_setuptools(folder)
+        return
+    if name == "torch" and backend:
+        make_wheel(
+            folder,
+            name,
+            version,
+            *tag,
+            requires=needs(requires),
+            modules=stub_torch.modules(version, backend, *" ".join(below).split()),
+        )
         return
     modules = {}
     module = name.replace("-", "_")

@@ -5,8 +5,10 @@ it is for (``# heavy:`` is for ``make test-all``). Its steps::
 
     machine 2 × RTX 4090, driver 535.183.01      ``none`` until another is named; facts of the driver or of ``GPU 1``
                                                  may follow
+    beside RX 7900 XTX                           a card of another maker's is in it too, from here on
     wheel painter 2.0 TAG on cu126: torch>=2     that index has it from here on, the default index without ``on``;
-                                                 ``sdist`` likewise
+                                                 ``sdist`` likewise, with what its build does below;
+                                                 cpHERE in a tag is the Python that runs the tests
         painter/o.so  sm_80 compute_86 isa 8.2; needs libcudart.so.12; undefined NAME; opens NAME
                                                  with such a library
     project NAME in FOLDER: REQUIREMENTS         of Python, as it lies in the folder
@@ -26,8 +28,8 @@ it is for (``# heavy:`` is for ``make test-all``). Its steps::
     show error:|note:                            only lines that begin so are told of what is printed
     later                                        caches that know nothing of before
     $ gpuinstall lock painter                    a command, or a line for ``sh``; DEFAULT-HOST is that of the
-                                                 default index (``/page/`` lists what is ``on page``), TMP the
-                                                 folder above that of the story
+                                                 default index, CORP-HOST that of a company's, which has what
+                                                 is ``on corp``, TMP the folder above that of the story
 
 Below a command stands what came of it: ``exit N`` unless that is 0, every line that it printed, and what it left: each
 lock that it changed with its packages and its request, what environments hold, and the other files that came or went.
@@ -55,11 +57,14 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.versions import DriverVersion
 from tests.frozen import frozen_catalog
 from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu, FakeSlice, environment
+from tests.lab.elsewhere import lay
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.index import StandInIndex
 from tests.lab.index_text import native, needs, publish, steps_of
 from tests.lab.new_torch import make_new_torch
 from tests.lab.projects import make_project
+from tests.lab.recorded import PCI, bus, card
+from tests.lab.topology import Node, topology
 from tests.lab.workshop import Workshop
 
 USUAL = re.compile(
@@ -72,6 +77,7 @@ SUPPORT = re.compile(
     r"filelock|typing-extensions|triton|nvidia-cudnn-cu\d+ 9\.10\.2\.21|pip "
 )
 """What the lab's torch requires; it is not told of a lock or an environment."""
+CP = "cp" + "".join(map(str, sys.version_info[:2]))
 CARDS = {
     "RTX 4090": FakeGpu(),
     "RTX 5090": FakeGpu(
@@ -91,6 +97,14 @@ CARDS = {
     ),
     "GB10": FakeGpu("NVIDIA GB10", cc="12.1", pci="10de:2e12"),
     "T4": FakeGpu("Tesla T4", cc="7.5", memory_mib=15360, pci="10de:1eb8"),
+}
+OTHERS = {
+    "RX 7900 XTX": topology(Node(110000, 0x744C, 24)),
+    "Arc B580": card(3, "8086:e20b", "xe")
+    | {
+        f"{PCI}/{bus(3)}/drm/renderD130/dev": "226:130\n",
+        "/dev/dri/renderD130": "open\n",
+    },
 }
 
 
@@ -164,7 +178,7 @@ class Stage:
         if word == "$":
             return self.command(rest)
         if word in {"wheel", "sdist"}:
-            publish(self.index.folder, line, below)
+            publish(self.index.folder, line.replace("cpHERE", CP), below)
         elif line and word != "#":
             getattr(self, f"do_{word}")(rest, below)
         self.seen = self.holds()
@@ -172,6 +186,16 @@ class Stage:
 
     def do_machine(self, words, _below):
         self.play(read_driver(words))
+
+    def do_beside(self, name, _below):
+        # Level Zero's loader: its name is all that is looked for.
+        loader = self.tmp_path / "level-zero" / "libze_loader.so.1"
+        loader.parent.mkdir(exist_ok=True)
+        loader.touch()
+        path = self.workshop.variables["LD_LIBRARY_PATH"]
+        self.set("LD_LIBRARY_PATH", f"{loader.parent}{os.pathsep}{path}")
+        for variable, folder in lay(self.tmp_path / "machine", OTHERS[name]).items():
+            self.set(variable, folder)
 
     def do_kernel(self, words, _below):
         words, _, message = words.partition(": ")
@@ -202,8 +226,7 @@ class Stage:
     def do_torch(self, words, _below):
         backend, _, architectures = words.partition(":")
         code = architectures.replace("sm_", "").strip()
-        python = "".join(map(str, sys.version_info[:2]))
-        make_new_torch(self.index.folder, backend, code, python=python)
+        make_new_torch(self.index.folder, backend, code, python=CP.removeprefix("cp"))
 
     def do_extension(self, words, below):
         words, _, requires = words.partition(": ")
@@ -290,9 +313,13 @@ class Stage:
         return lines
 
     def with_places(self, words):
-        return words.replace("DEFAULT-HOST", self.index.default.url).replace(
-            "TMP", str(self.tmp_path)
-        )
+        for name, place in (
+            ("DEFAULT-HOST", self.index.default.url),
+            ("CORP-HOST", self.index.corp.url),
+            ("TMP", str(self.tmp_path)),
+        ):
+            words = words.replace(name, place)
+        return words
 
     def printed(self, done):
         """Return the lines of stderr, then of stdout, with nothing in them of this run alone."""
@@ -320,7 +347,7 @@ class Stage:
         text = re.sub(r"(?<=\)) · \w+ \d+(\.\d+)?$", "", text, flags=re.MULTILINE)
         text = re.sub(r"\bpip \d+(\.\d+)+", "pip", text)
         here = ".".join(map(str, sys.version_info[:2]))
-        text = text.replace(f"cp{here.replace('.', '')}", "cpHERE")
+        text = text.replace(CP, "cpHERE")
         text = re.sub(rf"([Pp]ython) ?{here}(\.\d+)?(?!\d)", r"\1 HERE", text)
         text = re.sub(r"\b\d+(\.\d)? ([kM]?B|bytes?)\b", "N B", text)
         lines = (

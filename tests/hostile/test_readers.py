@@ -226,7 +226,7 @@ def _damaged(text, chance):
     return text[:200_000]
 
 
-EACH_S = float(os.environ.get("LAB_SECONDS", "0.2"))
+EACH_S = float(os.environ.get("LAB_SECONDS", "0.1"))
 """How long each reader is fed."""
 
 

@@ -57,12 +57,6 @@ def make_new_torch(
     )
 
 
-def make_variant(folder: Path, label: str):
-    """Write an empty wheel of a variant, as its name says (PEP 825, a draft)."""
-    plain = make_wheel(folder, "torch", TORCH, "cp312-cp312-manylinux_2_28_x86_64")
-    plain.rename(plain.with_name(f"{plain.stem}-{label}.whl"))
-
-
 def _version(version: str, cuda: str) -> str:
     imports = "from typing import Optional\n\n"
     return f"{imports}__version__ = '{version}'\ncuda: Optional[str] = '{cuda}'\nhip: Optional[str] = None\n"

@@ -417,8 +417,8 @@ def read_driver(words):
     if not rest:
         return NO_GPU
     gpus = []
-    for card in () if cards == "none" else cards.split(" + "):
-        count, _, name = card.rpartition(" × ")
+    for model in () if cards == "none" else cards.split(" + "):
+        count, _, name = model.rpartition(" × ")
         gpus += [CARDS[name]] * int(count or 1)
     version = rest[0].removeprefix("driver ")
     branch = frozen_catalog().drivers.branch(DriverVersion.parse(version))

@@ -148,6 +148,24 @@ def files_lost(evidence: DoctorEvidence) -> DoctorFindings:
         )
 
 
+def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield that two versions of torch are in one folder."""
+    copies = [
+        package for package in evidence.contents.packages if package.name == "torch"
+    ]
+    if len(copies) > 1:
+        versions = ", ".join(package.version for package in copies)
+        # Into such an environment nothing can be installed: uv takes away one of the two.
+        anew = Advice(OURS, ("install", "--venv", str(evidence.venv), "--replace"))
+        yield evidence.fault(
+            "torch-twice",
+            f"torch is installed {len(copies)} times in one environment: {versions}",
+            why="the files of both are mixed",
+            entry="F34",
+            fixes=(anew,),
+        )
+
+
 def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield a torch that something has put in place of the one that was proven in an environment of others."""
     for line in guarded_lines(evidence.venv):
@@ -169,6 +187,7 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
 CHECKS = (
     environment_moved,
     files_lost,
+    torch_twice,
     guard_passed,
     uv_undoes_build,
     stale_locks,

@@ -123,6 +123,6 @@ def test_a_name_that_is_nvidias_and_apples_is_not_guessed():
 
     assert (error.code, error.hint) == (
         "gpu-ambiguous",
-        "Use --gpu sm_52 (Tesla M4) or --gpu metal (Apple M4)",
+        "Use --gpu metal (Apple M4) or --gpu sm_52 (Tesla M4)",
     )
     assert machine_in_words(("M3",)).os == "macos"

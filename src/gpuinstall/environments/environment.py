@@ -232,7 +232,10 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
     arguments = ("--venv", str(made_for(venv)))
     if read_marker(venv) is None:
         return ("--into", *arguments)
-    return (*arguments, "--replace") if added_packages(venv) else arguments
+    is_in_force = made_for(venv) == venv
+    if is_in_force and added_packages(venv):
+        return (*arguments, "--replace")
+    return arguments
 
 
 def _toolkit(venv: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ unknown warns.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -63,6 +64,7 @@ PART = "part-without-code"
 LIBRARY_MISSING = "library-missing"
 WOULD_BE_COMPILED = "would-be-compiled"
 
+_WITHOUT_CUDA = re.compile(r"-cu(da)?\d+x?$", re.ASCII)
 _BY_NAME = "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
 
 _OF_ANOTHER_ABI = {("2.6", "cu126")}
@@ -263,10 +265,29 @@ class CodeCheck:
         return replace(row, cuda=row.cuda or pinned_cuda(row.requires))
 
     def _decides(self, package: str) -> bool:
-        """Whether a package was requested, or is what the catalogue calls the core of programs."""
+        """Whether a package was requested or is half of one that was, or is what the catalogue calls the core of programs."""
         members = load_members()
         is_core = members.names(package) or package in members.stated
-        return package in self.requested or is_core
+        return package in self.requested or is_core or package in self._halves
+
+    @cached_property
+    def _halves(self) -> set[str]:
+        """The packages with the code of one that was requested, of its version.
+
+        They are named after it, as libcuopt-cu12 after cuopt, or it after them: cuequivariance-ops-torch after
+        cuequivariance-ops.
+        """
+        halves = set[str]()
+        for requested in self.requested & self._versions.keys():
+            own = _WITHOUT_CUDA.sub("", requested)
+            for name, version in self._versions.items():
+                if version != self._versions[requested]:
+                    continue
+                is_after_it = own.rpartition("-")[2] in name
+                is_before_it = own.startswith(f"{_WITHOUT_CUDA.sub('', name)}-")
+                if is_after_it or is_before_it:
+                    halves.add(name)
+        return halves - PAIRED
 
     def usable_wheels(self, package: str) -> list[Wheel]:
         """Return the wheels of a package that its Python and platform can install, of torch's own index if that has it."""

@@ -28,7 +28,7 @@ from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import LearnedStore, learned_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.request import LockRequest
@@ -57,7 +57,26 @@ def live_requests(
         catalog = learned_catalog(request, session, reporter)
         live.append(replace(request, catalog=catalog))
         reporter = Reporter()
+    silent = session.client.unreachable(session.sources.torch_index)
+    if silent and not unreachable:
+        for text in dict.fromkeys(_losses(requests, live, silent.host)):
+            session.reporter.warn(text)
     return live, unreachable
+
+
+def _losses(
+    requests: Iterable[LockRequest],
+    live: Iterable[LockRequest],
+    silent: str,
+) -> Iterator[str]:
+    """Yield which better builds the torch index would give, whose host is silent."""
+    for request, live_request in zip(requests, live, strict=True):
+        usual, now = request.outcome, live_request.outcome
+        if isinstance(usual, Rejected) or isinstance(now, Rejected):
+            continue
+        best, here = usual.choice.build.name, now.choice.build.name
+        if here != best:
+            yield f"{silent} is unreachable, so the build is {here} instead of {best}"
 
 
 def _ask_ahead(

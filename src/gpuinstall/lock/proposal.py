@@ -197,7 +197,7 @@ class _ProgramChoice:
             return resolution
         versions = resolution.versions
         why = ""
-        if proposal.versions and proposal.torch < resolution.plan.runnable[0].torch:
+        if proposal.torch < resolution.plan.runnable[0].torch:
             newest = max(self.torches)
             why = f"torch {newest} is the newest that all targets run"
             if proposal.torch != newest:

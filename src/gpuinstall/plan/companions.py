@@ -94,6 +94,13 @@ class Companions:
             is_labelled = f"{version}{label}" in listed
         return pin + label if is_labelled else pin
 
+    def cpu_builds(self, build: Build) -> Iterator[str]:
+        """Yield the companions whose files for the platform of a build have no code for a GPU."""
+        for name in self.requirements:
+            for version in (self.suiting(build, name) or ())[:1]:
+                if build.platform in self._wheels(name, version).unlabelled:
+                    yield f"{name} {version}"
+
     def loading(
         self,
         build: Build,
@@ -176,6 +183,8 @@ class Companions:
 
     def _why_none(self, build: Build, requirement: ParsedRequirement) -> str:
         """Return that no version loads beside a build, and which do."""
+        if self._listed_versions(build, requirement.name) == frozenset():
+            return f"no source lists {requirement.name} for {build.backend}"
         loading = self.loading(build, requirement)
         if loading:
             return (

@@ -262,7 +262,9 @@ def _newest_requested(
     kind = best.build.backend.kind
     newest = f"{torch} is the newest torch"
     limits = _REQUESTED & {each.reason.code for each in newer if each.reason}
-    if limits:
+    if limits == {"other-backend"}:
+        newest += f" that has a {best.build.backend} build"
+    elif limits:
         newest += " that was requested"
     is_elsewhere = any(build.torch > torch for build in context.builds)
     if not newer and is_elsewhere and kind == context.rules.kind:
@@ -318,6 +320,10 @@ def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     if build.lists_no_code:
         blind = f"{build.name} does not list its GPU code; verify decides"
         yield Reason("architectures-unknown", blind)
+    packages = " and ".join(context.companions.cpu_builds(build))
+    if packages:
+        no_code = f"{packages} for {build.os} {build.arch} have no GPU code for this backend: they are CPU builds"
+        yield Reason("companion-for-the-cpu", no_code)
     yield from _common_warnings(build, context)
 
 

@@ -10,9 +10,8 @@ from types import ModuleType
 
 from gpuinstall.base.version import __version__
 
-TYPE_CHECKING = (
-    False  # typing takes longer to import than a command that was checked before takes
-)
+# typing takes longer to import than a command that was checked before takes.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuinstall.api import Refusal, choose, install, install_into, lock, verify
     from gpuinstall.base.errors import GpuInstallError
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request, Sourcing
     from gpuinstall.catalog import Catalog, load_catalog
     from gpuinstall.machine.probe import read_machine
+    from gpuinstall.machine.words import machine_in_words
     from gpuinstall.plan import Plan
-    from gpuinstall.words import machine_in_words
 
 __all__ = [
     "Catalog",
@@ -53,7 +52,7 @@ _HOMES = {
     "machine.probe": ("read_machine",),
     "base.reporter": ("Reporter",),
     "base.request": ("Request", "Sourcing"),
-    "words": ("machine_in_words",),
+    "machine.words": ("machine_in_words",),
 }
 
 

@@ -15,9 +15,9 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
-from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.index import StandInIndex
 from tests.lab.index_text import publish, steps_of

@@ -14,11 +14,11 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.lock import search
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.wheels.learned.reader import MOST
 from gpuinstall.wheels.learned.row import Depth
-from gpuinstall.words import machine_in_words
 from tests.lab.cases import mostly_heavy
 from tests.lab.index import StandInIndex
 from tests.lab.native import native_library

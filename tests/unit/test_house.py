@@ -27,14 +27,13 @@ environments -> base catalog machine
 export -> base catalog environments lock machine
 gpuinstall -> base
 install -> base catalog environments lock machine plan sources verify wheels
-lock -> base catalog environments machine plan sources wheels words
+lock -> base catalog environments machine plan sources wheels
 machine -> base catalog
 plan -> base catalog machine
 project -> base environments lock plan sources wheels
 sources -> base
 verify -> base catalog environments machine
 wheels -> base catalog machine
-words -> base catalog
 """
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.

@@ -283,7 +283,7 @@ class CommandOptions:
                 )
             return read_machine_file(self.machine)
         if self.gpu:
-            from gpuinstall.words import machine_in_words
+            from gpuinstall.machine.words import machine_in_words
 
             return machine_in_words(*self.machine_words)
         if any(self.machine_words):

@@ -85,7 +85,7 @@ def _selected_machine(options: CommandOptions) -> Machine | None:
     """Return the machine that is selected; if its GPUs are named without a driver, with the newest that drives them."""
     if not options.gpu or options.driver or options.machine:
         return options.other_machine
-    from gpuinstall.words import machine_in_words
+    from gpuinstall.machine.words import machine_in_words
 
     return machine_in_words(
         *options.machine_words,

@@ -23,9 +23,9 @@ from gpuinstall.lock.request import (
 )
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.uv_failure import Conflict
+from gpuinstall.machine.words import gpu_in_words
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.cover import best_cover, serving_builds
-from gpuinstall.words import gpu_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -17,7 +17,7 @@ from gpuinstall.base.node_records import (
     write_record,
 )
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.words import machine_in_words
+from gpuinstall.machine.words import machine_in_words
 
 H100 = machine_in_words(("H100 SXM",) * 8, "580.95.05")
 V100 = machine_in_words(("V100",), "470.256.02")

@@ -11,8 +11,8 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.lock.cover import cover_range, machines_in
 from gpuinstall.lock.target import Target
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.project import Settings, open_project
-from gpuinstall.words import machine_in_words
 from tests.lab.recorded import read_recording
 from tests.unit.export.locks import lock, wheel
 

@@ -11,7 +11,7 @@ from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import document, record_of
-from gpuinstall.words import machine_in_words
+from gpuinstall.machine.words import machine_in_words
 from tests.frozen import frozen_catalog
 
 HASH = "1" * 64

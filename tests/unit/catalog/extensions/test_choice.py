@@ -14,11 +14,11 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.lock.extensions import ExtensionChooser
 from gpuinstall.lock.request import LockRequest
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import LearnedStore
-from gpuinstall.words import machine_in_words
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import fatbin

@@ -17,11 +17,11 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.lock.extensions import ExtensionChooser
 from gpuinstall.lock.request import LockRequest
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.row import LearnedRow
 from gpuinstall.wheels.needs import TorchNeeds
-from gpuinstall.words import machine_in_words
 from tests.lab.host import NOT_FOUND, Host
 
 # From facts of what users install: the forms are real, the numbers are of several releases.

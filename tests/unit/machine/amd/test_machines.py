@@ -14,7 +14,7 @@ from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.machine.probe import read_machine
-from gpuinstall.words import machine_in_words
+from gpuinstall.machine.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import card, healthy, no_libcuda, no_nvml, platform, recording
 from tests.lab.topology import NODES, Node, topology

@@ -12,8 +12,8 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.probe import read_machine
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.verify.devices import device_targets
-from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import platform, recording
 

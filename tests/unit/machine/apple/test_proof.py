@@ -7,8 +7,8 @@ import pytest
 import uv
 
 from gpuinstall.base import process
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.verify.runner import verify_environment
-from gpuinstall.words import machine_in_words
 from tests.lab.environments import packages
 from tests.lab.stub_torch import modules
 

@@ -14,8 +14,8 @@ from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.machine.probe import read_machine
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.verify.devices import device_targets
-from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import (
     PCI,

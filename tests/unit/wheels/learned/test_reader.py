@@ -11,13 +11,13 @@ from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import Build, Wheel, load_catalog
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.machine.vendors import rules_for
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.row import misfit
 from gpuinstall.wheels.learned.store import LearnedStore
 from gpuinstall.wheels.ranges import WheelError
-from gpuinstall.words import machine_in_words
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.unit.wheels.learned.test_store import ROW

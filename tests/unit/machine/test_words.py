@@ -4,7 +4,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog.gpus import other_chips
-from gpuinstall.words import driver_in_words, machine_in_words
+from gpuinstall.machine.words import driver_in_words, machine_in_words
 
 
 def refused(*gpus, driver, os=None):

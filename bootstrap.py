@@ -142,7 +142,9 @@ def tool_name(sources: Dict[str, bytes]) -> str:
 
 
 def run(
-    argv: Sequence[Union[str, Path]], cwd: Path, seconds: Optional[float] = None
+    argv: Sequence[Union[str, Path]],
+    cwd: Path,
+    seconds: Optional[float] = None,
 ) -> str:
     """Run a program with nothing on its stdin; return its output, raise PassedOverError with the reason it gives."""
     try:
@@ -333,7 +335,11 @@ def tool_environment(sources: Dict[str, bytes]) -> Path:
     return tool
 
 
-def make_tool(sources: Dict[str, bytes], stage: Path, tool: Path) -> None:
+def make_tool(
+    sources: Dict[str, bytes],
+    stage: Path,
+    tool: Path,
+) -> None:
     """Make the tool's environment in the stage and move it to its place; remove all but those used last."""
     for name, content in sources.items():
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
@@ -505,7 +511,11 @@ def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
     return int(status)
 
 
-def step(label: str, text: str, began: float) -> None:
+def step(
+    label: str,
+    text: str,
+    began: float,
+) -> None:
     """Report a step on stderr, one line with its time; ``began`` is when it did, by the monotonic clock."""
     if not (os.environ.get("GPUINSTALL_QUIET") or {"-q", "--quiet"} & set(sys.argv)):
         say(f"  {label:<19} {text:<46} {time.monotonic() - began:>8.1f} s")

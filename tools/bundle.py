@@ -40,7 +40,11 @@ def for_windows(script: str) -> str:
     return _filled("bootstrap.ps1", EMPTY_FOR_WINDOWS, f"$carried = @'\n{script}'@\n")
 
 
-def _filled(name: str, empty: str, full: str) -> str:
+def _filled(
+    name: str,
+    empty: str,
+    full: str,
+) -> str:
     text = (ROOT / name).read_text(encoding="utf-8")
     if text.count(empty) != 1:
         sys.exit(f"{name} has no line {empty!r}")

@@ -170,7 +170,9 @@ def shortened(value: Any, depth: int = 0) -> Any:
 
 
 def unexplained(
-    value: object, schema: Mapping[str, Any], path: str = ""
+    value: object,
+    schema: Mapping[str, Any],
+    path: str = "",
 ) -> Iterator[str]:
     """Yield the keys of a document that its schema does not have."""
     if isinstance(value, list):
@@ -204,7 +206,11 @@ def schemas_of_documents() -> dict[str, str]:
     return schemas
 
 
-def _elsewhere(text: str, folder: Path, index: StandInIndex) -> str:
+def _elsewhere(
+    text: str,
+    folder: Path,
+    index: StandInIndex,
+) -> str:
     """Say the paths and addresses that a reader would have."""
     text = text.replace(index.torch_index, "https://download.pytorch.org/whl")
     text = re.sub(r"http://(127\.0\.0\.1|localhost):\d+", "https://index.example", text)

@@ -128,7 +128,11 @@ def tests_that_fail(tests: Sequence[str], seconds: float) -> set[str]:
     return set(found)
 
 
-def with_fault(fault: Fault, tests: Sequence[str], seconds: float) -> set[str]:
+def with_fault(
+    fault: Fault,
+    tests: Sequence[str],
+    seconds: float,
+) -> set[str]:
     """Return the tests that fail with a fault; the module is as it was afterwards."""
     source = fault.path.read_bytes()
     for compiled in fault.path.parent.glob(f"__pycache__/{fault.path.stem}.*"):

@@ -78,7 +78,11 @@ def main(words: Sequence[str]) -> None:
 
 
 def learn(
-    release: str, os: str, arch: str, catalog: Catalog, reader: Reader
+    release: str,
+    os: str,
+    arch: str,
+    catalog: Catalog,
+    reader: Reader,
 ) -> list[LearnedRow]:
     """Read the builds of one platform that the catalogue lacks, of the newest release that satisfies a requirement."""
     requirement = parse_requirement(release)
@@ -176,7 +180,11 @@ def _pins(row: LearnedRow, name: str) -> list[str]:
     return versions
 
 
-def _build(torch: str, tag: str, rows: list[LearnedRow]) -> str:
+def _build(
+    torch: str,
+    tag: str,
+    rows: list[LearnedRow],
+) -> str:
     facts = {
         "torch": torch,
         "tag": tag,

@@ -84,7 +84,11 @@ def picture(drawn: Mapping[str, str]) -> str:
     )
 
 
-def run(command: str, folder: Path, variables: Mapping[str, str]) -> str:
+def run(
+    command: str,
+    folder: Path,
+    variables: Mapping[str, str],
+) -> str:
     """Run a command in a terminal; return all that it wrote."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))

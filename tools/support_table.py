@@ -43,7 +43,11 @@ def support_page(catalog: Catalog) -> str:
     )
 
 
-def _table_by_driver(os: str, arch: str, catalog: Catalog) -> str:
+def _table_by_driver(
+    os: str,
+    arch: str,
+    catalog: Catalog,
+) -> str:
     """Write the builds by capability and driver: without what runs nothing, neighbours that are equal as one."""
     drivers = catalog.drivers
     rows: list[Line] = []

@@ -88,7 +88,12 @@ def main(words: Sequence[str]) -> None:
     sys.stdout.write(f"{len(table.masks)} names of torch {minors}: {size} bytes\n")
 
 
-def keep(session: Session, file: Path, version: str, libraries: Sequence[str]) -> None:
+def keep(
+    session: Session,
+    file: Path,
+    version: str,
+    libraries: Sequence[str],
+) -> None:
     """Write what libraries of a release export into a file, unless it is there."""
     if not file.exists():
         file.write_bytes(b"\n".join(sorted(read(session, version, libraries))))
@@ -119,7 +124,11 @@ def add_newest() -> None:
     sys.stdout.write(f"torch {minor} was added: {TABLE.stat().st_size} bytes\n")
 
 
-def extended(table: Exports, minor: str, names: Collection[bytes]) -> Exports:
+def extended(
+    table: Exports,
+    minor: str,
+    names: Collection[bytes],
+) -> Exports:
     """Add a minor release to the table, newer than all that are in it."""
     masks = dict(table.masks)
     for name in map(hashed, names):
@@ -171,7 +180,11 @@ def packed(table: Exports) -> bytes:
     return json.dumps(head).encode() + b"\n" + lzma.compress(columns, preset=9)
 
 
-def read(session: Session, version: str, libraries: Sequence[str]) -> set[bytes]:
+def read(
+    session: Session,
+    version: str,
+    libraries: Sequence[str],
+) -> set[bytes]:
     """Return what some libraries of a release export."""
     wheel = linux_wheel(session, version)
     ranges = HttpRanges(session.client.ask_part, wheel.url, patience=Patience(450))

@@ -132,7 +132,10 @@ def lock(
 
 
 def verify(
-    venv_or_python: str | Path, *, deep: bool = False, reporter: Reporter = SILENT
+    venv_or_python: str | Path,
+    *,
+    deep: bool = False,
+    reporter: Reporter = SILENT,
 ) -> Verdict:
     """Run kernels on every GPU in any environment, by its folder or its interpreter; a failure is in the verdict.
 

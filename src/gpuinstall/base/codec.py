@@ -39,7 +39,11 @@ class MalformedError(ValueError):
     """A field that is not what it must be: its place in the document, and what is wrong with it."""
 
 
-def read_object(kind: type[_Value], body: object, place: str = "") -> _Value:
+def read_object(
+    kind: type[_Value],
+    body: object,
+    place: str = "",
+) -> _Value:
     """Return an object of a document as a value of a class, whose fields have the names of its keys.
 
     Args:
@@ -64,7 +68,11 @@ def read_object(kind: type[_Value], body: object, place: str = "") -> _Value:
     return kind(**values)
 
 
-def read(kind: Any, value: object, place: str) -> Any:
+def read(
+    kind: Any,
+    value: object,
+    place: str,
+) -> Any:
     """Return what a document has at a place as a value of a type.
 
     Raises:
@@ -98,7 +106,12 @@ def read(kind: Any, value: object, place: str) -> Any:
     return read_object(kind, value, place)
 
 
-def _read_all(origin: Any, arguments: Any, value: object, place: str) -> Any:
+def _read_all(
+    origin: Any,
+    arguments: Any,
+    value: object,
+    place: str,
+) -> Any:
     """Return a tuple, or a table, of values of one type."""
     if origin is tuple:
         items = read(list, value, place)

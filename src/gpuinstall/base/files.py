@@ -366,7 +366,11 @@ def write_temporarily(path: Path, text: str) -> None:
 
 
 def write_atomically(
-    path: Path, text: str, folder: Path | None = None, *, is_private: bool = False
+    path: Path,
+    text: str,
+    folder: Path | None = None,
+    *,
+    is_private: bool = False,
 ) -> None:
     """Write ``text`` beside ``path``, or in ``folder``, and rename it; raise InstallationError if it may not be."""
     with written(path, folder, is_private=is_private) as file:

@@ -168,7 +168,9 @@ def _communicated(
     err: list[str] = []
 
     def read(
-        stream: IO[str], lines: list[str], each: Callable[[str], None] | None
+        stream: IO[str],
+        lines: list[str],
+        each: Callable[[str], None] | None,
     ) -> None:
         size = 0
         with stream:

@@ -98,7 +98,12 @@ def joined(words: Iterable[Path | str], shell: ShellName | None = None) -> str:
     return " ".join(quoted(word, shell) for word in words)
 
 
-def activation(venv: str, shell: ShellName, *, windows: bool) -> str:
+def activation(
+    venv: str,
+    shell: ShellName,
+    *,
+    windows: bool,
+) -> str:
     """Return the line that activates an environment."""
     folder = "\\Scripts\\" if windows else "/bin/"
     path = f"{venv}{folder}{_SCRIPTS.get(shell, 'activate')}"

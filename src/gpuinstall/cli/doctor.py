@@ -109,7 +109,9 @@ def _sources(project: Project) -> Sources:
 
 
 def _repair(
-    options: CommandOptions, examination: Examination, project: Project
+    options: CommandOptions,
+    examination: Examination,
+    project: Project,
 ) -> tuple[RepairResult, ...]:
     """Show what is wrong and the repairs, ask, and make them; raise UsageError if they are not to be made."""
     from gpuinstall.diagnose.repair import repair_steps, run_repairs

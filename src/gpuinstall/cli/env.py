@@ -112,7 +112,12 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
     )
 
 
-def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
+def _restore_files(
+    python: Path,
+    project: Project,
+    *,
+    replace: bool,
+) -> Outcome:
     """Bring back the files that were replaced in an environment of others."""
     from gpuinstall.install.foreign import inspect_foreign
     from gpuinstall.install.undo import roll_back_into

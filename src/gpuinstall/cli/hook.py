@@ -89,7 +89,12 @@ def command(options: CommandOptions, tool: str) -> Outcome:
     return Outcome(data, [("Hook", f"{file}: {status}")])
 
 
-def _hooked(tool: str, file: Path, plain: str, project: Project) -> tuple[str, str]:
+def _hooked(
+    tool: str,
+    file: Path,
+    plain: str,
+    project: Project,
+) -> tuple[str, str]:
     """Return a text with the hook for this machine, and the versions that run.
 
     Raises:
@@ -135,7 +140,11 @@ def _hooked(tool: str, file: Path, plain: str, project: Project) -> tuple[str, s
     return hooked, bound
 
 
-def bound_of(plan: Plan, machine: Machine, catalog: Catalog) -> str:
+def bound_of(
+    plan: Plan,
+    machine: Machine,
+    catalog: Catalog,
+) -> str:
     """Return the versions of the chosen backend that run on the plan's machine."""
     backend = plan.choice.build.backend
     running = {build.torch for build in plan.runnable if build.backend == backend}
@@ -174,7 +183,11 @@ def _is_bound(file: Path) -> bool:
     return _text(file).startswith(_BOUND_HEAD)
 
 
-def _write(file: Path, after: str, before: str) -> None:
+def _write(
+    file: Path,
+    after: str,
+    before: str,
+) -> None:
     """Write a file of the user's; one that has nothing but the hook goes with it."""
     if not after:
         file.unlink()

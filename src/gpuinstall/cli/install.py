@@ -163,7 +163,11 @@ def change_request(project: Project, options: CommandOptions) -> Outcome:
     return carry_out(project, selected, is_dry_run=options.dry_run)
 
 
-def name_active(command: str, venv: Path, reporter: Reporter) -> None:
+def name_active(
+    command: str,
+    venv: Path,
+    reporter: Reporter,
+) -> None:
     """Write that a command is not for the environment that is activated, and the command that is."""
     active = active_environment(venv, os.environ)
     if active is None:
@@ -189,7 +193,10 @@ def active_environment(venv: Path, environ: Mapping[str, str]) -> Path | None:
 
 
 def carry_out(
-    project: Project, selected: InstallOptions, *, is_dry_run: bool
+    project: Project,
+    selected: InstallOptions,
+    *,
+    is_dry_run: bool,
 ) -> Outcome:
     """Install, or show what an installation would do."""
     from gpuinstall.install.install import dry_run, install

@@ -116,7 +116,9 @@ def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def _recorded(
-    options: CommandOptions, name: str, call: Callable[[], Outcome]
+    options: CommandOptions,
+    name: str,
+    call: Callable[[], Outcome],
 ) -> Outcome:
     """Return the outcome of a command, of which a record is written if there is a folder for it."""
     folder = options.record
@@ -139,7 +141,11 @@ def _recorded(
     return outcome
 
 
-def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
+def present(
+    terminal: Terminal,
+    name: str,
+    outcome: Outcome,
+) -> int:
     """Print the outcome of a command, as a document or for a person; return its exit status."""
     show = outcome.show
     if terminal.as_json:
@@ -154,7 +160,11 @@ def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
     return outcome.exit_code
 
 
-def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
+def fail(
+    terminal: Terminal,
+    name: str,
+    error: GpuInstallError,
+) -> int:
     """Print an error, as a document or for a person; return its exit status."""
     if isinstance(error, OutputError):
         terminal.fault(error)

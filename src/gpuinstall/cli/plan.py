@@ -113,7 +113,11 @@ def _show(
             _show_extension(row, terminal, everything=everything)
 
 
-def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
+def _show_plan(
+    plan: Plan,
+    machine: Machine,
+    terminal: Terminal,
+) -> None:
     choice = plan.choice
     served = {run.index for run in plan.gpus if run.how != "none"}
     gpus = tuple(gpu for gpu in machine.gpus if gpu.index in served)
@@ -144,7 +148,10 @@ def _rejected_lines(plan: Plan | Rejected) -> Iterator[str]:
 
 
 def _with_remarks(
-    plan: Plan, machine: Machine, request: Request, catalog: Catalog
+    plan: Plan,
+    machine: Machine,
+    request: Request,
+    catalog: Catalog,
 ) -> Plan:
     """Return a plan with what newer libraries above the driver would give, and whether it has not looked at programs."""
     if plan.status != "cpu":
@@ -162,7 +169,10 @@ def _with_remarks(
 
 
 def _live_plan(
-    project: Project, request: Request, *, everything: bool
+    project: Project,
+    request: Request,
+    *,
+    everything: bool,
 ) -> tuple[Plan | Rejected, ExtensionChoices]:
     """Choose as install does: from what the sources list today, with the programs resolved.
 
@@ -209,7 +219,10 @@ def _live_plan(
 
 
 def _show_extension(
-    row: dict[str, Any], terminal: Terminal, *, everything: bool
+    row: dict[str, Any],
+    terminal: Terminal,
+    *,
+    everything: bool,
 ) -> None:
     """Write which prebuilt file of an extension is taken and, on request, why not the others."""
     fit, rejected = row["fit"], row["rejected"]

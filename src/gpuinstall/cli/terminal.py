@@ -74,7 +74,12 @@ class Terminal(Reporter):
             return False
         return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
-    def _styled(self, head: str, style: str, stream: TextIO) -> str:
+    def _styled(
+        self,
+        head: str,
+        style: str,
+        stream: TextIO,
+    ) -> str:
         """Return the head of a line made visible: bold, dim or in a colour if ``stream`` gets any."""
         head = visible(head)
         if not head or not self.colored(stream):
@@ -84,7 +89,13 @@ class Terminal(Reporter):
             settings = {style: True}
         return click.style(head, **settings)
 
-    def line(self, text: str = "", *, head: str = "", style: str = "bold") -> None:
+    def line(
+        self,
+        text: str = "",
+        *,
+        head: str = "",
+        style: str = "bold",
+    ) -> None:
         """Write one line of the result; ``head`` comes before the text, in a style."""
         self.block(self._styled(head, style, self.out) + visible(text))
 
@@ -129,12 +140,22 @@ class Terminal(Reporter):
         else:
             self.block(redacted(json.dumps(document, indent=2)))
 
-    def step(self, label: str, text: str, seconds: float | None = None) -> None:
+    def step(
+        self,
+        label: str,
+        text: str,
+        seconds: float | None = None,
+    ) -> None:
         """Write one finished step, unless ``--quiet``."""
         if self.as_events or not self.quiet:
             self.notice(label, text, seconds)
 
-    def notice(self, label: str, text: str, seconds: float | None = None) -> None:
+    def notice(
+        self,
+        label: str,
+        text: str,
+        seconds: float | None = None,
+    ) -> None:
         """Write one step, also with ``--quiet``."""
         if self.as_events:
             self._event("step", label=label, text=text, seconds=seconds)
@@ -145,7 +166,12 @@ class Terminal(Reporter):
             text += f"{duration(seconds):>{max(9, SCREEN - 12 - len(text))}}"
         self._show(f" {text}", head=f"{label:<11}")
 
-    def detail(self, label: str, text: str, seconds: float | None = None) -> None:
+    def detail(
+        self,
+        label: str,
+        text: str,
+        seconds: float | None = None,
+    ) -> None:
         """Write a step that ``--verbose`` shows."""
         if self.verbose:
             self.notice(label, text, seconds)
@@ -193,7 +219,10 @@ class Terminal(Reporter):
 
     @contextmanager
     def _bar(
-        self, label: str, parts: Mapping[str, int | None], unit: Unit
+        self,
+        label: str,
+        parts: Mapping[str, int | None],
+        unit: Unit,
     ) -> Iterator[Progress]:
         # A terminal that does not know its width (a serial line, some containers) says 0.
         width = (os.get_terminal_size(self.err.fileno()).columns or SCREEN) - 1
@@ -221,7 +250,10 @@ class Terminal(Reporter):
 
     @contextmanager
     def _told(
-        self, label: str, parts: Mapping[str, int | None], unit: Unit
+        self,
+        label: str,
+        parts: Mapping[str, int | None],
+        unit: Unit,
     ) -> Iterator[Progress]:
         """Write how far a work is as events, and at its end."""
 
@@ -237,7 +269,13 @@ class Terminal(Reporter):
     def _event(self, event: str, /, **values: Any) -> None:
         self.block(redacted(json.dumps({"event": event, **values})))
 
-    def _show(self, text: str = "", *, head: str = "", style: str = "bold") -> None:
+    def _show(
+        self,
+        text: str = "",
+        *,
+        head: str = "",
+        style: str = "bold",
+    ) -> None:
         """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on."""
         self._write(f"{self._styled(head, style, self.err)}{text}\n")
 

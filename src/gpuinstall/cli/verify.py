@@ -164,7 +164,11 @@ def _outcome(
     return Outcome(data, show, exit_code=exit_code, errors=tuple(errors))
 
 
-def _show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
+def _show_verdict(
+    terminal: Terminal,
+    verdict: Verdict,
+    python: Path,
+) -> None:
     terminal.field("Environment", f"{tested_line(verdict.environment)} · {python}")
     for device in verdict.devices:
         _show_device(terminal, device)

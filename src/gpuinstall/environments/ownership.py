@@ -182,7 +182,9 @@ def check_written_files(
 
 
 def write_faults(
-    packages: Sequence[InstalledPackage], changed: Collection[str], root: Path
+    packages: Sequence[InstalledPackage],
+    changed: Collection[str],
+    root: Path,
 ) -> Iterator[WriteFault]:
     """Yield what the changed packages have written where they may not."""
     modules = _TOOLS | _modules_of_family(packages)
@@ -280,7 +282,9 @@ def _modules_of_family(packages: Sequence[InstalledPackage]) -> dict[str, str]:
 
 
 def _intruding(
-    package: InstalledPackage, path: str, modules: Mapping[str, str]
+    package: InstalledPackage,
+    path: str,
+    modules: Mapping[str, str],
 ) -> str | None:
     """Return that a file lies in a module of torch's family, or of a tool that installs; None if it does not.
 

@@ -152,7 +152,11 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
     return needs
 
 
-def _glibc(lock: Lock, os: str, arch: str) -> str | None:
+def _glibc(
+    lock: Lock,
+    os: str,
+    arch: str,
+) -> str | None:
     """Return the oldest glibc under which every package of a lock has a file; None: any, or another system."""
     if os != "linux":
         return None
@@ -180,7 +184,11 @@ def _known_gpus(maker: str | None, arch: str) -> Iterator[Gpu]:
             yield Gpu(index, vendor=maker, architecture=chip.architecture)
 
 
-def _gpu_needs(lock: Lock, machine: Machine, catalog: Catalog) -> Iterator[GpuNeeds]:
+def _gpu_needs(
+    lock: Lock,
+    machine: Machine,
+    catalog: Catalog,
+) -> Iterator[GpuNeeds]:
     """Yield the GPUs of a machine that run a lock, those with the same oldest driver together."""
     drivers: list[DriverVersion | None] = [None]
     if any(gpu.compute_capability for gpu in machine.gpus):
@@ -214,7 +222,11 @@ def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
     return sorted(releases)
 
 
-def _codes_that_run(lock: Lock, machine: Machine, catalog: Catalog) -> Iterable[str]:
+def _codes_that_run(
+    lock: Lock,
+    machine: Machine,
+    catalog: Catalog,
+) -> Iterable[str]:
     """Return what those GPUs of a machine execute that run a lock."""
     verdict = fit(lock, machine, Request(()), catalog)
     if isinstance(verdict, Rejection):

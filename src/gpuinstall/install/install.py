@@ -301,7 +301,10 @@ def _report_misfits(state: InstallState, project: Project) -> None:
 
 
 def _carry_out(
-    action: Action, priced: PricedLock, here: Machine | None, project: Project
+    action: Action,
+    priced: PricedLock,
+    here: Machine | None,
+    project: Project,
 ) -> Installation:
     """Bring the packages of a lock into the environment, and prove them.
 

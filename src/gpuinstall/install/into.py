@@ -156,7 +156,9 @@ def install_into(
 
 
 def _put_in(
-    environment: ForeignEnvironment, priced: PricedLock, project: Project
+    environment: ForeignEnvironment,
+    priced: PricedLock,
+    project: Project,
 ) -> None:
     """Have the wheels fetched and unpacked, copy what they replace, and install them."""
     session, fit, reporter = project.session, priced.fit, project.reporter

@@ -149,7 +149,11 @@ class PricedLock:
         self.bill.check()
 
 
-def price_lock(fit: Fit, state: InstallState, project: Project) -> PricedLock:
+def price_lock(
+    fit: Fit,
+    state: InstallState,
+    project: Project,
+) -> PricedLock:
     """Reckon what a lock that is there costs and changes."""
     from gpuinstall.lock.source_builds import check_builds, check_wheels
 

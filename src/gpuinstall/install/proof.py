@@ -81,7 +81,11 @@ def preflighted(
     return machine.with_problems(proof.problems)
 
 
-def check_links(fit: Fit, site: Path, reporter: Reporter) -> None:
+def check_links(
+    fit: Fit,
+    site: Path,
+    reporter: Reporter,
+) -> None:
     """Look whether the libraries in a folder of packages can be loaded, without loading any.
 
     It warns of one that cannot, if another package has brought its package.

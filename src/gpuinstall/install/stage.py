@@ -109,7 +109,11 @@ def build(priced: PricedLock, project: Project) -> Installation:
     return Installation(fit, paths.staging, copied)
 
 
-def _create(fit: Fit, venv: Path, session: Session) -> None:
+def _create(
+    fit: Fit,
+    venv: Path,
+    session: Session,
+) -> None:
     """Make an empty environment, with a pip unless the lock holds one: an activated shell calls it."""
     base = _base_python(fit.choice.python, session)
     run_uv(uv.create(base, venv), session)
@@ -132,7 +136,11 @@ def _load_checks() -> None:
         import_module(module)
 
 
-def _copy(existing: ExistingEnvironment, priced: PricedLock, project: Project) -> None:
+def _copy(
+    existing: ExistingEnvironment,
+    priced: PricedLock,
+    project: Project,
+) -> None:
     """Copy the existing environment, and take out of the copy what goes or moves."""
     paths = project.paths
     copy_environment(paths.venv, paths.staging)
@@ -144,7 +152,9 @@ def _copy(existing: ExistingEnvironment, priced: PricedLock, project: Project) -
 
 
 def _has_guard(
-    existing: ExistingEnvironment, priced: PricedLock, project: Project
+    existing: ExistingEnvironment,
+    priced: PricedLock,
+    project: Project,
 ) -> bool:
     """Whether an environment has a guard that is right for a lock of the same torch too, or is the user's."""
     venv = project.paths.venv
@@ -156,7 +166,11 @@ def _has_guard(
     return bool(guard) and before == priced.fit.lock.versions_of(family)
 
 
-def _check_files(new: Collection[str], priced: PricedLock, project: Project) -> None:
+def _check_files(
+    new: Collection[str],
+    priced: PricedLock,
+    project: Project,
+) -> None:
     """Check that every new wheel is whole, wrote only what it may, and that its libraries can be loaded.
 
     What stayed was looked at when it was new, and what has no native code is loaded by no loader.
@@ -189,7 +203,11 @@ def _check_files(new: Collection[str], priced: PricedLock, project: Project) -> 
         check_links(fit, site, project.reporter)
 
 
-def _install(names: Collection[str], priced: PricedLock, project: Project) -> Lock:
+def _install(
+    names: Collection[str],
+    priced: PricedLock,
+    project: Project,
+) -> Lock:
     """Have uv install packages of a lock; return the lock with the hashes that it lacked."""
     paths, session, fit = project.paths, project.session, priced.fit
     all_builds, site = builds_of(fit, project.machine, project)

@@ -35,7 +35,10 @@ ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
 
 
 def environment_to_start(
-    project: Project, *, proof: bool = True, installing: bool = False
+    project: Project,
+    *,
+    proof: bool = True,
+    installing: bool = False,
 ) -> EnvironmentPaths:
     """Return the environment that is chosen among those of a folder by the rules of ``sync``, proven.
 
@@ -114,7 +117,10 @@ def _install(
 
 
 def _chosen(
-    state: InstallState, project: Project, *, proof: bool
+    state: InstallState,
+    project: Project,
+    *,
+    proof: bool,
 ) -> tuple[Fit, ExistingEnvironment, Action]:
     """Return the lock that runs here, what lies where its environment is to be, and what there is to do with that."""
     fit, venv = _fit(state), project.paths.venv

@@ -366,7 +366,9 @@ def _can_leave(venv: Path, leaving: Collection[str]) -> bool:
 
 
 def _settled_projects(
-    existing: ExistingEnvironment, lock: Lock, new: Lock
+    existing: ExistingEnvironment,
+    lock: Lock,
+    new: Lock,
 ) -> Iterator[str]:
     """Yield the editable projects of which uv would build the same again.
 

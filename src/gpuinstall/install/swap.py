@@ -133,7 +133,11 @@ def _id_of(venv: Path) -> str:
     return marker.id if marker else "none"
 
 
-def _settle(replaced: Path, paths: EnvironmentPaths, reporter: Reporter) -> None:
+def _settle(
+    replaced: Path,
+    paths: EnvironmentPaths,
+    reporter: Reporter,
+) -> None:
     """Publish the lock, and keep what was replaced; every step may be taken again after a kill, and its name goes last."""
     publish_lock(paths)
     if not any(replaced.iterdir()):
@@ -157,7 +161,11 @@ def _is_copy(venv: Path, original: Path) -> bool:
     return copy is not None and source is not None and copy.copied_from == source.id
 
 
-def dispose(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> bool:
+def dispose(
+    folder: Path,
+    paths: EnvironmentPaths,
+    reporter: Reporter,
+) -> bool:
     """Delete an environment; one that has files of the user's is kept whole in a dated folder, and they are named.
 
     Returns whether it was deleted.
@@ -213,7 +221,12 @@ def _dated_folder(paths: EnvironmentPaths) -> Path:
     return folder
 
 
-def roll_back(paths: EnvironmentPaths, reporter: Reporter, *, replace: bool) -> None:
+def roll_back(
+    paths: EnvironmentPaths,
+    reporter: Reporter,
+    *,
+    replace: bool,
+) -> None:
     """Exchange an environment, and its lock, for the previous one, whoever made that.
 
     Args:
@@ -334,7 +347,10 @@ def _entries(paths: EnvironmentPaths) -> set[str]:
 
 @contextmanager
 def file_lock(
-    file: Path, place: Path, reporter: Reporter, wait: float
+    file: Path,
+    place: Path,
+    reporter: Reporter,
+    wait: float,
 ) -> Iterator[bool]:
     """Hold a lock file for one run on ``place``, and yield whether another run had it; the file goes with the run.
 

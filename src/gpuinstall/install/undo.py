@@ -200,7 +200,10 @@ def changing(environment: ForeignEnvironment, reporter: Reporter) -> Iterator[No
 
 
 def roll_back_into(
-    environment: ForeignEnvironment, reporter: Reporter, *, replace: bool = False
+    environment: ForeignEnvironment,
+    reporter: Reporter,
+    *,
+    replace: bool = False,
 ) -> None:
     """Undo the last change, or the one that a killed run has left; once more goes forward again.
 
@@ -282,7 +285,9 @@ def _names_in(unpacked: Path, environment: ForeignEnvironment) -> Iterator[str]:
 
 
 def _keep_overwritten(
-    names: Iterable[str], environment: ForeignEnvironment, reporter: Reporter
+    names: Iterable[str],
+    environment: ForeignEnvironment,
+    reporter: Reporter,
 ) -> None:
     """Copy those of the files that are there and that no installer wrote to a dated folder."""
     root = environment.root
@@ -427,7 +432,11 @@ def _link(source: Path, destination: Path) -> None:
         link_or_copy(source, destination)
 
 
-def _remove(path: Path, root: Path, removable: Collection[str] | None) -> None:
+def _remove(
+    path: Path,
+    root: Path,
+    removable: Collection[str] | None,
+) -> None:
     """Remove what lies at a path; raise OSError if it resists, as a file in use on Windows.
 
     Args:

@@ -112,7 +112,11 @@ def _check_complete(locks: Sequence[Lock], targets: Sequence[str]) -> None:
         raise LockError("lock-missing", message, hint="gpuinstall lock")
 
 
-def _stale_offline(lock: Lock, request: Request, catalog: Catalog) -> list[Reason]:
+def _stale_offline(
+    lock: Lock,
+    request: Request,
+    catalog: Catalog,
+) -> list[Reason]:
     """Return without a network why a lock is stale: its name, other inputs, or a build that its target does not run."""
     try:
         target = Target.parse(lock.target)

@@ -218,7 +218,11 @@ def _check_form(path: Path) -> None:
         raise UsageError("requirements-unread", message, hint=export)
 
 
-def _read_project(document: Table, path: Path, group: str) -> RequirementsFile:
+def _read_project(
+    document: Table,
+    path: Path,
+    group: str,
+) -> RequirementsFile:
     """Return the dependencies of a ``pyproject.toml``, or of one of its groups; paths start from where it lies."""
     project = document.get("project", {})
     if group:
@@ -303,7 +307,9 @@ def _in_groups(pyproject: Table, names: Iterable[str]) -> list[str]:
 
 
 def _expanded(
-    requirements: Iterable[str], project: Table, seen: set[str]
+    requirements: Iterable[str],
+    project: Table,
+    seen: set[str],
 ) -> Iterator[str]:
     """Yield requirements with what the project's own extras (``thing[test]``) require, but for those in ``seen``."""
     own_name = normalised(project.get("name", ""))
@@ -319,7 +325,9 @@ def _expanded(
 
 
 def _from_sources(
-    requirements: Iterable[str], tool: Table, file: Path
+    requirements: Iterable[str],
+    tool: Table,
+    file: Path,
 ) -> RequirementsFile:
     """Return requirements, each once, with what ``[tool]`` of the same file says of their sources."""
     uv = table_in(tool, "uv")
@@ -401,7 +409,11 @@ def lines_of(
     }
 
 
-def read_again(name: str, lines: Lines, folder: Path) -> RequirementsFile:
+def read_again(
+    name: str,
+    lines: Lines,
+    folder: Path,
+) -> RequirementsFile:
     """Return what a file of requirements or of constraints asks for today.
 
     Args:

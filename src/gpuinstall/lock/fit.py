@@ -99,7 +99,11 @@ def fit(
     return Rejection(lock, _why_not(plan, build, machine))
 
 
-def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
+def _python_for(
+    lock: Lock,
+    machine: Machine,
+    request: Request,
+) -> str:
     """Return the first Python that a lock is for: its own, those of the request, those of the machine."""
     pythons = [
         lock.python,
@@ -352,7 +356,9 @@ def _not_held(
 
 
 def _holds(
-    lock: Lock, requirement: ParsedRequirement, installed: Collection[str]
+    lock: Lock,
+    requirement: ParsedRequirement,
+    installed: Collection[str],
 ) -> bool:
     """Whether a lock has what is requested; an address if the lock was made from it."""
     if requirement.url:

@@ -47,7 +47,11 @@ def declaring(request: Request, files: LinesByFile) -> Request:
     return _merged(_without(_by_hand(request), new), {**others, **files}, request)
 
 
-def adding(request: Request, by_hand: RequirementsFile, files: LinesByFile) -> Request:
+def adding(
+    request: Request,
+    by_hand: RequirementsFile,
+    files: LinesByFile,
+) -> Request:
     """Return a request with requirements by hand and of ``files``, each in place of what was added of the same name."""
     new = {*by_hand.lines, *chain.from_iterable(files.values())}
     before = _by_hand(request)
@@ -76,7 +80,11 @@ def _without(lines: Iterable[str], others: Iterable[str]) -> list[str]:
     return [line for line in lines if _name(line) not in names]
 
 
-def _merged(by_hand: Collection[str], files: LinesByFile, request: Request) -> Request:
+def _merged(
+    by_hand: Collection[str],
+    files: LinesByFile,
+    request: Request,
+) -> Request:
     """Return a request of files, whose requirements all hold, and of lines by hand, which stand for theirs."""
     listed = parse_lines(
         (*_without(chain.from_iterable(files.values()), by_hand), *by_hand)

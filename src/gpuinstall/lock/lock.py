@@ -424,7 +424,11 @@ def _malformed(name: str, what: str) -> LockError:
     return LockError("lock-malformed", f"{name} {what}", hint=_RESTORE)
 
 
-def _check_file(lock: str, package: str, file: Any) -> None:
+def _check_file(
+    lock: str,
+    package: str,
+    file: Any,
+) -> None:
     """Raise LockError if a file has an address or a hash that no lock may have."""
     paths = filter(None, (file.path, getattr(file, "name", None)))
     names = (getattr(file, "filename", ""), LockedFile(package, file.url or "").name)

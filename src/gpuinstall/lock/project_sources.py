@@ -49,7 +49,11 @@ _LOCKS = ("uv.lock", "poetry.lock")
 
 
 @contextmanager
-def reading(what: str, code: str, hint: str | None = None) -> Iterator[None]:
+def reading(
+    what: str,
+    code: str,
+    hint: str | None = None,
+) -> Iterator[None]:
     """Raise UsageError that ``what`` is so, if a table has another form than expected or a malformed requirement."""
     try:
         yield
@@ -120,7 +124,9 @@ def project_settings(
 
 
 def _uv_sources(
-    uv: Table, file: Path, packages: Collection[str]
+    uv: Table,
+    file: Path,
+    packages: Collection[str],
 ) -> Iterator[SourceSetting]:
     """Yield what uv's table says of the sources of single packages."""
     indexes = {}
@@ -157,7 +163,11 @@ def _inherited(file: Path) -> Table:
     return {}
 
 
-def tool_settings(tool: str, document: Table, file: Path) -> Iterator[SourceSetting]:
+def tool_settings(
+    tool: str,
+    document: Table,
+    file: Path,
+) -> Iterator[SourceSetting]:
     """Yield the indexes that the table or the file of a tool names, each with its line."""
     for names, value in _leaves(document):
         words = value.split() if _INDEX.fullmatch(names) else ()

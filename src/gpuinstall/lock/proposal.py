@@ -334,6 +334,10 @@ class _ProgramChoice:
         return {name: version for name, version in versions if version}
 
 
-def _bound(name: str, operator: str, versions: Versions) -> str:
+def _bound(
+    name: str,
+    operator: str,
+    versions: Versions,
+) -> str:
     """Return a constraint; uv allows no local version in one."""
     return f"{name}{operator}{versions[name].partition('+')[0]}"

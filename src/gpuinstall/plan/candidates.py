@@ -90,7 +90,11 @@ def judge_builds(
     return [judge_build(build, context, gpus) for build in builds]
 
 
-def judge_build(build: Build, context: PlanContext, gpus: Sequence[Gpu]) -> JudgedBuild:
+def judge_build(
+    build: Build,
+    context: PlanContext,
+    gpus: Sequence[Gpu],
+) -> JudgedBuild:
     """Judge a build: the first rule that it breaks is the reason against it."""
     codes = tuple([context.rules.code(build, gpu) for gpu in gpus])
     judged = JudgedBuild(build, codes)

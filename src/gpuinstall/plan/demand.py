@@ -84,7 +84,11 @@ def _suits(requested: SpecifierSet | str | None, python: str) -> bool:
     return any(map(requested.contains, patches))
 
 
-def parse_request(request: Request, family: frozenset[str], machine: Machine) -> Demand:
+def parse_request(
+    request: Request,
+    family: frozenset[str],
+    machine: Machine,
+) -> Demand:
     """Return what a request demands on a machine: of the family, what holds for the Python that is tried first.
 
     Raises:

@@ -24,7 +24,11 @@ def newest_branch(machine: Machine, catalog: Catalog) -> int | None:
     return None
 
 
-def native_build(machine: Machine, request: Request, catalog: Catalog) -> str | None:
+def native_build(
+    machine: Machine,
+    request: Request,
+    catalog: Catalog,
+) -> str | None:
     """Return the build for a machine; None if there is none, or a GPU would run it as PTX alone."""
     plan = choose(machine, request, catalog)
     if isinstance(plan, Plan) and {run.how for run in plan.gpus}.isdisjoint(

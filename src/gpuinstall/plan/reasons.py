@@ -71,7 +71,11 @@ def _why_lesser(
     return Reason("less-preferred", f"{best.build.name} is preferred: {merit}")
 
 
-def _merit(other: JudgedBuild, best: JudgedBuild, context: PlanContext) -> str:
+def _merit(
+    other: JudgedBuild,
+    best: JudgedBuild,
+    context: PlanContext,
+) -> str:
     if best.build.backend == context.demand.preferred_backend != other.build.backend:
         return "the request prefers it"
     return context.rules.merit(maker_key(best, context), maker_key(other, context))
@@ -327,7 +331,11 @@ def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     yield from _common_warnings(build, context)
 
 
-def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> Iterator[Reason]:
+def cpu_warnings(
+    build: Build,
+    why: Reason,
+    context: PlanContext,
+) -> Iterator[Reason]:
     """Yield the warnings of a CPU build, or of the build for GPUs that takes its place."""
     if build.backend != CPU:
         message = (

@@ -41,7 +41,11 @@ Try again when its index is reachable
 Run it again with --torch-index https://index.example/whl: a mirror of it"""
 
 
-def explain(unserved: NoCandidate, request: Request, attempt: Attempt) -> Rejected:
+def explain(
+    unserved: NoCandidate,
+    request: Request,
+    attempt: Attempt,
+) -> Rejected:
     """Refuse: because of the machine if no request would be served, else because of what was requested.
 
     Args:
@@ -80,7 +84,11 @@ def explain(unserved: NoCandidate, request: Request, attempt: Attempt) -> Reject
     )
 
 
-def with_cpu_build(refusal: Rejected, request: Request, attempt: Attempt) -> Rejected:
+def with_cpu_build(
+    refusal: Rejected,
+    request: Request,
+    attempt: Attempt,
+) -> Rejected:
     """Advise the CPU build last, on a machine with GPUs, if there is one for this very request and no near one."""
     if not refusal.gpus or request.is_for_cpu or RELAX in (refusal.fix or ""):
         return refusal
@@ -205,7 +213,11 @@ def _disagreement(
     return Reason(code, f"{', '.join(first)} and {last} are incompatible: {cause}")
 
 
-def _other_side(build: Build, code: str, context: PlanContext) -> str | None:
+def _other_side(
+    build: Build,
+    code: str,
+    context: PlanContext,
+) -> str | None:
     """Return what of the machine or its sources a request disagrees with; None if it is the builds themselves."""
     if code in context.rules.driver_reasons:
         return context.rules.driver
@@ -229,7 +241,11 @@ def _unknown(culprit: str, context: PlanContext) -> str:
     return message
 
 
-def _change(words: str, build: Build, context: PlanContext) -> str:
+def _change(
+    words: str,
+    build: Build,
+    context: PlanContext,
+) -> str:
     """Return how to request ``build`` by taking back ``words``, which stand in its way."""
     kind, _, value = words.partition(" ")
     option = {"Python": "--python", "backend": "--backend"}.get(kind)

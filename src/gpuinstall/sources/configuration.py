@@ -269,13 +269,19 @@ def pip_variables(environ: _Environ, folder: Path) -> Configuration:
     return _pip_configuration(options, None, folder)
 
 
-def parse_pip_file(text: str, file: Path, folder: Path) -> Configuration:
+def parse_pip_file(
+    text: str,
+    file: Path,
+    folder: Path,
+) -> Configuration:
     """Parse a ``pip.conf``: its sections global and install; raise ValueError if it is malformed."""
     return _pip_configuration(_pip_options(text), file, folder)
 
 
 def _pip_configuration(
-    options: Mapping[str, str], file: Path | None, folder: Path
+    options: Mapping[str, str],
+    file: Path | None,
+    folder: Path,
 ) -> Configuration:
     """Return what options of a file say, or of variables if there is none."""
     settings = []
@@ -355,7 +361,11 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
     return tuple(settings)
 
 
-def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
+def _uv_settings(
+    key: str,
+    value: object,
+    file: Path,
+) -> Iterator[SourceSetting]:
     if key in _UV_VARIABLES.values():
         addresses = [value] if key == "index-url" else value
         if not isinstance(addresses, list):
@@ -383,7 +393,11 @@ def index_key(index: Mapping[str, Any]) -> str:
     return f"index ({', '.join(kinds)})" if kinds else "index"
 
 
-def _located(option: str, address: str, folder: Path) -> str:
+def _located(
+    option: str,
+    address: str,
+    folder: Path,
+) -> str:
     """Return an address as it is, but a folder of find-links as an absolute path."""
     if option != "find-links" or "://" in address:
         return address

@@ -227,7 +227,13 @@ class _Reader:
                 parts.append(_parse_line(line, number, path))
         return joined_files(parts)
 
-    def _include(self, name: str, path: Path, *, constrains: bool) -> RequirementsFile:
+    def _include(
+        self,
+        name: str,
+        path: Path,
+        *,
+        constrains: bool,
+    ) -> RequirementsFile:
         """Read a file that ``path`` includes; one outside the folder has to belong to the same user.
 
         A stranger's file could otherwise have the secrets of this user read, and shown in an error.
@@ -253,7 +259,11 @@ class _Reader:
         return RequirementsFile(settings=(inclusion,)) | file
 
 
-def _parse_line(line: str, number: int, path: Path) -> RequirementsFile:
+def _parse_line(
+    line: str,
+    number: int,
+    path: Path,
+) -> RequirementsFile:
     """Parse a line of a requirement, of options, or both."""
     [(editable, _, quoted, rest, options)] = _LINE.findall(line)
     text = quoted + rest.rstrip()

@@ -477,7 +477,9 @@ def _naming(addresses: Iterable[str]) -> str:
 
 
 def _not_obeyed(
-    setting: SourceSetting, instead: str = "", hint: str = ""
+    setting: SourceSetting,
+    instead: str = "",
+    hint: str = "",
 ) -> UsageError:
     package = f" of {setting.package}" if setting.package else ""
     return UsageError(

@@ -116,7 +116,11 @@ def device_targets(
     return (DeviceTarget(0, name, "none", unproven=reason),)
 
 
-def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:
+def _parts(
+    gpu: Gpu,
+    vendor: str,
+    ordinal: int,
+) -> Iterator[DeviceTarget]:
     """Yield a GPU, or each of its slices; ``ordinal`` is its place among those of its maker."""
     whole = DeviceTarget(
         gpu.index,

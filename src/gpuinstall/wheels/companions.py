@@ -411,7 +411,12 @@ def _for_cuda(
     return min(libraries, key=distance)[0]
 
 
-def _read_library(wheel: WheelReader, name: str, *, whole: bool) -> WheelFacts:
+def _read_library(
+    wheel: WheelReader,
+    name: str,
+    *,
+    whole: bool,
+) -> WheelFacts:
     """Return the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
     opens = set[str]()
     left = wheel.members[name].file_size

@@ -138,7 +138,11 @@ def _local_archive(path: Path) -> CompatArchive:
     return CompatArchive(str(path), size=path.stat().st_size)
 
 
-def listed_archive(text: str, manifest: str, arch: str) -> CompatArchive | None:
+def listed_archive(
+    text: str,
+    manifest: str,
+    arch: str,
+) -> CompatArchive | None:
     """Return the archive of cuda-compat that a manifest of NVIDIA's redistributables lists; None if it lists none.
 
     Some manifests have an archive for each CUDA, ``{"cuda13.3": {"relative_path": …}}``: the newest is taken.
@@ -161,7 +165,9 @@ def listed_archive(text: str, manifest: str, arch: str) -> CompatArchive | None:
 
 
 def fetch_libraries(
-    archive: CompatArchive, folder: Path, session: Session
+    archive: CompatArchive,
+    folder: Path,
+    session: Session,
 ) -> CompatLibraries:
     """Unpack an archive into a new folder, after its hash was compared; return what lies there then.
 
@@ -192,7 +198,11 @@ def fetch_libraries(
     )
 
 
-def _download(archive: CompatArchive, path: Path, session: Session) -> None:
+def _download(
+    archive: CompatArchive,
+    path: Path,
+    session: Session,
+) -> None:
     """Write an archive to a file of this run."""
     following = session.reporter.progress("cuda-compat", {path.name: archive.size})
     with path.open("wb") as file, following as progress:

@@ -68,7 +68,9 @@ def unsupported(machine: Machine, tables: Drivers) -> Reason | None:
 
 
 def _unsupported_gpu(
-    machine: Machine, cuda: CudaVersion, tables: Drivers
+    machine: Machine,
+    cuda: CudaVersion,
+    tables: Drivers,
 ) -> Reason | None:
     """Return for which GPU a package that serves a CUDA is not made."""
     if machine.driver is None:

@@ -122,7 +122,9 @@ def _gpu(
 
 
 def _device_of(
-    evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None
+    evidence: NvidiaEvidence,
+    listed: NvmlGpu,
+    address: str | None,
 ) -> CudaDevice:
     """Return CUDA's device that is a card of NVML's; an empty one if CUDA does not show it."""
     devices = evidence.cuda.devices

@@ -217,7 +217,11 @@ class Client:
         return Head(declared(response), response.headers.get("ETag"))
 
     def ask_part(
-        self, url: str, headers: Mapping[str, str], *, login: bool
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        login: bool,
     ) -> Response:
         """Ask for the part of a file that headers name; nothing of it is read yet, and no redirect followed.
 

@@ -76,7 +76,14 @@ class Relay(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
-    def address(self, url: str, name: str, size: int | None, *, hashed: bool) -> str:
+    def address(
+        self,
+        url: str,
+        name: str,
+        size: int | None,
+        *,
+        hashed: bool,
+    ) -> str:
         """Return an address for a file that no other program can guess.
 
         Args:

@@ -21,7 +21,11 @@ def all_reduce(context: CheckContext) -> None:
     sum_over(context, "nccl", context.gpus)
 
 
-def sum_over(context: CheckContext, backend: str, world: int) -> None:
+def sum_over(
+    context: CheckContext,
+    backend: str,
+    world: int,
+) -> None:
     """Sum over ``world`` forked processes."""
     processes = context.torch.multiprocessing
     with socket.socket() as free:

@@ -42,7 +42,11 @@ def product(dtype: str, context: CheckContext) -> float:
     return float(2 * side**3 / seconds_of(context, lambda: a @ a) / 1e12)
 
 
-def copy(source: str, target: str, context: CheckContext) -> float:
+def copy(
+    source: str,
+    target: str,
+    context: CheckContext,
+) -> float:
     """GB/s from one memory to another; within the device's the bytes read and written count."""
     torch = context.torch
     size = (256 if context.on_gpu else 64) * MIB

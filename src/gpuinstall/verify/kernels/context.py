@@ -109,7 +109,12 @@ class CheckContext(NamedTuple):
                 f"the result is off by {error:.2g}, where {self.limit:.2g} is allowed"
             )
 
-    def compare_product(self, result: Any, a: Any, b: Any) -> None:
+    def compare_product(
+        self,
+        result: Any,
+        a: Any,
+        b: Any,
+    ) -> None:
         """Raise Wrong if ``result`` is further from the product of two matrices in float64 than the limit."""
         a = a.double()
         b = b.double()
@@ -185,7 +190,11 @@ def supported(product: Callable[[], Any], *refusals: str) -> Any:
         raise
 
 
-def tolerance(dtype: str, terms: int = 1, margin: int = 1) -> float:
+def tolerance(
+    dtype: str,
+    terms: int = 1,
+    margin: int = 1,
+) -> float:
     """Return the greatest error, relative to the sum of the magnitudes of what was added.
 
     Args:

@@ -175,7 +175,11 @@ def _send_architectures(channel: Channel, context: CheckContext) -> None:
     channel.send(architectures=architectures)
 
 
-def _run_checks(channel: Channel, context: CheckContext, work: str) -> None:
+def _run_checks(
+    channel: Channel,
+    context: CheckContext,
+    work: str,
+) -> None:
     """Run the table that fits, up to a fault that ends the GPU's context: all that follows would fail by it."""
     if context.on_gpu:
         allow_tf32(context.torch, False)

@@ -228,7 +228,11 @@ def misfit(
     return f"has no code for {names}: {row.witness} {compiled}"
 
 
-def refused_by_driver(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str | None:
+def refused_by_driver(
+    row: LearnedRow,
+    build: Build,
+    gpus: RulesOfGpus,
+) -> str | None:
     """Return why a driver does not run the CUDA that a package is made with."""
     if not row.architectures and not row.toolkit:
         return None

@@ -4,13 +4,11 @@ A command names its rows in ``framed``, and gets their values as one ``CommandOp
 there, and the line that obeys it.
 """
 
-# ruff: noqa: RUF009  a row is a field
-
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -22,6 +20,7 @@ from gpuinstall.base.files import DOCUMENT_BYTES, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.shell import Shell
+from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -56,7 +55,7 @@ def _row(usage: str, text: str = "", **settings: Any) -> Any:
 _list = partial(_row, multiple=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CommandOptions:
     """The values of the options that a command has, and those of the others when they are not given."""
 

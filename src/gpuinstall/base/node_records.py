@@ -21,7 +21,7 @@ from gpuinstall.base.files import parse_json, read_raw, write_atomically
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import redacted
+from gpuinstall.base.text import redacted_document
 from gpuinstall.base.values import dataclass
 
 UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was killed"}]}
@@ -141,7 +141,7 @@ def write_record(
         "machine": machines[0].to_dict() if machines else None,
         "document": document,
     }
-    text = redacted(json.dumps(record, indent=1))
+    text = json.dumps(redacted_document(record), indent=1)
     write_atomically(folder / _file_name(node, command), f"{text}\n")
 
 

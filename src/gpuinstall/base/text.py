@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
+from typing import Any
 from unicodedata import category
 
 MOST_NAMES = ContextVar("MOST_NAMES", default=6)
@@ -23,6 +24,15 @@ _BLOCK = re.compile(rf"{_BEGIN}\r?\n(?:.*\n)*?{_END}(?:\r?\n|\Z)")
 def redacted(text: str) -> str:
     """Show that every address in ``text`` has a user and password, and not which."""
     return re.sub(rf"{_LOGIN}|{_DAMAGED_LOGIN}", "****@", text) if "@" in text else text
+
+
+def redacted_document(value: Any) -> Any:
+    """Return a JSON document with every text in it ``redacted``: within JSON's text a login may begin in an escape."""
+    if isinstance(value, dict):
+        return {redacted(key): redacted_document(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted_document(one) for one in value]
+    return redacted(value) if isinstance(value, str) else value
 
 
 def without_logins(text: str) -> str:

@@ -20,7 +20,7 @@ from gpuinstall.base.advice import for_options
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import joined
-from gpuinstall.base.text import duration, readable, redacted, visible
+from gpuinstall.base.text import duration, readable, redacted_document, visible
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Terminal(Reporter):
         if self.as_events:
             self._event("result", **document)
         else:
-            self.block(redacted(json.dumps(document, indent=2)))
+            self.block(json.dumps(redacted_document(document), indent=2))
 
     def step(
         self,
@@ -267,7 +267,7 @@ class Terminal(Reporter):
         report(work)
 
     def _event(self, event: str, /, **values: Any) -> None:
-        self.block(redacted(json.dumps({"event": event, **values})))
+        self.block(json.dumps(redacted_document({"event": event, **values})))
 
     def _show(
         self,

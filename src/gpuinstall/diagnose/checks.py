@@ -28,11 +28,11 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield a uv project whose next sync takes the CUDA build out again. Pure."""
     pyproject = evidence.project.pyproject
     label = evidence.torch.partition("+")[2]
-    requirements = toml_table(pyproject, "project").get("dependencies", ())
-    names = {
-        re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower()
-        for text in requirements
-    }
+    requirements = toml_table(pyproject, "project").get("dependencies")
+    names = set()
+    # Whoever reads the request refuses what is no list.
+    for text in requirements if isinstance(requirements, list) else ():
+        names.add(re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower())
     if (
         not label.startswith("cu")
         or names.isdisjoint(FAMILY)

@@ -24,7 +24,7 @@ from gpuinstall.environments.packages import (
     read_packages,
     top_packages,
 )
-from gpuinstall.lock.declaration import Declaration, read_declaration
+from gpuinstall.lock.declaration import Declaration, locks_in, read_declaration
 from gpuinstall.lock.folder_request import read_own_lock
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ def read_project(folder: Path) -> ProjectFolder:
     declaration = Declaration()
     with suppress(UsageError, ValueError):
         declaration = read_declaration(folder, requirements)
-    locks = sorted(folder.glob("pylock.*.toml"))
-    return ProjectFolder(folder, pyproject, tuple(locks), declaration)
+    return ProjectFolder(folder, pyproject, tuple(locks_in(folder)), declaration)
 
 
 @dataclass(frozen=True)

@@ -308,7 +308,7 @@ def merge_failures(
             explained.add(finding.id)
             is_blocking = is_blocking or finding.id in causes
         merged.append(replace(finding, blocking=is_blocking))
-    if any(finding.code in DAMAGE for finding in merged):
+    if any(finding.code in DAMAGE and finding.blocking for finding in merged):
         return merged
     # A failure without a cause is explained by nothing.
     explained.discard(None)

@@ -1,4 +1,4 @@
-"""Whether an environment is still what was proven on one machine: one stamp, which every command asks in milliseconds."""
+"""Whether an environment is still what was proven on one machine: one stamp, asked in milliseconds."""
 
 from __future__ import annotations
 

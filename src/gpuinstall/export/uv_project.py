@@ -54,9 +54,10 @@ def uv_tables(locks: Sequence[Lock], torch_index: str) -> str:
     for package, entries in sorted(sources.items()):
         tables += f"{package} = [\n{_items(entries)}]\n"
     names = visible(", ".join(lock.name for lock in locks))
+    others = [tag for tag in backends if tag != default] or [default]
     return (
         f"# For pyproject.toml, from {names}: uv sync\n"
-        f"# Another build: uv sync --no-default-groups --group torch-{backends[0]}\n"
+        f"# Another build: uv sync --no-default-groups --group torch-{others[0]}\n"
         f"\n[dependency-groups]\n{groups}"
         f'\n[tool.uv]\ndefault-groups = ["torch-{default}"]  # and "dev", if it is there\n{conflicts}'
         f"\n[tool.uv.dependency-groups]\n{pythons}"

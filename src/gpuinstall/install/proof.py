@@ -165,7 +165,7 @@ def verify(
     # Before kernels run: what changes meanwhile was not proven.
     stamp = take_stamp(venv, fingerprint(project.machine))
     verdict = None
-    if earlier and earlier.proves(_gpus(fit)) and stamp.keeps(earlier):
+    if earlier and earlier.proves(fit.gpus) and stamp.keeps(earlier):
         removed = earlier.programs - stamp.programs
         new = stamp.new_programs(earlier)
         tested = None
@@ -212,7 +212,7 @@ def prove(
         python,
         here or replace(project.machine, gpus=()),
         for_cpu=fit.plan.status == "cpu",
-        gpus=(_gpus(fit) if here else ()) or None,
+        gpus=(fit.gpus if here else ()) or None,
         programs=programs,
         reporter=project.reporter,
     )
@@ -221,11 +221,6 @@ def prove(
     if verdict.status == "failed":
         raise KernelFailedError(fit, verdict)
     return verdict
-
-
-def _gpus(fit: Fit) -> tuple[int, ...]:
-    """Return the GPUs that a plan is for, by their indices."""
-    return tuple(run.index for run in fit.plan.gpus if run.how != "none")
 
 
 def _confirmed(verdict: Verdict, build: Build) -> Verdict:

@@ -413,7 +413,8 @@ class InstallState:
         if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
             return Action.BUILD
         # Without the GPUs that it is for nothing more can be shown here.
-        if self.here is None or self.existing.is_proven:
+        stamp = self.existing.stamp
+        if self.here is None or (stamp and stamp.proves(fit.gpus)):
             return Action.NOTHING
         return Action.VERIFY
 

@@ -33,6 +33,22 @@ _MADE_AGAIN = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
 """The reasons for which a plain ``lock`` makes a lock again, near to the versions that it has."""
 
 
+_NOT_OF_THE_LOCK = frozenset(
+    {
+        "http-status",
+        "network",
+        "no-space",
+        "not-writable",
+        "offline",
+        "search-ended",
+        "too-slow",
+        "transfer",
+        "unreachable",
+    }
+)
+"""What keeps a lock from being compared, and says nothing of it."""
+
+
 class CheckedLock(NamedTuple):
     """A lock and why it is stale; nothing if it is fresh."""
 
@@ -157,7 +173,7 @@ def _stale_online(
     try:
         [resolution] = resolve_locks([again], session, held=[lock])
     except (NoBuildError, InstallationError) as error:
-        if error.code in {"network", "offline", "unreachable"}:
+        if error.code in _NOT_OF_THE_LOCK:
             raise
         return [Reason("withdrawn", error.why or error.message)]
     # Its own hashes, but for those that the index gives: what has none there need not be fetched again.

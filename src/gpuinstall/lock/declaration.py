@@ -369,10 +369,11 @@ def _poetry_requirements(poetry: Table) -> Iterator[str]:
         address = address_of(entry)
         if address:
             place = f" @ {address}"
-        conditions = [
-            re.sub(r"^([<>=!~]+)(.+)$", r"python_version \1 '\2'", bound)
-            for bound in poetry_specifiers(entry.get("python", ""))
-        ]
+        conditions = []
+        for bound in poetry_specifiers(entry.get("python", "")):
+            # python_version has no patch release: as such, 3.11.9 is 3.11, and older than 3.11.2.
+            python = "python_full_version" if bound.count(".") > 1 else "python_version"
+            conditions.append(re.sub("^([<>=!~]+)(.+)$", rf"{python} \1 '\2'", bound))
         if "markers" in entry:
             conditions.append(f"({entry['markers']})")
         extras = f"[{','.join(entry['extras'])}]" if "extras" in entry else ""

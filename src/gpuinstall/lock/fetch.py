@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from threading import Event
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import tomli_w
 
@@ -25,6 +25,7 @@ from gpuinstall.base.files import (
     written,
 )
 from gpuinstall.base.interruption import TransferInterrupted
+from gpuinstall.base.location import file_path
 from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
@@ -235,9 +236,7 @@ def transfers(
 def local_path(url: str) -> Path | None:
     """Return the file that a ``file:`` address names; None for any other address."""
     parts = urlsplit(url)
-    if parts.scheme != "file":
-        return None
-    return Path(unquote(parts.path))
+    return Path(file_path(parts.path)) if parts.scheme == "file" else None
 
 
 def _chunks_of(path: Path) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.lock import Lock, LockedFile, Record, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import Plan, Rejected, choose
+from gpuinstall.plan.python import minor_version
 from gpuinstall.plan.values import Choice
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ class Fit:
     def choice(self) -> Choice:
         """The build that it holds."""
         return self.plan.choice
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The GPUs that it runs on, by their indices."""
+        return tuple(run.index for run in self.plan.gpus if run.how != "none")
 
     def environment(
         self,
@@ -110,15 +116,15 @@ def _python_for(
         request.python,
         *request.preferred_pythons,
     ]
-    pythons += [
-        ".".join(version.split(".")[:2]) for version in reversed(machine.pythons or ())
-    ]
+    pythons += reversed(machine.pythons or ())
     # A lock of another tool may serve several Pythons.
     allowed = lock.pylock.requires_python or SpecifierSet()
     for python in pythons:
         # As its newest patch release: ">=3.12.4" leaves 3.12 possible.
-        if python and f"{python}.99" in allowed:
-            return python
+        minor = minor_version(python or "")
+        # A request may have a range in place of a version.
+        if minor[:1].isdigit() and f"{minor.removesuffix('t')}.99" in allowed:
+            return minor
     return ""
 
 

@@ -183,7 +183,7 @@ class ResolverProject:
         project = {
             "name": "the-request",
             "version": "0",
-            "requires-python": f"=={self.python}.*",
+            "requires-python": f"=={self.python.removesuffix('t')}.*",
             "dependencies": dependencies,
         }
         # uv applies the source of a package to whoever requires it, as long as the project itself does.

@@ -194,16 +194,22 @@ class _Search:
 
     @property
     def _in_force(self) -> dict[Decision, str]:
-        """The decisions, each with the fault to tell: an older version takes back what newer ones of its package had."""
+        """The decisions that count, each with the fault to tell.
+
+        An older version of a package takes back what was decided for newer ones.
+        """
         in_force: dict[Decision, str] = {}
         for decision in self._decisions:
             message = decision.fault.message
+            taken_back = []
             if decision.is_for_older_version:
-                for other in list(in_force):
-                    if other.fault.package == decision.fault.package:
-                        earlier = in_force.pop(other)
-                        # It is told why the newest was not taken.
-                        message = earlier if other.is_for_older_version else message
+                package = decision.fault.package
+                taken_back = [one for one in in_force if one.fault.package == package]
+            for other in taken_back:
+                earlier = in_force.pop(other)
+                # What is told of an older version is why the newest was not taken.
+                if other.is_for_older_version:
+                    message = earlier
             in_force[decision] = message
         return in_force
 
@@ -393,12 +399,18 @@ class Decision:
             conflict: What stands against the last remedy; None if there is none.
         """
         fault = self.fault
-        if conflict and (not fault.is_certain or conflict.error.code == NO_CODE):
+        by_itself = fault.refusal(
+            fault.message, self.older.why_none if self.older else ""
+        )
+        if conflict is None:
+            return by_itself
+        # A fault that may be none refuses nothing, and other code that does not run says more than this.
+        if not fault.is_certain or conflict.error.code == NO_CODE:
             return conflict
-        if conflict and self.is_for_older_version:
+        if self.is_for_older_version:
             message = str(self) if self.chosen.older else fault.message
             return fault.refusal(message, conflict.why)
-        return fault.refusal(fault.message, self.older.why_none if self.older else "")
+        return by_itself
 
     @property
     def is_for_older_version(self) -> bool:

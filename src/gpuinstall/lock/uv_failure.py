@@ -78,7 +78,12 @@ _OF_LOCK = (
         "{package} is not the file that was locked",
         _TRUSTED,
     ),
-    _Row("HTTP status", "file-gone", "a locked file is no longer at its URL", REMAKE),
+    _Row(
+        r"HTTP status client error \(4(03|04|10)",
+        "file-gone",
+        "a locked file is no longer at its URL",
+        REMAKE,
+    ),
 )
 """What uv writes if it installs a lock."""
 

@@ -13,7 +13,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import normalised
-from gpuinstall.base.shell import joined
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import dataclass
 from gpuinstall.sources.provenance import Effect, SourceSetting
 
@@ -86,7 +86,7 @@ class Sources:
     """The base below which ``<backend>/<package>/`` lie."""
 
     is_torch_index_requested: bool = False
-    """Whether the user gave the torch index; otherwise it comes after ``find_links``."""
+    """Whether a command, a variable or the project names it; otherwise it comes after ``find_links``."""
 
     find_links: tuple[str, ...] = ()
     """Addresses or absolute folders."""
@@ -465,15 +465,12 @@ def _locations(addresses: Iterable[str | None]) -> set[Location]:
 
 def _naming(addresses: Iterable[str]) -> str:
     """Return the commands that make indexes and folders of files sources."""
-    values: dict[str, list[str]] = {}
+    values: dict[str, str] = {}
     for address in addresses:
-        name = "UV_INDEX" if "://" in address else "UV_FIND_LINKS"
-        values.setdefault(name, []).append(address)
-    commands = [
-        f"export {name}={joined([' '.join(several)])}"
-        for name, several in values.items()
-    ]
-    return "\n".join(commands)
+        # uv separates indexes by blanks, and folders of files by commas.
+        name, sign = ("UV_INDEX", " ") if "://" in address else ("UV_FIND_LINKS", ",")
+        values[name] = f"{values[name]}{sign}{address}" if name in values else address
+    return "\n".join(f"export {name}={quoted(text)}" for name, text in values.items())
 
 
 def _not_obeyed(
@@ -511,8 +508,8 @@ def _logins(address: str) -> dict[str, str]:
         netloc = urlsplit(address).netloc
     except ValueError as error:
         raise _malformed(address, str(error)) from error
-    quoted, at, host = netloc.rpartition("@")
-    login = unquote(quoted)
+    written, at, host = netloc.rpartition("@")
+    login = unquote(written)
     # It would be an option of keyring, or a line of a netrc file.
     if login.startswith("-") or not login.isprintable():
         raise _malformed(address, "its login has odd characters")

@@ -3,7 +3,12 @@
 import json
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.text import redacted, visible, without_logins
+from gpuinstall.base.text import (
+    redacted,
+    redacted_document,
+    visible,
+    without_logins,
+)
 
 ADDRESSES = {
     "https://ann:secret@a.example/x": "https://****@a.example/x",
@@ -26,6 +31,14 @@ ADDRESSES = {
     "x @ https://c.example": "x @ https://c.example",
     "python:3.12@sha256:00": "python:3.12@sha256:00",
 }
+
+
+def test_a_document_without_logins_is_still_json():
+    text = "→bob:secret@index.example: no kernel image"
+
+    document = json.loads(json.dumps(redacted_document({"seen": [text], "count": 1})))
+
+    assert document == {"seen": ["→****@index.example: no kernel image"], "count": 1}
 
 
 def test_no_login_of_an_address_is_shown():

@@ -72,6 +72,14 @@ def test_a_failed_check_is_said_by_what_explains_it():
     assert merge_failures([POISON], [other]) == [POISON, other]
 
 
+def test_only_damage_that_blocks_explains_every_failed_check():
+    unmet = replace(POISON, code="requirement-unmet", id=None)
+
+    assert merge_failures([unmet], [ENVIRONMENT]) == [unmet, ENVIRONMENT]
+    lost = replace(unmet, blocking=True)
+    assert merge_failures([lost], [ENVIRONMENT]) == [lost]
+
+
 def test_a_request_that_install_refuses_is_a_finding():
     torch, for_cpu = Request(("torch",)), Request(("torch",), backend="cpu")
     lost = Finding("gpu-lost", "GPU 0 is lost")

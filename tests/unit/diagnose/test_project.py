@@ -71,6 +71,7 @@ def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path):
         ("", "2.11.0+cu126"),
         ("not = [toml", "2.11.0+cu126"),
         ('project = "no table"', "2.11.0+cu126"),
+        ("[project]\ndependencies = 5\n", "2.11.0+cu126"),
     ],
 )
 def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path, text, torch):

@@ -19,6 +19,12 @@ def test_uv_run_takes_a_build_for_gpus_unasked():
     assert "conflicts" not in tables(cpu_lock())["tool"]["uv"]
 
 
+def test_the_other_build_that_is_named_is_not_the_default():
+    text = uv_tables((cuda_lock("cu126"), cuda_lock("cu130")), BASE)
+
+    assert "--no-default-groups --group torch-cu130" in text
+
+
 def test_targets_of_one_backend_with_different_torches_are_told_apart_by_their_markers():
     document = tables(cuda_lock(), cuda_lock("cu126-windows-x86_64", torch="2.13.0"))
     requirements = document["dependency-groups"]["torch-cu126"]

@@ -168,6 +168,7 @@ package-mode = false
 python = "^3.10"
 torch = "^2.1"
 einops = "~0.7.0"
+tomli = {version = "*", python = ">=3.11.2"}
 numpy = [{version = "<2", python = "<3.12"}, {version = ">= 2", python = ">=3.12"}]
 transformers = {version = "4.57.1", extras = ["torch"], markers = "sys_platform == 'linux'"}
 thing = {git = "https://git.example/thing.git", tag = "v1"}
@@ -187,6 +188,7 @@ def test_the_tables_of_poetry_from_before_the_standard_are_read(tmp_path):
     ).whole.requirements == (
         "torch<3,>=2.1",
         "einops<0.8,>=0.7.0",
+        'tomli; python_full_version >= "3.11.2"',
         'numpy<2; python_version < "3.12"',
         'numpy>=2; python_version >= "3.12"',
         'transformers[torch]==4.57.1; sys_platform == "linux"',

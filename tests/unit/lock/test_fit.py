@@ -89,6 +89,12 @@ def misfit(lock, here, request=None):
     return judged.reason.code
 
 
+def test_a_patch_release_of_python_fits_the_lock_of_its_minor():
+    exact = Request(python="3.12.1")
+
+    assert isinstance(fit(LOCKS[0], machine("580.95.05", "8.0"), exact, CATALOG), Fit)
+
+
 def test_a_lock_for_another_system_is_refused_by_the_standards_own_fields():
     assert misfit(LOCKS[2], machine("580.95.05", "8.0")) == "other-platform"
 

@@ -115,6 +115,10 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path):
             "file-gone",
         ),
         (
+            "error: Failed to fetch: `https://x/x.whl`\n  Caused by: HTTP status server error (503 Service Unavailable)",
+            "http-status",
+        ),
+        (
             "error: Failed to download `x==1`\n  cause: Network connectivity is disabled, but the data wasn't found",
             "offline",
         ),

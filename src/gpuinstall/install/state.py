@@ -164,7 +164,9 @@ class ExistingEnvironment:
         note = (
             f"restores the proven environment; this one stays in {self.paths.previous}"
         )
-        return f"gpuinstall sync{self._option}   # {note}"
+        # Without its copy of the lock, every package in it may be the user's.
+        replacing = "" if self.lock else " --replace"
+        return f"gpuinstall sync{self._option}{replacing}   # {note}"
 
     @property
     def _option(self) -> str:

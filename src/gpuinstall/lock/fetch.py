@@ -26,7 +26,7 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.location import file_path
-from gpuinstall.base.text import number_of, readable
+from gpuinstall.base.text import number_of, readable, some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored, load_catalog
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from gpuinstall.base.reporter import Meter, Progress
+    from gpuinstall.base.reporter import Meter, Progress, Reporter
     from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
@@ -147,6 +147,18 @@ def fetch_missing(
         return {file.url: sha256 for file, sha256 in zip(heads, digests, strict=True)}
 
 
+def _name_left_out(
+    lock: Lock,
+    reporter: Reporter,
+) -> None:
+    """Warn of packages that have no address to download a file from."""
+    left_out = lock.names - {file.package for file in lock.files}
+    if left_out:
+        names = some(sorted(left_out))
+        message = f"{lock.name} has {names} from a folder or a repository"
+        reporter.warn(f"{message}: not downloaded")
+
+
 def download(
     locks: Sequence[Lock],
     folder: Path,
@@ -165,6 +177,7 @@ def download(
         raise LockError("lock-missing", message, hint="gpuinstall lock")
     files: dict[str, LockedFile] = {}
     for lock in locks:
+        _name_left_out(lock, session.reporter)
         for file in lock.files:
             if files.setdefault(file.name, file).sha256 != file.sha256:
                 files[f"{file.sha256}/{file.name}"] = file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,9 +20,9 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
+from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, framed
-from gpuinstall.environments.launcher import command_file, tool_home
 
 _TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
 _LEFTOVER = re.compile(r"\.new-\w{8}")
@@ -29,6 +30,21 @@ _LEFTOVER = re.compile(r"\.new-\w{8}")
 
 
 command = click.Group("self", help="Remove gpuinstall itself.")
+
+
+def command_file() -> Path:
+    """Return the file that is called to run the tool; it outlives the tool's updates."""
+    home = tool_home()
+    name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
+    return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
+
+
+def tool_home() -> Path | None:
+    """Return the folder that bootstrap.py made; None if something else has installed us."""
+    environment = Path(sys.prefix)
+    is_of_bootstrap = environment.name.startswith(f"{__version__}-")
+    home = environment.parent
+    return home if is_of_bootstrap and (home / "bin").is_dir() else None
 
 
 def path_line() -> str | None:

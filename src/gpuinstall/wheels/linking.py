@@ -183,11 +183,13 @@ def _other_cuda(
 ) -> Iterator[LinkFault]:
     """Yield a library built with a CUDA major that is not torch's: one process can have only one."""
     torch_cuda = environment.torch_cuda
-    if torch_cuda is not None and library.cuda_majors - {torch_cuda}:
+    if torch_cuda is None:
+        return
+    for major in sorted(library.cuda_majors - {torch_cuda}):
         yield _fault(
             library,
             code="other-cuda",
-            name=f"{max(library.cuda_majors)}, and torch with {torch_cuda}",
+            name=f"{major}, and torch with {torch_cuda}",
         )
 
 

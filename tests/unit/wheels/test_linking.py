@@ -150,6 +150,17 @@ def test_the_other_major_is_seen_even_where_both_are_there(site):
     assert faults(site) == [("other-cuda", "13, and torch with 12", None)]
 
 
+def test_of_two_cudas_that_a_library_needs_the_one_that_is_not_torchs_is_named(site):
+    place(
+        site,
+        "some",
+        "some/_C.so",
+        needs=["libcudart.so.11.0", "libcudart.so.12"],
+    )
+
+    assert ("other-cuda", "11, and torch with 12", None) in faults(site)
+
+
 def test_a_symbol_that_this_torch_lacks_is_named(site):
     place(site, "some", "some/_C.so", needs=TORCH, undefined=[EXPORTED, UNTIL_2_8])
 

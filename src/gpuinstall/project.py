@@ -175,12 +175,10 @@ class Project:
     @cached_property
     def conda(self) -> CondaRequest:
         """What conda's packages ask for in the file of the folder, and in those of earlier commands and of the caller."""
-        declared = RequirementsFile()
+        files = list(self.settings.files.values())
         if not self.settings.only:
-            declared = self.declaration.listed
-        earlier = self._earlier_files.values()
-        # Of several that name a Python, the last counts.
-        files = (declared, *earlier, *self.settings.files.values())
+            # Of several that name a Python, the last counts.
+            files = [self.declaration.listed, *self._earlier_files.values(), *files]
         return parse_conda(joined_files(files).conda)
 
     @property
@@ -220,8 +218,6 @@ class Project:
         One that cannot be read asks for what it did when the lock was made: an image may hold the lock without it.
         Raise UsageError for it if sources were named then: its packages would come from the default index.
         """
-        if self.settings.only:
-            return {}
         recorded = self._recorded
         files: dict[str, RequirementsFile] = {}
         gone = []
@@ -234,7 +230,7 @@ class Project:
                 # Its text may be a stranger's choice, and is not repeated.
                 files[name] = parse_lines(lines)
                 gone.append(name)
-        if gone and recorded.sources:
+        if gone and recorded.sources and not self.settings.only:
             raise UsageError(
                 "inputs-gone",
                 f"{', '.join(gone)} cannot be read, "

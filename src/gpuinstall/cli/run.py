@@ -27,6 +27,7 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
@@ -142,6 +143,13 @@ def _install(project: Project, script: Script) -> None:
 
     try:
         install(project, InstallOptions())
+    except UsageError as error:
+        if error.code in {"not-ours", "users-packages"}:
+            # No option of run replaces it: it is not where the user keeps such things.
+            venv = project.paths.venv
+            away = quoted(f"{venv}.other")
+            error.hint = f"mv {quoted(venv)} {away}   # then run it again"
+        raise
     except LockError as error:
         if error.code == "lock-malformed":
             error.hint = script.restoring

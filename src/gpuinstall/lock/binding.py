@@ -155,7 +155,10 @@ class Binding:
 
         wheels: dict[str, Wheel] = {}
         for build in builds:
-            is_of_default_index = build.source is DEFAULT_INDEX
+            # What torch's own index lists beside the paired comes from there, whoever else has that name.
+            is_of_default_index = build.source is DEFAULT_INDEX and (
+                package in PAIRED or not self.has_own_source
+            )
             for wheel in listed(
                 build.backend.tag, is_of_default_index=is_of_default_index
             ):

@@ -181,8 +181,11 @@ def _listed_addresses(
     wheels: Iterable[Wheel] = ()
     with suppress(InstallationError):
         wheels = family_wheels(sources, client, beside.backend, package)
+    for wheel in wheels:
+        yield wheel.url
+    # Only now: what the torch index has is nobody else's to know.
     page = session.known_page(package)
-    for wheel in (*wheels, *(parse_page(page) if page else ())):
+    for wheel in parse_page(page) if page else ():
         yield wheel.url
     # Its files lie beside the pages of its versions.
     program = program_source(package, "", session.environment)

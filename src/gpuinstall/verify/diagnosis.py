@@ -200,7 +200,16 @@ def _cause(
     # The torch that is imported is the environment's own: another one was looked for before.
     if name == "import" and known == SHADOWED:
         known = None
-    return known or USUAL_CAUSES.get(name)
+    return known or _usual_cause(name, text)
+
+
+def _usual_cause(name: str, text: str) -> str | None:
+    """Return what a check that fails without a known message is most often."""
+    if NO_NUMPY in text:
+        return "F66"
+    if name == "import" and "SIGILL" in text:
+        return "F62"
+    return USUAL_CAUSES.get(name)
 
 
 def _no_code_cause(

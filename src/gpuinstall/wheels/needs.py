@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from posixpath import basename
@@ -14,19 +15,21 @@ from gpuinstall.base.versions import numbers
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
 from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,
+    Exports,
     load_exports,
     ordinary_names,
     torch_names,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from mmap import mmap
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
 TorchKind = Literal["stable", "ordinary", "none", "unknown"]
 
+_NUMBER = re.compile(r"\d+")
 _NATIVE = re.compile(r"[\w./+-]{1,250}\.(so(\.[\w.]+)?|pyd|dll)", re.ASCII)
 _BEGINNING = 256 << 10
 """In packed bytes: it held the tables of every library that was measured but those that had been patched."""
@@ -297,7 +300,7 @@ def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
         opened=_from_outside(opened - needs, wheel),
         cuda=load_libraries().cuda_of_all(needs),
         glibc=".".join(map(str, newest)) or None,
-        torch=_torch_needs([*read.values()], is_whole=is_whole),
+        torch=_torch_needs(read, is_whole=is_whole),
         paths=frozenset(elves),
     )
 
@@ -350,16 +353,17 @@ def _from_outside(
 
 
 def _torch_needs(
-    elves: Sequence[Elf],
+    libraries: Mapping[str, Elf],
     *,
     is_whole: bool,
 ) -> TorchNeeds:
     """Return which torch libraries load beside.
 
     Args:
-        elves: The libraries.
+        libraries: The libraries, by path.
         is_whole: Whether all that count were read.
     """
+    elves = libraries.values()
     used = set[bytes]().union(*(elf.undefined() for elf in elves))
     names = torch_names(used)
     if names:
@@ -377,12 +381,31 @@ def _torch_needs(
     missing = exports.missing(names)
     if not ordinary:
         return TorchNeeds("stable", oldest=_oldest(missing), judged=exports.minors)
-    fits = tuple(minor for minor in exports.minors if not missing[minor])
+    fits = _fitting(libraries, names, exports)
     linked = [elf for elf in elves if is_linked_to_torch(elf)]
     if not fits and len(linked) > 1:
-        # Each of them may be for another torch, ``pg_2_12_0`` and ``pg_2_13_0``.
+        # Each of them may be for another torch.
         return TorchNeeds("unknown")
     return TorchNeeds("ordinary", fits=fits, judged=exports.minors)
+
+
+def _fitting(
+    libraries: Mapping[str, Elf],
+    names: set[bytes],
+    exports: Exports,
+) -> tuple[str, ...]:
+    """Return the minor releases that have the names of every library, or of another one in its place.
+
+    Libraries whose paths differ in numbers alone are one for each torch, ``pg_2_12_0`` and ``pg_2_13_0``: one of them
+    is loaded.
+    """
+    by_stem = defaultdict[str, set[str]](set)
+    for path, elf in libraries.items():
+        missing = exports.missing(names.intersection(elf.undefined()))
+        fitting = [minor for minor in missing if not missing[minor]]
+        by_stem[_NUMBER.sub("", path)].update(fitting)
+    common = set(exports.minors).intersection(*by_stem.values())
+    return tuple(minor for minor in exports.minors if minor in common)
 
 
 def is_linked_to_torch(elf: Elf) -> bool:

@@ -71,13 +71,26 @@ def test_names_that_no_torch_has_together_fit_none(tmp_path):
     assert torch_needs(tmp_path / "gone", GONE).fits == ()
 
 
-def test_which_torch_libraries_are_for_that_are_one_for_each_is_not_known(tmp_path):
+def test_of_libraries_that_are_one_for_each_torch_one_has_to_fit(tmp_path):
     older = native_library(
         tmp_path / "pg_2_8.so", undefined=[UNTIL_2_8], needs=OF_TORCH
     )
-    newer = native_library(tmp_path / "pg_2_9.so", undefined=[FROM_2_9], needs=OF_TORCH)
+    newer = native_library(
+        tmp_path / "pg_2_11.so", undefined=[FROM_2_10, UNTIL_2_11], needs=OF_TORCH
+    )
 
-    assert needs(older, newer).torch.kind == "unknown"
+    assert needs(older, newer).torch.fits == (
+        "2.1",
+        "2.2",
+        "2.3",
+        "2.4",
+        "2.5",
+        "2.6",
+        "2.7",
+        "2.8",
+        "2.10",
+        "2.11",
+    )
 
 
 @pytest.mark.parametrize(

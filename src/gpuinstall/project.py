@@ -230,7 +230,10 @@ class Project:
                 # Its text may be a stranger's choice, and is not repeated.
                 files[name] = parse_lines(lines)
                 gone.append(name)
-        if gone and recorded.sources and not self.settings.only:
+        # Where nothing else than the request of this command counts, what they asked for is not missed.
+        if not gone or self.settings.only:
+            return files
+        if recorded.sources:
             raise UsageError(
                 "inputs-gone",
                 f"{', '.join(gone)} cannot be read, "
@@ -238,11 +241,10 @@ class Project:
                 why="without these settings, packages could come from other sources",
                 hint="gpuinstall install --only torch   # or put the file back",
             )
-        if gone:
-            self.reporter.warn(
-                f"{', '.join(gone)} cannot be read: what was requested there stays "
-                "(gpuinstall lock --only REQ... drops it)"
-            )
+        self.reporter.warn(
+            f"{', '.join(gone)} cannot be read: what was requested there stays "
+            "(gpuinstall lock --only REQ... drops it)"
+        )
         return files
 
     # Where packages come from.

@@ -16,6 +16,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -359,18 +360,29 @@ def run(code: str) -> str:
 
 
 def output(command: str) -> str:
-    """Run a gpuinstall command as a person at a terminal of 100 columns without colour sees it."""
+    """Run a gpuinstall command as a person at a terminal of 100 columns without colour sees it, in an empty folder.
+
+    The home is empty too: what is here (an environment, locks, settings) must not change a page.
+    """
     program = Path(sys.executable).with_name("gpuinstall")
     # A page shows commands of a uv that is on the reader's PATH.
     path = os.pathsep.join([str(uv().parent), os.environ["PATH"]])
-    done = subprocess.run(
-        [program, *shlex.split(command)[1:]],
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [program, *shlex.split(command)[1:]],
+            cwd=folder,
+            env={
+                **os.environ,
+                "COLUMNS": "100",
+                "HOME": folder,
+                "NO_COLOR": "1",
+                "PATH": path,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
     return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
 
 

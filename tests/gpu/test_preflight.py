@@ -7,11 +7,12 @@ import pytest
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine.probe import preflight, read_machine
 
+# Not /dev/nvidiactl: nvidia-smi leaves it where no driver is.
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not Path("/dev/nvidiactl").exists(),
-        reason="no NVIDIA GPU here (/dev/nvidiactl)",
+        not Path("/proc/driver/nvidia/version").exists(),
+        reason="no NVIDIA driver here (/proc/driver/nvidia/version)",
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 import re
 
-from tools.docs import EXAMPLE, GETS, ROOT, made, pages, refreshed, run
+from tools.docs import EXAMPLE, GETS, ROOT, made, output, pages, refreshed, run
 from tools.site.__main__ import home, stage
 
 from gpuinstall.catalog.failures.table import load_failures
@@ -18,6 +18,15 @@ def test_the_pages_show_what_their_commands_say_now():
     assert [page for page, text in texts.items() if refreshed(text) != text] == [], (
         "run: make docs"
     )
+
+
+def test_a_page_does_not_depend_on_its_folder(tmp_path, monkeypatch):
+    command = 'gpuinstall plan --gpu "RTX 5070" --driver 580.95.05'
+    shown = output(command)
+    (tmp_path / ".python-version").write_text("3.10\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert output(command) == shown
 
 
 def test_the_pages_made_from_data_are_what_the_data_say():

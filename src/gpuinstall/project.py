@@ -26,8 +26,8 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.text import redacted
 from gpuinstall.base.values import dataclass
-from gpuinstall.lock.conda import CondaRequest, parse_conda
-from gpuinstall.lock.declaration import (
+from gpuinstall.lock.request.conda import CondaRequest, parse_conda
+from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     Declaration,
     has_place,
@@ -36,7 +36,7 @@ from gpuinstall.lock.declaration import (
     read_again,
     read_declaration,
 )
-from gpuinstall.lock.folder_request import (
+from gpuinstall.lock.request.history import (
     adding,
     declaring,
     following,
@@ -44,7 +44,7 @@ from gpuinstall.lock.folder_request import (
     recorded_request,
     without,
 )
-from gpuinstall.lock.project_sources import (
+from gpuinstall.lock.request.tools import (
     read_team_lock,
     read_team_settings,
     team_lock_in,
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     )
     from gpuinstall.environments.cuda_compat.package import CompatArchive
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.target import Target
     from gpuinstall.sources import Sources
     from gpuinstall.sources.session import Session
@@ -600,7 +600,7 @@ class Project:
                 )
         if not paths:
             return ""
-        from gpuinstall.lock.folder_project import (
+        from gpuinstall.lock.request.project import (
             build_files_digest,
         )  # which takes long to load
 
@@ -675,8 +675,8 @@ def lock_requests(
     Raises:
         UsageError: A target is none.
     """
-    from gpuinstall.lock.request import LockRequest
-    from gpuinstall.lock.strangers import with_locked_builds
+    from gpuinstall.lock.request.lock_request import LockRequest
+    from gpuinstall.lock.request.strangers import with_locked_builds
     from gpuinstall.lock.target import Target
 
     catalog = with_locked_builds(project.catalog, project.folder, project.session)
@@ -723,7 +723,7 @@ def lock_requests(
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
     """Return the locks that lie in the folder, each for its target again."""
     from gpuinstall.lock.fit import targets_of
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.plan import Plan
 
     if here.request.backend:

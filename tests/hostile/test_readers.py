@@ -21,10 +21,10 @@ from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.install.scripts import read_script
-from gpuinstall.lock.declaration import parse_project, read_inputs
 from gpuinstall.lock.fit import fit
 from gpuinstall.lock.lock import parse
-from gpuinstall.lock.request import machine_for_target
+from gpuinstall.lock.request.declaration import parse_project, read_inputs
+from gpuinstall.lock.request.lock_request import machine_for_target
 from gpuinstall.lock.target import Target
 from gpuinstall.sources.configuration import parse_pip_file, uv_settings
 from gpuinstall.sources.web import Page

@@ -13,7 +13,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock import search
 from gpuinstall.lock.making import resolve_locks
-from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session

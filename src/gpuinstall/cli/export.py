@@ -117,8 +117,8 @@ def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:
 
 def _read_locks(paths: Iterable[Path], *, takes_several: bool) -> list[Lock]:
     """Return the locks that are selected, or those of this folder."""
-    from gpuinstall.lock.declaration import locks_in
     from gpuinstall.lock.lock import read_lock
+    from gpuinstall.lock.request.declaration import locks_in
 
     found = list(paths) or locks_in(Path())
     if not found:

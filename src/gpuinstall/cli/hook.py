@@ -101,7 +101,7 @@ def _hooked(
         NoBuildError: no build runs here, or MachineError.
         UsageError: the tool could not read the file then.
     """
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
 
     plan = LockRequest(project.machine, Request(), project.catalog).plan
     backend = plan.choice.build.backend
@@ -240,7 +240,7 @@ def _unhooked(file: Path, text: str) -> str:
 )
 def shellenv_command(options: CommandOptions) -> Outcome:
     """Print the variables."""
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
 
     with options.open() as project:
         sources, folder = project.sources, project.paths.venv

@@ -358,8 +358,8 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
 def sync_command(options: CommandOptions) -> Outcome:
     """Sync."""
     from gpuinstall.install.state import InstallOptions
-    from gpuinstall.lock.folder_request import other_request
-    from gpuinstall.lock.project_sources import team_lock_in
+    from gpuinstall.lock.request.history import other_request
+    from gpuinstall.lock.request.tools import team_lock_in
     from gpuinstall.lock.target import Target
 
     selected_target = Target.parse(options.target) if options.target else None
@@ -393,9 +393,9 @@ def sync_command(options: CommandOptions) -> Outcome:
 
 def _check_inputs(folder: Path, target: Target | None) -> None:
     """Raise LockError if a requirements file that a lock was made from requests something else today."""
-    from gpuinstall.lock.declaration import changed_inputs
     from gpuinstall.lock.fit import read_locks
-    from gpuinstall.lock.folder_project import changed_build_files
+    from gpuinstall.lock.request.declaration import changed_inputs
+    from gpuinstall.lock.request.project import changed_build_files
 
     for lock in read_locks(folder):
         if target and lock.name != target.filename:

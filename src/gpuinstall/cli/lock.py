@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
 
 
 class LockCommands(click.Group):
@@ -169,7 +169,7 @@ def _write(
 def check_command(options: CommandOptions) -> Outcome:
     """Compare the locks with the request, with the sources and with each other."""
     from gpuinstall.lock.check import check_locks
-    from gpuinstall.lock.strangers import with_locked_builds
+    from gpuinstall.lock.request.strangers import with_locked_builds
 
     with _open(options) as project:
         session = project.session

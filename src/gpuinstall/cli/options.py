@@ -320,7 +320,7 @@ class CommandOptions:
 
     def _read_files(self) -> dict[str, RequirementsFile]:
         """Return the requirements files and groups by their names, each read once."""
-        from gpuinstall.lock.declaration import read_inputs, read_limits
+        from gpuinstall.lock.request.declaration import read_inputs, read_limits
         from gpuinstall.sources.requirements_file import group_path
 
         names = (*self.files, *map(group_path, self.groups))

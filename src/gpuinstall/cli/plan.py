@@ -185,7 +185,7 @@ def _live_plan(
     from gpuinstall.lock.extensions import prebuilt_choices
     from gpuinstall.lock.live import learned_catalog
     from gpuinstall.lock.making import resolve_locks
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
 
     machine = project.machine
     session = project.session

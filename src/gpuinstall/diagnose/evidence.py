@@ -24,8 +24,8 @@ from gpuinstall.environments.packages import (
     read_packages,
     top_packages,
 )
-from gpuinstall.lock.declaration import Declaration, locks_in, read_declaration
-from gpuinstall.lock.folder_request import read_own_lock
+from gpuinstall.lock.request.declaration import Declaration, locks_in, read_declaration
+from gpuinstall.lock.request.history import read_own_lock
 
 if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine

@@ -45,8 +45,8 @@ from gpuinstall.install.swap import (
     swap_in,
 )
 from gpuinstall.lock.fit import OTHER_REQUEST, read_locks
-from gpuinstall.lock.request import LockRequest
-from gpuinstall.lock.strangers import with_locked_builds
+from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.request.strangers import with_locked_builds
 from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:

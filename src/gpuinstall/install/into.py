@@ -39,7 +39,7 @@ from gpuinstall.lock.fetch import Transfer, cache_words, local_path, run_uv
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
-from gpuinstall.lock.request import LockRequest, VersionPins
+from gpuinstall.lock.request.lock_request import LockRequest, VersionPins
 from gpuinstall.lock.write import build_incomplete
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
-from gpuinstall.lock.strangers import check_hosts, name_torch_source
+from gpuinstall.lock.request.strangers import check_hosts, name_torch_source
 from gpuinstall.machine.pythons import find_python
 
 if TYPE_CHECKING:

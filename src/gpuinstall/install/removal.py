@@ -20,7 +20,7 @@ from gpuinstall.environments.records import forget, remembered, was_at
 from gpuinstall.install.scripts import cached_folders, script_environments
 from gpuinstall.install.state import check_replaceable
 from gpuinstall.install.swap import WAIT_S, dispose, environment_lock, is_idle, size_of
-from gpuinstall.lock.declaration import locks_in
+from gpuinstall.lock.request.declaration import locks_in
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -38,8 +38,8 @@ from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import read_packages, top_packages
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.environments.stamp import file_stamp, read_stamp
-from gpuinstall.lock.declaration import PROJECT_FILES
-from gpuinstall.lock.folder_request import read_own_lock
+from gpuinstall.lock.request.declaration import PROJECT_FILES
+from gpuinstall.lock.request.history import read_own_lock
 from gpuinstall.lock.target import Target
 from gpuinstall.plan import Rejected, choose
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gpuinstall.environments.stamp import Stamp
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
 
 ATTEMPTS = 3
 """How many builds are tried if kernels fail: each may cost 3 GB."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Build, Catalog, Wheel
     from gpuinstall.lock.fit import Fit
-    from gpuinstall.lock.request import LockRequest, VersionPins
+    from gpuinstall.lock.request.lock_request import LockRequest, VersionPins
     from gpuinstall.sources.session import Session
 
     Pages = dict[str, tuple[Wheel, ...]]

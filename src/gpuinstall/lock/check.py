@@ -16,7 +16,7 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.fit import OTHER_REQUEST, fit, read_locks
 from gpuinstall.lock.lock import Lock, Record, unknown_hash, version_conflicts
 from gpuinstall.lock.making import resolve_locks
-from gpuinstall.lock.request import LockRequest, machine_for_target
+from gpuinstall.lock.request.lock_request import LockRequest, machine_for_target
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import lock_of
 

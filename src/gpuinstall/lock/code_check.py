@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.versions import Backend
     from gpuinstall.catalog import Build
     from gpuinstall.lock.lock import LockedFile
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.machine.protocol import Rules
     from gpuinstall.plan import Plan, Rejected

@@ -29,10 +29,10 @@ from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.folder_project import read_folder_project
 from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.programs import shortened
-from gpuinstall.lock.request import LockRequest, agree_on_torch
+from gpuinstall.lock.request.lock_request import LockRequest, agree_on_torch
+from gpuinstall.lock.request.project import read_folder_project
 from gpuinstall.lock.search import search_locks
 from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict, build_conflict
 from gpuinstall.plan import Rejected

@@ -15,7 +15,7 @@ from gpuinstall.catalog.gpus import card_capabilities, other_chips, series_of
 from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.proposal import torch_of_programs
-from gpuinstall.lock.request import (
+from gpuinstall.lock.request.lock_request import (
     LockRequest,
     agree_on_torch,
     common_torches,

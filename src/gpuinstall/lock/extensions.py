@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     )
 
     from gpuinstall.catalog import Build, Wheel
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
 

@@ -15,8 +15,8 @@ from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
-from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.lock import Lock, LockedFile, Record, read_lock
+from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.python import minor_version

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.sources.session import Session
     from gpuinstall.wheels.learned.row import LearnedRow
 

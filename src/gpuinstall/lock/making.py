@@ -17,7 +17,11 @@ from gpuinstall.base.text import some
 from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.lock import Record
 from gpuinstall.lock.programs import names_programs
-from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
+from gpuinstall.lock.request.lock_request import (
+    LockRequest,
+    VersionPins,
+    agree_on_torch,
+)
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Rejected
 from gpuinstall.sources.web.client import OFFLINE
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.request import Request
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.request import Requests
+    from gpuinstall.lock.request.lock_request import Requests
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
 
@@ -159,9 +163,9 @@ def _resolve_live(
     session: Session,
 ) -> list[Resolution] | Conflict:
     """Search among what the sources list today, and check that what has to be built can be built."""
+    from gpuinstall.lock.request.strangers import name_torch_source
     from gpuinstall.lock.search import search_locks
     from gpuinstall.lock.source_builds import BuildSite, check_builds, source_builds
-    from gpuinstall.lock.strangers import name_torch_source
 
     live, unreachable = live_requests(requests, session)
     request = requests[0].request

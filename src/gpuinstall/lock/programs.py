@@ -29,7 +29,7 @@ from gpuinstall.plan.companions import PAIRED
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.sources.session import Session
 
 _LONGEST = 240

@@ -25,7 +25,7 @@ from gpuinstall.lock.programs import (
     shortened,
     who_requires_torch,
 )
-from gpuinstall.lock.request import LockRequest, common_torches, is_torch
+from gpuinstall.lock.request.lock_request import LockRequest, common_torches, is_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.resolver import ResolverProject, resolve_project, versions_in
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict, all_or_conflict
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpuinstall.catalog import Build
-    from gpuinstall.lock.request import Requests
+    from gpuinstall.lock.request.lock_request import Requests
     from gpuinstall.sources.session import Session
 
     Torches = frozenset[Version]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.finding import Reason
     from gpuinstall.catalog import Catalog, Wheel
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.target import Target
     from gpuinstall.plan import Plan
     from gpuinstall.sources import Sources

@@ -28,7 +28,7 @@ from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import without_logins
 from gpuinstall.lock.lock import unknown_hash
-from gpuinstall.lock.request import VersionPins
+from gpuinstall.lock.request.lock_request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.lock.uv_failure import (
     FAILED_BUILD,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuinstall.catalog import Wheel
-    from gpuinstall.lock.folder_project import FolderProject
+    from gpuinstall.lock.request.project import FolderProject
     from gpuinstall.lock.target import Target
     from gpuinstall.sources.session import Session
 

@@ -39,7 +39,7 @@ from gpuinstall.lock.code_check import (
 from gpuinstall.lock.extensions import file_beside, openings, own_build
 from gpuinstall.lock.programs import names_programs, torch_requirements
 from gpuinstall.lock.proposal import resolve_programs
-from gpuinstall.lock.request import LockRequest, agree_on_torch
+from gpuinstall.lock.request.lock_request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict, all_or_conflict
 from gpuinstall.wheels.companions import load_members

@@ -15,7 +15,6 @@ from gpuinstall.base.errors import InternalError, LockError
 from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.values import dataclass
-from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.fetch import Transfer, cache_words, fetch_missing
 from gpuinstall.lock.fit import best, judge, read_locks, readable_lock
 from gpuinstall.lock.lock import (
@@ -33,13 +32,14 @@ from gpuinstall.lock.lock import (
     version_conflicts,
 )
 from gpuinstall.lock.making import resolve_locks
+from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.machine.vendors import rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from gpuinstall.base.request import Request
-    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.target import Target
     from gpuinstall.sources.session import Session

@@ -7,7 +7,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.cover import cover
-from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.target import Target
 from tests.frozen import frozen_catalog
 

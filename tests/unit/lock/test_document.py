@@ -7,7 +7,7 @@ from gpuinstall.base.errors import InternalError
 from gpuinstall.base.request import Request
 from gpuinstall.lock.fetch import Hashes
 from gpuinstall.lock.lock import Record, parse, render, unknown_hash
-from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import document, record_of

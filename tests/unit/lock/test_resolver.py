@@ -7,7 +7,7 @@ from packaging.version import InvalidVersion
 from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.lock import is_unknown, unknown_hash
-from gpuinstall.lock.request import VersionPins
+from gpuinstall.lock.request.lock_request import VersionPins
 from gpuinstall.lock.resolver import ResolverProject, simple_page
 from gpuinstall.lock.target import Target
 from gpuinstall.sources import Sources

@@ -11,11 +11,11 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Machine
 from gpuinstall.install.scripts import read_script
-from gpuinstall.lock.declaration import (
+from gpuinstall.lock.request.declaration import (
     read_declaration,
     read_inputs,
 )
-from gpuinstall.lock.project_sources import TOOL_FILES, read_team_settings
+from gpuinstall.lock.request.tools import TOOL_FILES, read_team_settings
 from gpuinstall.project import Settings, open_project
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import (

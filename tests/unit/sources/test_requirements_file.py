@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.lock.declaration import read_inputs
+from gpuinstall.lock.request.declaration import read_inputs
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,

@@ -13,7 +13,7 @@ from gpuinstall.catalog.extensions import (
     load_extensions,
 )
 from gpuinstall.lock.extensions import ExtensionChooser
-from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client

@@ -2,7 +2,7 @@ import pytest
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.request import Request
-from gpuinstall.lock.request import LockRequest, agree_on_torch, pin_torch
+from gpuinstall.lock.request.lock_request import LockRequest, agree_on_torch, pin_torch
 from gpuinstall.lock.target import Target
 from tests.frozen import frozen_catalog
 

@@ -18,7 +18,7 @@ from gpuinstall.base.requirement import (
     requirement_names,
 )
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.lock.declaration import PROJECT_FILES, locks_in
+from gpuinstall.lock.request.declaration import PROJECT_FILES, locks_in
 from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.declaration import parse_project, read_declaration
+from gpuinstall.lock.request.declaration import parse_project, read_declaration
 from gpuinstall.sources import Sources
 from gpuinstall.sources.provenance import Effect
 

@@ -1,7 +1,7 @@
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.lock.declaration import (
+from gpuinstall.lock.request.declaration import (
     changed_inputs,
     has_place,
     lines_of,

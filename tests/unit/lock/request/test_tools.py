@@ -7,7 +7,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
-from gpuinstall.lock.project_sources import (
+from gpuinstall.lock.request.tools import (
     read_team_lock,
     read_team_settings,
     team_lock_in,

@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 from gpuinstall.base.files import parse_toml, read_raw
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.declaration import PROJECT_FILES
 from gpuinstall.lock.lock import BUILD_FILES
+from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.sources.requirements_file import PROJECT
 
 if TYPE_CHECKING:

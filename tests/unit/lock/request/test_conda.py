@@ -1,6 +1,6 @@
 """What conda's packages ask for, as far as wheels have it."""
 
-from gpuinstall.lock.conda import CondaRequest, parse_conda
+from gpuinstall.lock.request.conda import CondaRequest, parse_conda
 
 CASES = {
     ("pytorch=2.1.0", "pytorch-cuda=11.8", "torchvision"): CondaRequest(

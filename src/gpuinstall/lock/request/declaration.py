@@ -15,8 +15,8 @@ from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.base.text import number_of
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.lock.conda import parse_conda
-from gpuinstall.lock.project_sources import (
+from gpuinstall.lock.request.conda import parse_conda
+from gpuinstall.lock.request.tools import (
     TOOL_FILES,
     address_of,
     poetry_entries,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.lock.project_sources import Table
+    from gpuinstall.lock.request.tools import Table
     from gpuinstall.sources.provenance import SourceSetting
 
     Lines = tuple[str, ...]

@@ -1,4 +1,4 @@
-from gpuinstall.lock.folder_project import build_files_digest
+from gpuinstall.lock.request.project import build_files_digest
 
 STATIC = '[project]\nname = "a"\ndependencies = ["numpy"]\n'
 DYNAMIC = '[project]\nname = "a"\ndynamic = ["dependencies"]\n'

@@ -1,7 +1,7 @@
 """What a project's pyproject.toml says of it without a build."""
 
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.folder_project import FolderProject, read_folder_project
+from gpuinstall.lock.request.project import FolderProject, read_folder_project
 
 WHOLE = """
 [project]

@@ -2,7 +2,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDERS_OWN, Request
-from gpuinstall.lock.folder_request import (
+from gpuinstall.lock.request.history import (
     adding,
     declaring,
     following,

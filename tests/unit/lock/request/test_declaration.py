@@ -3,7 +3,11 @@
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.lock.declaration import parse_project, read_declaration, read_inputs
+from gpuinstall.lock.request.declaration import (
+    parse_project,
+    read_declaration,
+    read_inputs,
+)
 
 PROJECT = '[project]\nname = "thing"\ndependencies = ["torch>=2.9", "numpy"]\n[dependency-groups]\ndev = ["pytest"]\n'
 BACKEND = '[build-system]\nrequires = ["hatchling"]\n'

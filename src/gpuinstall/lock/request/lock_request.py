@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog, Wheel
-    from gpuinstall.lock.folder_project import FolderProject
     from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.request.project import FolderProject
     from gpuinstall.plan.values import Choice, ProgramConstraints
 
     Requests = Sequence["LockRequest"]

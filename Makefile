@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: test test-only test-all torture lint types bench docs site lockfiles bootstrap packages release card card-wheels
 
 # Debian's Python has no ensurepip: the uv on PATH or that of bootstrap.py makes the environment there.
-UV_FOLDER = ls -d "$${XDG_DATA_HOME:-$$HOME/.local/share}"/gpuinstall/uv-* | tail -n 1
+UV_FOLDER = ls -td "$${XDG_DATA_HOME:-$$HOME/.local/share}"/gpuinstall/[0-9]*-*/bin | head -n 1
 
 $(READY): lockfiles/development.txt pyproject.toml
 	$(PYTHON) -m venv .venv-dev || PATH="$$PATH:$$($(UV_FOLDER))" uv venv -q --clear --seed --python $(PYTHON) .venv-dev
@@ -70,8 +70,8 @@ lockfiles: $(READY)
 	grep -o '^uv==[0-9.]*' lockfiles/tool.txt | $(COMPILE) --python-version 3.8 - -o lockfiles/uv.txt
 	$(DEV) tools/uv_programs.py
 
-bootstrap: $(READY)
-	$(DEV) -m tools.bundle
+bootstrap:
+	$(PYTHON) -m tools.bundle
 
 # What the heavy tests start beside Python, on Debian and Ubuntu.
 packages:

@@ -33,6 +33,7 @@ try:
     from functools import lru_cache
     from pathlib import Path
     from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
+    from urllib.parse import urljoin
 except ImportError as missing:
     sys.stderr.write(
         f"error: this Python has no module {missing.name}, which is part of the standard library\n"
@@ -161,8 +162,12 @@ def run(
             errors="replace",
         ).stdout
     except (subprocess.SubprocessError, OSError) as error:
-        output = getattr(error, "stdout", None)
-        raise PassedOverError(reason(output or "") or str(error)) from error
+        output = getattr(error, "stdout", None) or ""
+        if "UnknownIssuer" in output and "UV_SYSTEM_CERTS" not in environment():
+            # uv brings certificates of its own; those of a company are the system's. The tool is told too.
+            environment()["UV_SYSTEM_CERTS"] = os.environ["UV_SYSTEM_CERTS"] = "1"
+            return run(argv, cwd, seconds)
+        raise PassedOverError(reason(output) or str(error)) from error
 
 
 def reason(output: str) -> str:
@@ -243,30 +248,40 @@ def uv_by_pip(stage: Path) -> Path:
     """Let the pip of this Python fetch the pinned wheel and check its hash, and take the program out of it."""
     folder = stage / "wheels"
     run([sys.executable, *PIP_DOWNLOAD.split(), stage / PINS, "--dest", folder], stage)
-    with zipfile.ZipFile(next(folder.iterdir())) as wheel:
-        program = wheel.read(f"uv-{pinned_version(stage)}.data/scripts/uv{EXE}")
-    return runnable(stage, program)
+    return unpacked(stage, next(folder.iterdir()))
+
+
+def uv_from_index(stage: Path) -> Path:
+    """Fetch the pinned wheel from the index that is set, and take the program out; no pip is needed."""
+    index = environment().get("UV_DEFAULT_INDEX")
+    if not index:
+        raise PassedOverError("no index is set")
+    page = f"{index.rstrip('/')}/uv/"
+    name = f'uv-{pinned_version(stage)}-py3-none-[^"#]*{wheel_platform()}'
+    link = re.search(f'href="([^"#]*/{name}[^"#]*)', fetch(page).read().decode())
+    if link is None:
+        raise PassedOverError(reason(f"{page} has no wheel for this machine"))
+    url = urljoin(page, link.group(1))
+    wheel = fetch(url)
+    pins = (stage / PINS).read_text(encoding="utf-8")
+    if hashlib.sha256(wheel.getbuffer()).hexdigest() not in pins:
+        raise PassedOverError(reason(f"{url} is not the pinned wheel"))
+    return unpacked(stage, wheel)
 
 
 def uv_from_archive(stage: Path) -> Path:
     """Fetch uv's own release archive, and take the program out if it is, bit by bit, the one pinned."""
     base = os.environ.get("GPUINSTALL_UV_MIRROR") or ARCHIVES
     url = f"{base.rstrip('/')}/{archive_path(stage)}"
+    content = fetch(url)
     try:
-        # Not every Python has them.
-        import ssl
-        import urllib.request
-
-        trust = ssl.create_default_context(cafile=environment().get("SSL_CERT_FILE"))
-        with urllib.request.urlopen(url, timeout=8, context=trust) as answer:  # noqa: S310
-            content = io.BytesIO(answer.read(LARGEST_ARCHIVE))
         if WINDOWS:
             program = zipfile.ZipFile(content).read("uv.exe")
         else:
             with tarfile.open(fileobj=content) as archive:
                 member = archive.extractfile(f"uv-{archive_target()}/uv")
                 program = member.read() if member else b""
-    except (*DAMAGES, ImportError, OSError, ValueError) as error:
+    except (*DAMAGES, OSError, ValueError) as error:
         raise PassedOverError(reason(f"{url}: {error}")) from error
     pinned = (
         (stage / "lockfiles" / "uv-programs.txt").read_text(encoding="utf-8").split()
@@ -295,6 +310,39 @@ def archive_target() -> str:
     return f"{arch}-{systems.get(sys.platform, linux)}"
 
 
+def wheel_platform() -> str:
+    """Return a pattern of the platform in the name of this machine's wheel."""
+    arch, _, system = archive_target().partition("-")
+    family, arm, intel = {
+        "apple-darwin": ("macosx", "arm64", "x86_64"),
+        "pc-windows-msvc": ("win", "arm64", "amd64"),
+        "unknown-linux-gnu": ("manylinux", "aarch64", "x86_64"),
+        "unknown-linux-musl": ("musllinux", "aarch64", "x86_64"),
+    }[system]
+    return f"{family}_(?:\\w*_)?{arm if arch == 'aarch64' else intel}"
+
+
+def fetch(url: str) -> "io.BytesIO":
+    """Return what lies at an address; raise PassedOverError with the reason if it cannot be read."""
+    try:
+        # Not every Python has them.
+        import ssl
+        import urllib.request
+
+        trust = ssl.create_default_context(cafile=environment().get("SSL_CERT_FILE"))
+        with urllib.request.urlopen(url, timeout=8, context=trust) as answer:  # noqa: S310
+            return io.BytesIO(answer.read(LARGEST_ARCHIVE))
+    except (ImportError, OSError, ValueError) as error:
+        raise PassedOverError(reason(f"{url}: {error}")) from error
+
+
+def unpacked(stage: Path, wheel: "Union[Path, io.BytesIO]") -> Path:
+    """Write the program of a wheel into the stage."""
+    with zipfile.ZipFile(wheel) as archive:
+        program = archive.read(f"uv-{pinned_version(stage)}.data/scripts/uv{EXE}")
+    return runnable(stage, program)
+
+
 def runnable(stage: Path, program: bytes) -> Path:
     """Write a program into the stage, where it can be run."""
     path = stage / f"uv{EXE}"
@@ -311,6 +359,7 @@ def pinned_version(stage: Path) -> str:
 
 UV_WAYS = {
     "pinned wheel, by pip": uv_by_pip,
+    "pinned wheel, from the index": uv_from_index,
     "release archive": uv_from_archive,
 }
 
@@ -384,7 +433,8 @@ def point_at(tool: Path) -> None:
     launcher = tool.parent / "bin" / "gpuinstall"
     launcher.parent.mkdir(exist_ok=True)
     if WINDOWS:
-        command = f'@"{python_of(tool)}" -I -m gpuinstall %*\n'
+        # By its own place: cmd.exe reads no name beyond its code page right.
+        command = f'@"%~dp0..\\{tool.name}\\Scripts\\python.exe" -I -m gpuinstall %*\n'
         launcher.with_suffix(".cmd").write_text(command, encoding="utf-8")
         return
     # man looks beside bin.
@@ -493,7 +543,8 @@ def ways_out(seen: str) -> List[str]:
 def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
     """Report what happened, why, and the ways out; with ``--json`` as a document too."""
     status, message, seen, ways = failure.args
-    if "--json" in arguments:
+    as_events = "--json-events" in arguments
+    if as_events or "--json" in arguments:
         error = {"code": "bootstrap", "message": message, "hint": "; ".join(ways)}
         document = {
             "gpuinstall": 1,
@@ -502,7 +553,10 @@ def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
             "exit_code": status,
             "errors": [error],
         }
-        print(json.dumps(document, indent=2))
+        if as_events:
+            print(json.dumps({"event": "result", **document}))
+        else:
+            print(json.dumps(document, indent=2))
     say(f"error: {message}")
     for label, lines in (("seen", seen), ("do", ways)):
         for line in lines:

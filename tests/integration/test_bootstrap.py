@@ -42,7 +42,7 @@ def hands_over(version, person, clone):
 
     assert (done.returncode, done.stdout.split("\n")[0][:26]) == (
         0,
-        "Usage: gpuinstall install ",
+        "Usage: gpuinstall [OPTIONS",
     ), done.stderr
     assert "pinned wheel, by pip" in done.stderr
     [tool] = person.tools
@@ -108,7 +108,7 @@ def test_one_file_from_stdin_hands_over_in_an_empty_folder(person, one_file, tmp
         stdin=one_file.read_text(),
     )
 
-    assert (done.returncode, done.stdout[:25]) == (0, "Usage: gpuinstall install"), (
+    assert (done.returncode, done.stdout[:25]) == (0, "Usage: gpuinstall [OPTION"), (
         done.stderr
     )
     assert list(empty.iterdir()) == []

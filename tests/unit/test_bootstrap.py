@@ -1,18 +1,23 @@
 """The pure parts of bootstrap.py."""
 
+import hashlib
 import io
+import json
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import bootstrap
 import pytest
 
 from tests.lab.clone import copy_project
+from tests.lab.host import Answer, Host
 
 
 @pytest.fixture(autouse=True)
@@ -155,6 +160,110 @@ def test_the_release_archive_is_the_machines(
         Path(bootstrap.__file__).parent / "lockfiles" / "uv-programs.txt"
     ).read_text()
     assert f"\n{expected} " in programs
+
+
+NAMES = """
+macosx_10_12_x86_64 macosx_11_0_arm64 manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
+manylinux_2_17_armv7l.manylinux2014_armv7l manylinux_2_17_x86_64.manylinux2014_x86_64 manylinux_2_28_aarch64
+musllinux_1_1_i686 musllinux_1_1_x86_64 win32 win_amd64 win_arm64
+"""
+"""The platforms of uv's wheels."""
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (
+            "x86_64-unknown-linux-gnu",
+            ["manylinux_2_17_x86_64.manylinux2014_x86_64"],
+        ),
+        ("x86_64-unknown-linux-musl", ["musllinux_1_1_x86_64"]),
+        (
+            "aarch64-unknown-linux-musl",
+            ["manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64"],
+        ),
+        ("aarch64-apple-darwin", ["macosx_11_0_arm64"]),
+        ("x86_64-pc-windows-msvc", ["win_amd64"]),
+    ],
+)
+def test_one_wheel_is_for_this_machine(target, expected, monkeypatch):
+    monkeypatch.setattr(bootstrap, "archive_target", lambda: target)
+    pattern = re.compile(bootstrap.wheel_platform())
+
+    assert list(filter(pattern.search, NAMES.split())) == expected
+
+
+def uv_wheel(program=b"uv"):
+    """A wheel with this program; its name is this machine's."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("uv-1.0.data/scripts/uv"), program)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("pinned", "served", "refusal"),
+    [
+        (uv_wheel(), uv_wheel(), ""),
+        (uv_wheel(), uv_wheel(b"another"), "is not the pinned wheel"),
+    ],
+)
+def test_the_index_gives_the_pinned_wheel_alone(
+    pinned, served, refusal, tmp_path, monkeypatch
+):
+    name = "uv-1.0-py3-none-manylinux_2_17_x86_64.whl"
+    monkeypatch.setattr(bootstrap, "archive_target", lambda: "x86_64-unknown-linux-gnu")
+    page = f'<a href="../files/{name}#sha256=0">{name}</a>'.encode()
+    answers = {"/simple/uv/": page, f"/simple/files/{name}": served}
+    (tmp_path / "lockfiles").mkdir()
+    digest = hashlib.sha256(pinned).hexdigest()
+    (tmp_path / bootstrap.PINS).write_text(f"uv==1.0 \\\n    --hash=sha256:{digest}\n")
+    host = Host("index", lambda path, _headers: Answer(200, answers[path]))
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{host.url}/simple")
+    bootstrap.environment.cache_clear()
+    try:
+        seen = bootstrap.uv_from_index(tmp_path).read_bytes().decode()
+    except bootstrap.PassedOverError as passed:
+        seen = str(passed)
+    finally:
+        host.close()
+
+    assert seen.endswith(refusal or "uv")
+
+
+def test_uv_is_asked_again_with_the_systems_certificates(tmp_path, monkeypatch):
+    program = tmp_path / "uv"
+    program.write_text(
+        '#!/bin/sh\n[ "$UV_SYSTEM_CERTS" ] || { echo "error: UnknownIssuer"; exit 2; }\n'
+    )
+    program.chmod(0o755)
+    # What is set here is set for the tool, and taken back with the test.
+    monkeypatch.setenv("UV_SYSTEM_CERTS", "")
+    monkeypatch.delenv("UV_SYSTEM_CERTS")
+    bootstrap.environment.cache_clear()
+
+    assert bootstrap.run([program], tmp_path) == ""
+    assert os.environ["UV_SYSTEM_CERTS"] == "1"
+
+
+def test_a_failure_ends_the_events_with_its_result(capsys):
+    failure = bootstrap.BootstrapError(4, "no uv", [], ["do this"])
+    assert bootstrap.give_up(failure, ["--json-events"]) == 4
+
+    [line] = capsys.readouterr().out.splitlines()
+    result = json.loads(line)
+    assert (result["event"], result["exit_code"]) == ("result", 4)
+
+
+def test_the_command_on_windows_names_no_folder_of_the_user(tmp_path, monkeypatch):
+    tool = tmp_path / "ünï" / "1.0-abc"
+    tool.mkdir(parents=True)
+    monkeypatch.setattr(bootstrap, "WINDOWS", True)
+
+    bootstrap.point_at(tool)
+
+    text = (tool.parent / "bin" / "gpuinstall.cmd").read_text("ascii")
+    assert text == '@"%~dp0..\\1.0-abc\\Scripts\\python.exe" -I -m gpuinstall %*\n'
 
 
 def test_the_data_folder_follows_xdg_only_where_it_is_absolute(nobody, monkeypatch):

@@ -189,6 +189,9 @@ def handed_over(arguments: list[str]) -> list[str]:
     """
     if arguments and arguments[0] in {*COMMANDS, "help", "-V", "--version"}:
         return arguments
+    if arguments in (["-h"], ["--help"]):
+        # Its commands are the help that somebody without any of them looks for.
+        return arguments
     for word in arguments:
         if word.lower() in COMMANDS:
             raise _misplaced(word, arguments)

@@ -8,7 +8,14 @@ from gpuinstall.cli.main import handed_over
 
 @pytest.mark.parametrize(
     "line",
-    [["doctor"], ["lock", "check"], ["help", "lock"], ["-V"], ["install", "doctor"]],
+    [
+        ["doctor"],
+        ["lock", "check"],
+        ["help", "lock"],
+        ["-V"],
+        ["--help"],
+        ["install", "doctor"],
+    ],
 )
 def test_a_command_is_passed_on(line):
     assert handed_over(line) == line
@@ -22,7 +29,7 @@ def test_a_command_is_passed_on(line):
         ["vllm", "peft"],
         ["doctor==1"],
         ["doctr"],
-        ["--help"],
+        ["torch", "--help"],
         ["--nope"],
     ],
 )

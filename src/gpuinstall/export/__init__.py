@@ -1,1 +1,1 @@
-"""Locks in other tools' formats: requirements, constraints, uv, conda, pixi, Dockerfiles, and what a node needs."""
+"""Locks in other tools' formats: requirements, constraints, uv, conda, Dockerfiles, and what a node needs."""

@@ -5,19 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.requirements import Requirement
-
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import visible
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.pins import (
-    PLATFORM_NAMES,
-    name_for_others,
-    pins,
-    systems_of,
-    without_folders,
-)
+from gpuinstall.export.pins import name_for_others, pins, without_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,33 +84,6 @@ def _virtual_packages(lock: Lock) -> dict[str, str]:
     return packages
 
 
-def pixi(lock: Lock) -> str:
-    """Return ``pixi.toml``.
-
-    It has no place for hashes: pixi takes them from the files, and keeps them in its own lock.
-    """
-    systems = systems_of(lock)
-    platforms = json.dumps([PLATFORM_NAMES[system] for system in systems])
-    text = (
-        f"# From {visible(lock.name)}: pixi install\n{without_folders(lock)}"
-        f"[workspace]\nname = {json.dumps(name_for_others(lock))}\n"
-        f'channels = ["conda-forge"]\nplatforms = {platforms}\n'
-        f'\n[dependencies]\npython = "{lock.python}.*"\n\n[pypi-dependencies]\n'
-    )
-    for pin in pins(lock):
-        requirement = Requirement(pin.requirement)
-        marker = requirement.marker
-        values = systems.values()
-        # What none of the lock's systems has is left out.
-        if marker and not any(marker.evaluate(dict(one)) for one in values):
-            continue
-        value = json.dumps(str(requirement.specifier))
-        if requirement.url:
-            value = f"{{ url = {json.dumps(requirement.url)} }}"
-        text += f"{requirement.name} = {value}\n"
-    return text
-
-
 ONE_LOCK_FORMATS = (
     Format(
         "constraints",
@@ -133,5 +98,4 @@ ONE_LOCK_FORMATS = (
     Format(
         "conda", "Write conda's environment.yml, its pip section with hashes.", conda
     ),
-    Format("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi),
 )

@@ -31,15 +31,15 @@ _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCI
 """The characters of RFC 3986: no space, which ends a requirement, no brace of a variable."""
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.+-]+(/(?!\.\.?(/|$))[\w.+-]+)*", re.ASCII)
 
-PLATFORM_NAMES = {
-    ("linux", "x86_64"): "linux-64",
-    ("linux", "aarch64"): "linux-aarch64",
-    ("windows", "x86_64"): "win-64",
-    ("windows", "arm64"): "win-arm64",
-    ("macos", "x86_64"): "osx-64",
-    ("macos", "arm64"): "osx-arm64",
-}
-"""Systems and processors, as conda calls them."""
+_PLATFORMS = (
+    ("linux", "x86_64"),
+    ("linux", "aarch64"),
+    ("windows", "x86_64"),
+    ("windows", "arm64"),
+    ("macos", "x86_64"),
+    ("macos", "arm64"),
+)
+"""The systems and processors that PyTorch has builds for."""
 
 
 class Pin(NamedTuple):
@@ -141,7 +141,7 @@ def systems_of(lock: Lock) -> dict[_System, dict[str, str]]:
         )
     markers = lock.pylock.environments
     systems = {}
-    for os, arch in PLATFORM_NAMES:
+    for os, arch in _PLATFORMS:
         values = Target("cpu", os, arch).environment(lock.python)
         if not markers or any(marker.evaluate(dict(values)) for marker in markers):
             systems[os, arch] = values

@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
-from gpuinstall.export.formats import conda, pixi, requirements
+from gpuinstall.export.formats import conda, requirements
 from gpuinstall.export.needs import machine_needs, words_for
 from gpuinstall.export.uv_project import uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock, source, wheel
@@ -22,7 +22,6 @@ WITH_JUPYTER = [
 TEXTS = {
     "requirements.txt": requirements(cuda_lock()),
     "environment.yml": conda(cuda_lock()),
-    "pixi.toml": pixi(cuda_lock()),
     "pyproject.toml": uv_tables(LOCKS, "https://index.example/whl"),
     "Dockerfile": dockerfile(cuda_lock()),
     "Dockerfile.cpu": dockerfile(cpu_lock()),

@@ -98,7 +98,7 @@ WRITTEN = {
     "image": Written(lambda lock: any_dockerfile([lock], ("ssh",)), NAMED),
     "uv": Written(lambda lock: uv_tables([lock], INDEX)),
 }
-for name in ("requirements", "conda", "pixi"):
+for name in ("requirements", "conda"):
     WRITTEN[name] = WRITTEN[name]._replace(refused=ADDRESSED)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
-from gpuinstall.export.formats import pixi, requirements
+from gpuinstall.export.formats import requirements
 from gpuinstall.export.uv_project import uv_tables
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
@@ -50,8 +50,6 @@ ROWS = [
         "mine in pylock.cpu.toml",
     ),
     (image_with_jupyter, [cpu_lock()], "pylock.cpu.toml holds no JupyterLab"),
-    (only(pixi), [OF_ANY_PYTHON], "which Python"),
-    (only(pixi), [lock("cpu", CHECKOUT)], "mine in pylock.cpu.toml"),
     (tables, [cuda_lock(), OF_311], "different Pythons"),
     (
         only(requirements),

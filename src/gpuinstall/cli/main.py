@@ -64,6 +64,16 @@ _MODULES = {
     "report": "probe",
 }
 """Whose module a command has, if it has none of its own."""
+OTHER_WORDS: dict[str, tuple[str, ...]] = {
+    "uninstall": ("remove",),
+    "upgrade": ("install --upgrade",),
+    "update": ("install --upgrade",),
+    "add": ("install",),
+    "list": ("run python -m pip list", "env list"),
+    "check": ("doctor", "lock check"),
+    "init": ("install",),
+}
+"""The commands of pip, uv and others that people type, with ours for the same."""
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
 _MACHINE_ERRORS = """
@@ -97,6 +107,29 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import one command."""
         return load_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that a line begins with.
+
+        Raises:
+            UsageError: for a word of other tools, with our command; click would name the one that is spelled alike.
+        """
+        word, *rest = args
+        commands = OTHER_WORDS.get(word, ())
+        if not commands:
+            return super().resolve_command(ctx, args)
+        if len(commands) > 1:
+            # These are told what to look at, not what to change.
+            rest = []
+        raise UsageError(
+            "unknown-command",
+            f"gpuinstall has no command {word}",
+            hint="\n".join(
+                joined(["gpuinstall", *command.split(), *rest]) for command in commands
+            ),
+        )
 
     def format_commands(
         self,
@@ -135,9 +168,17 @@ def run_command_line(arguments: list[str]) -> int:
         return _run(arguments)
     except GpuInstallError as error:
         fault = error
+    except click.NoSuchOption as error:
+        from gpuinstall.cli.options import advise_option
+
+        advice = advise_option(error.option_name, arguments)
+        message = f"gpuinstall has no option {error.option_name}"
+        fault = UsageError("usage", message, hint=advice)
+        if not advice:
+            # Spelled wrongly, perhaps: click names the one that is spelled alike.
+            fault = _usage_error(error, arguments)
     except click.ClickException as error:
-        words = filter(None, ("gpuinstall", _command_of(arguments), "--help"))
-        fault = UsageError("usage", error.format_message(), hint=" ".join(words))
+        fault = _usage_error(error, arguments)
     except (click.Abort, KeyboardInterrupt) as stop:
         fault = InterruptedByUserError("interrupted", "interrupted")
         # click makes an Abort of each KeyboardInterrupt.
@@ -155,6 +196,11 @@ def run_command_line(arguments: list[str]) -> int:
     events = "--json-events" in arguments
     terminal = Terminal(as_json=events or "--json" in arguments, as_events=events)
     return fail(terminal, _command_of(arguments) or "gpuinstall", fault)
+
+
+def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageError:
+    words = filter(None, ("gpuinstall", _command_of(arguments), "--help"))
+    return UsageError("usage", error.format_message(), hint=" ".join(words))
 
 
 def _run_handed_over(arguments: list[str]) -> int:
@@ -187,7 +233,8 @@ def handed_over(arguments: list[str]) -> list[str]:
     Raises:
         UsageError: for a bare word that is a command in the wrong place: it is never taken for a package.
     """
-    if arguments and arguments[0] in {*COMMANDS, "help", "-V", "--version"}:
+    first_words = {*COMMANDS, *OTHER_WORDS, "help", "-V", "--version"}
+    if arguments and arguments[0] in first_words:
         return arguments
     if arguments in (["-h"], ["--help"]):
         # Its commands are the help that somebody without any of them looks for.

@@ -6,6 +6,7 @@ there, and the line that obeys it.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import field, fields, replace
@@ -19,10 +20,11 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing
-from gpuinstall.base.shell import Shell
+from gpuinstall.base.shell import Shell, joined
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from gpuinstall.cli.terminal import Terminal
@@ -31,6 +33,19 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STDOUT = "-"
+_TORCH_INDEX = re.compile(r"(?P<base>.+/.+)/(?P<backend>cpu|xpu|cu\d+|rocm[\d.]+)/?")
+OTHER_OPTIONS = {
+    ("-i", "--index-url", "--default-index"): (
+        "export UV_DEFAULT_INDEX=URL   # the index of all but PyTorch; pip's configuration is read too",
+        "export GPUINSTALL_TORCH_INDEX=URL   # a mirror of PyTorch's",
+    ),
+    ("--extra-index-url", "--index"): (
+        "export UV_INDEX=URL   # an index of your own, for all but PyTorch",
+        "export GPUINSTALL_TORCH_INDEX=URL   # a mirror of PyTorch's",
+    ),
+    ("-f", "--find-links"): ("export UV_FIND_LINKS=FOLDER   # a folder of wheels",),
+}
+"""Options of pip's and uv's that people type, with ours for the same."""
 
 
 PATH = click.Path(path_type=Path)
@@ -130,7 +145,7 @@ class CommandOptions:
         "--dry-run", "Show what would change and be downloaded; change nothing."
     )
     upgrade: bool = _row(
-        "--upgrade", "Upgrade the requested packages to their newest versions."
+        "-U --upgrade", "Upgrade the requested packages to their newest versions."
     )
     packages: tuple[str, ...] = _list(
         "--upgrade-package P", "Upgrade only this package."
@@ -249,7 +264,7 @@ class CommandOptions:
     def sourcing(self) -> Sourcing:
         """How packages are had."""
         return Sourcing(
-            torch_index=self.torch_index,
+            torch_index=split_torch_index(self.torch_index or "")[0] or None,
             wheels=self.wheels,
             offline=self.offline,
             only_binary=self.only_binary,
@@ -302,28 +317,32 @@ class CommandOptions:
         gpus = None
         if self.gpus is not None:
             gpus = tuple(filter(None, map(str.strip, self.gpus.split(","))))
+        files = _named_files(self.requirements)
+        requirements = [word for word in self.requirements if word not in files]
+        for name in files:
+            self.terminal.step("Requested", f"{name}, read as -r {name}")
         request = Request(
-            (*self.requirements, *editables),
+            (*requirements, *editables),
             python=self.python,
-            backend=self.backend,
+            backend=self.backend or split_torch_index(self.torch_index or "")[1],
             gpus=gpus,
             relax=self.relax,
             sourcing=self.sourcing,
         )
         return Settings(
             request,
-            files=self._read_files(),
+            files=self._read_files(files),
             only=self.only,
             venv=self.venv,
             cuda_compat=self.compat_source,
         )
 
-    def _read_files(self) -> dict[str, RequirementsFile]:
-        """Return the requirements files and groups by their names, each read once."""
+    def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
+        """Return the requirements files, among them ``more``, and groups by their names, each read once."""
         from gpuinstall.lock.request.declaration import read_inputs, read_limits
         from gpuinstall.sources.requirements_file import group_path
 
-        names = (*self.files, *map(group_path, self.groups))
+        names = (*self.files, *more, *map(group_path, self.groups))
         files = {name: read_inputs(name) for name in names}
         return files | {name: read_limits(name) for name in self.constraints}
 
@@ -340,6 +359,23 @@ class CommandOptions:
 
         settings = replace(self.settings, **changes)
         return open_project(folder or Path.cwd(), settings, self.terminal)
+
+
+def _named_files(requirements: Sequence[str]) -> list[str]:
+    """Return those of the requirements that are requirements files: ``install requirements.txt``, without its -r."""
+    return [
+        word
+        for word in requirements
+        if word.endswith((".txt", ".in")) and Path(word).is_file()
+    ]
+
+
+def split_torch_index(address: str) -> tuple[str, str | None]:
+    """Return the base of a PyTorch index, and the backend that PyTorch's own instructions have at its end, if any."""
+    match = _TORCH_INDEX.fullmatch(address)
+    if match is None:
+        return address, None
+    return match["base"], match["backend"]
 
 
 EVERYWHERE = ("as_json", "json_events", "quiet", "verbose")
@@ -372,6 +408,28 @@ def option(name: str) -> Decorator:
 def words_of(name: str) -> str:
     """Return how a row is written on the command line."""
     return str(_ROWS[name].metadata["words"][-1])
+
+
+def advise_option(option: str, arguments: Sequence[str]) -> str:
+    """Return what to run for an option of pip's or uv's; empty for any other.
+
+    Args:
+        option: Its name.
+        arguments: The line that has it. If its value is a page of PyTorch's index, this names a backend.
+    """
+    for names, lines in OTHER_OPTIONS.items():
+        if option not in names:
+            continue
+        words: list[str] = []
+        for word in arguments:
+            words += word.split("=", 1) if word.startswith(f"{option}=") else [word]
+        place = words.index(option)
+        _, backend = split_torch_index("".join(words[place + 1 : place + 2]))
+        if backend is None:
+            return "\n".join(lines)
+        rest = [*words[:place], *words[place + 2 :]]
+        return joined(["gpuinstall", *rest, "--backend", backend])
+    return ""
 
 
 def read_machine_file(name: str) -> Machine:

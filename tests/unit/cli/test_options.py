@@ -1,11 +1,12 @@
-"""A machine that somebody else described."""
+"""A machine that somebody else described, and what a line asks for."""
 
 import sys
 
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli.options import read_machine_file
+from gpuinstall.cli.options import CommandOptions, read_machine_file
+from gpuinstall.cli.terminal import Terminal
 
 DOCUMENT = (
     '{"schema": "gpuinstall.machine/1", "os": "windows", "arch": "x86_64", "gpus": []}'
@@ -24,3 +25,34 @@ def test_a_closed_stdin_holds_no_machine(monkeypatch):
 
     with pytest.raises(UsageError, match="stdin cannot be read"):
         read_machine_file("-")
+
+
+def test_a_requirements_file_needs_no_option(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "requirements.txt").write_text("einops\n")
+    words = ("requirements.txt", "torch", "missing.txt")
+
+    settings = CommandOptions(Terminal(), requirements=words).settings
+
+    assert settings.request.requirements == ("torch", "missing.txt")
+    assert list(settings.files) == ["requirements.txt"]
+    assert "read as -r requirements.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("address", "base", "backend"),
+    [
+        ("https://index.example/whl", "https://index.example/whl", None),
+        ("https://index.example/whl/cu126/", "https://index.example/whl", "cu126"),
+        (
+            "https://index.example/whl/nightly/rocm6.4",
+            "https://index.example/whl/nightly",
+            "rocm6.4",
+        ),
+        ("https://index.example/whl/cpu", "https://index.example/whl", "cpu"),
+    ],
+)
+def test_a_page_of_the_torch_index_names_a_backend(address, base, backend):
+    request = CommandOptions(Terminal(), torch_index=address).settings.request
+
+    assert (request.sourcing.torch_index, request.backend) == (base, backend)

@@ -308,9 +308,9 @@ def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path):
         with pytest.raises(
             InstallationError, match=r"bin/gpuinstall in .* cannot be removed"
         ):
-            remove_tool(home)
+            remove_tool(home, Reporter())
         process.run(["mount", "-o", "remount,rw", home.parent])
-        remove_tool(home)
+        remove_tool(home, Reporter())
         assert [path.name for path in home.iterdir()] == ["notes"]
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import is_folder
+from gpuinstall.base.removal import is_folder
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import dataclass
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.removal import remove_file
 from gpuinstall.base.shell import quoted
 
 if TYPE_CHECKING:
@@ -257,28 +258,11 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def is_folder(path: Path) -> bool:
-    """Whether a folder lies there: no link to one."""
-    return path.is_dir() and not path.is_symlink()
-
-
 def holds_text(path: Path, text: str) -> bool:
     """Whether a regular file lies there, in the folder itself, that holds just this text."""
     with suppress(OSError, ValueError):
         return not path.is_symlink() and read_document(path) == text
     return False
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files and links of a folder of any depth that a path reaches; pathlib's end at a depth of 1000."""
-    folders = [folder]
-    while folders:
-        with suppress(OSError), os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(Path(entry))
-                else:
-                    yield Path(entry)
 
 
 def link_or_copy(source: str | Path, destination: str | Path) -> None:
@@ -326,28 +310,6 @@ def link_tree(
                     shutil.copy2(entry.path, folder)
                 else:
                     link_or_copy(entry.path, f"{folder}{entry.name}")
-
-
-def remove_file(path: Path) -> None:
-    """Remove a file or a link, and no folder; what resists is left."""
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
-
-
-def remove_path(path: Path) -> None:
-    """Remove what lies there, a link rather than what it leads to; what resists is left."""
-    import shutil
-    import subprocess
-
-    with suppress(OSError):
-        if not is_folder(path):
-            path.unlink(missing_ok=True)
-            return
-        try:
-            shutil.rmtree(path, ignore_errors=True)
-        except RecursionError:
-            # A wheel may hold folders that are nested deeper than Python goes.
-            subprocess.run(["rm", "-rf", path], check=False)
 
 
 def write_anew(path: Path, text: str) -> None:

@@ -300,7 +300,7 @@ def activation_command(venv: Path) -> str:
 
 
 def _rows_into(result: IntoResult) -> Iterator[Row]:
-    from gpuinstall.install.swap import size_of
+    from gpuinstall.base.removal import size_of
 
     environment = result.environment
     python = quoted(environment.python)

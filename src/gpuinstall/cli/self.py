@@ -7,25 +7,24 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import (
-    display_path,
-    is_folder,
-    own_cache_folder,
-    remove_file,
-    remove_path,
-)
+from gpuinstall.base.files import display_path, own_cache_folder
+from gpuinstall.base.removal import is_folder, remove_file, remove_path
 from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, framed
 
+if TYPE_CHECKING:
+    from gpuinstall.base.reporter import Reporter
+
 _TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
-_LEFTOVER = re.compile(r"\.new-\w{8}")
+_LEFTOVER = re.compile(r"\.(new|discarded)-\w{8}")
 """The folders that bootstrap.py makes: the tool's environments, and what a killed run left."""
 
 
@@ -77,6 +76,7 @@ def _uninstall(options: CommandOptions) -> Outcome:
             "uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint
         )
     from gpuinstall.environments.records import remembered
+    from gpuinstall.install.removal import remove_cache
 
     # Environments of scripts lie in the cache.
     cache = own_cache_folder()
@@ -85,39 +85,46 @@ def _uninstall(options: CommandOptions) -> Outcome:
         removed += f", {display_path(cache)}"
     if not options.yes:
         confirm(f"Remove {removed}?", "nothing was removed")
-    kept = sorted(
-        display_path(venv) for venv in remembered() if cache not in venv.parents
-    )
-    remove_tool(home)
-    remove_path(cache)
+    venvs = [venv for venv in remembered() if cache not in venv.parents]
+    # Before the tool goes, which its modules are read from.
+    staying = remove_cache(options.terminal)
+    remove_tool(home, options.terminal)
+    kept = sorted(map(display_path, venvs))
     rows = [("Removed", removed)]
     if kept:
         rows.append(("Kept", f"{', '.join(kept)} and their locks"))
+    if staying:
+        rows.append(
+            (
+                "Kept",
+                f"{some(list(map(display_path, staying)))}, which gpuinstall did not make, or are in use",
+            )
+        )
     return Outcome({"removed": str(home)}, rows)
 
 
-def remove_tool(home: Path) -> None:
+def remove_tool(home: Path, reporter: Reporter) -> None:
     """Remove what bootstrap.py made in its folder.
 
     Raises:
         InstallationError: if something cannot be removed: a disk is read-only, or the folder is another user's.
     """
-    from gpuinstall.environments.ownership import user_paths
+    from gpuinstall.environments.kept_files import remove_environment
 
     files = [home / "bin" / "gpuinstall", home / "share"]
-    folders = []
-    for folder in filter(is_folder, home.iterdir()):
-        # What somebody has put into an environment of the tool is not ours to delete.
-        is_tool = _TOOL.fullmatch(folder.name) and not user_paths(folder)
-        if is_tool or _LEFTOVER.fullmatch(folder.name):
-            folders.append(folder)
-    for folder in folders:
-        remove_path(folder)
+    folders = list(filter(is_folder, home.iterdir()))
+    tools = [folder for folder in folders if _TOOL.fullmatch(folder.name)]
+    leftovers = [folder for folder in folders if _LEFTOVER.fullmatch(folder.name)]
+    for tool in tools:
+        kept = tool.with_name(f"{tool.name}.kept")
+        remove_environment(tool, kept, trash=home, reporter=reporter)
+    for leftover in leftovers:
+        remove_path(leftover)
     for file in files:
         remove_file(file)
     remaining = [
         str(path.relative_to(home))
-        for path in (*folders, *files)
+        for path in (*tools, *leftovers, *files)
         if os.path.lexists(path)
     ]
     if remaining:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import files_below, open_regular, read_document
+from gpuinstall.base.files import open_regular, read_document
+from gpuinstall.base.removal import files_below
 from gpuinstall.base.shell import quoted
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import NAME, read_marker

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import is_folder, read_document, write_atomically
+from gpuinstall.base.files import read_document, write_atomically
+from gpuinstall.base.removal import is_folder
 from gpuinstall.environments.environment import read_marker
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import MachineError, NoBuildError
+from gpuinstall.base.removal import size_of
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import (
     NOT_COPIED,
@@ -41,7 +42,6 @@ from gpuinstall.install.swap import (
     environment_lock,
     is_idle,
     publish_lock,
-    size_of,
     swap_in,
 )
 from gpuinstall.lock.fit import OTHER_REQUEST, read_locks

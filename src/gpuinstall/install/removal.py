@@ -1,30 +1,32 @@
-"""Remove an environment of ours and the previous one; the user's own files stay."""
+"""Remove environments of ours, the previous ones and our cache; the user's own files stay."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import GpuInstallError, UsageError
-from gpuinstall.base.files import is_folder, own_cache_folder, remove_file, remove_path
+from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
+from gpuinstall.base.files import own_cache_folder
+from gpuinstall.base.in_use import programs_in
+from gpuinstall.base.removal import is_folder, remove_file, remove_path, size_of
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.environments.cuda_compat.libraries import (
     libraries_beside,
     remove_libraries,
 )
 from gpuinstall.environments.environment import added_packages, read_marker
+from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.environments.records import forget, remembered, was_at
 from gpuinstall.install.scripts import cached_folders, script_environments
-from gpuinstall.install.state import check_replaceable
-from gpuinstall.install.swap import WAIT_S, dispose, environment_lock, is_idle, size_of
+from gpuinstall.install.swap import WAIT_S, environment_lock, is_idle
 from gpuinstall.lock.request.declaration import locks_in
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
 
@@ -40,9 +42,7 @@ def remove(
     with_packages: bool = False,
     wait: float = WAIT_S,
 ) -> dict[Path, int]:
-    """Remove an environment of ours and the previous one; locks stay.
-
-    One that has files of the user's is kept whole, in a dated folder.
+    """Remove an environment of ours and the previous one; locks stay, and the user's own files in a dated folder.
 
     Args:
         paths: The environment.
@@ -51,12 +51,12 @@ def remove(
         wait: The seconds to wait for another run.
 
     Returns:
-        The bytes of each folder that was deleted.
+        The bytes of each folder that was removed.
 
     Raises:
-        UsageError: there is none, or it is not ours.
+        UsageError: there is none, it is not ours, or it cannot be removed from here.
     """
-    check_replaceable(paths)
+    _check_removable(paths)
     if shutil.disk_usage(paths.folder).free < _ROOM and is_idle(paths):
         # A full disk takes not even a new folder: the bytecode of what is about to go makes room.
         for folder in find_removable(paths, with_packages=with_packages):
@@ -65,13 +65,38 @@ def remove(
     with environment_lock(paths, reporter, wait):
         removed = find_removable(paths, with_packages=with_packages)
         libraries = _libraries_of_last(paths)
-        for folder in list(removed):
+        for folder in removed:
             if libraries and folder == libraries.folder:
                 remove_libraries(libraries)
-            elif not dispose(folder, paths, reporter):
-                del removed[folder]
+            else:
+                removed[folder] = _remove_folder(folder, paths, reporter)
     forget(paths.venv)
     return removed
+
+
+def _remove_folder(
+    folder: Path,
+    paths: EnvironmentPaths,
+    reporter: Reporter,
+) -> int:
+    """Remove an environment, or the previous one of it; return its bytes."""
+    return remove_environment(folder, paths.kept, trash=paths.work, reporter=reporter)
+
+
+def _check_removable(paths: EnvironmentPaths) -> None:
+    """Raise UsageError if the working folder lies in the environment, or it is mounted."""
+    venv = paths.venv
+    if Path.cwd().is_relative_to(venv):
+        raise UsageError(
+            "working-folder",
+            f"{venv} cannot be removed while you are inside it",
+            hint=f"cd {quoted(paths.folder)}   # then run it again",
+        )
+    if os.path.ismount(venv):
+        raise UsageError(
+            "mount-point",
+            f"{venv} is a mount point, and what is mounted there is never removed",
+        )
 
 
 def find_prunable() -> dict[Path, int]:
@@ -85,20 +110,15 @@ def prune(reporter: Reporter) -> dict[Path, int]:
 
     What is in use stays, and is named. The stamps of environments that are gone go with them.
     """
-    removed = {}
-    for folder, size in find_prunable().items():
+    removed = remove_cached(reporter)
+    for paths in _replaced():
         with suppress(GpuInstallError, OSError):
-            if folder.parent == script_environments():
-                _remove_cached(folder, reporter)
-                removed[folder] = size
-                continue
-            paths = EnvironmentPaths(folder.parent.with_suffix(""))
-            check_replaceable(paths)
+            _check_removable(paths)
             with environment_lock(paths, reporter, 0):
-                if dispose(folder, paths, reporter):
-                    removed[folder] = size
-    for folder in find_prunable():
-        reporter.warn(f"{folder} stays: it is in use, or has files of yours")
+                folder = paths.previous
+                removed[folder] = _remove_folder(folder, paths, reporter)
+    for paths in _replaced():
+        reporter.warn(f"{paths.previous} stays: it is in use, or cannot be removed")
     markers = map(read_marker, remembered())
     alive = {marker.id for marker in markers if marker}
     for stamp in own_cache_folder().glob("stamps/*.json"):
@@ -107,14 +127,39 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     return removed
 
 
+def remove_cached(reporter: Reporter) -> dict[Path, int]:
+    """Remove the environments in the cache; return their bytes. One that cannot go stays, and the reason is said."""
+    removed = {}
+    for folder in cached_folders():
+        size = size_of(folder)
+        try:
+            _remove_cached(folder, reporter)
+        except GpuInstallError as error:
+            reporter.warn(f"{folder} stays: {error.message}")
+        except OSError as error:
+            reporter.warn(f"{folder} stays: {error.strerror}")
+        else:
+            removed[folder] = size
+    return removed
+
+
 def _remove_cached(folder: Path, reporter: Reporter) -> None:
-    """Remove one environment in the cache; raise OSError or GpuInstallError if it is in use, or has the user's files."""
+    """Remove one environment in the cache, and its locks.
+
+    Raises:
+        GpuInstallError: it is in use, or not ours.
+        OSError: something else lies there.
+    """
     paths = EnvironmentPaths(folder / ".venv")
+    programs = programs_in(folder)
+    if programs:
+        raise InstallationError("busy", f"{some(programs)} uses it")
     if os.path.lexists(paths.venv):
         remove(paths, reporter, with_packages=True, wait=0)
     for file in locks_in(folder):
         remove_file(file)
-    folder.rmdir()
+    if not paths.kept.exists():
+        folder.rmdir()
 
 
 def _replaced() -> list[EnvironmentPaths]:
@@ -130,6 +175,23 @@ def _replaced() -> list[EnvironmentPaths]:
         for paths in own
         if paths.has_previous and was_at(paths.venv, paths.previous)
     ]
+
+
+def remove_cache(reporter: Reporter) -> list[Path]:
+    """Remove our cache, whose files can be had again; return what stays: environments in use, the user's own files."""
+    cache = own_cache_folder()
+    remove_cached(reporter)
+    for name in ("hashes", "learned", "pages", "stamps", "temporary"):
+        remove_path(cache / name)
+    for scratch in cache.glob("gpuinstall-*"):
+        remove_path(scratch)
+    for folder in (script_environments(), cache):
+        with suppress(OSError):
+            folder.rmdir()
+    if not cache.exists():
+        return []
+    staying = [path for path in cache.iterdir() if path != script_environments()]
+    return sorted([*staying, *script_environments().glob("*")])
 
 
 def find_removable(paths: EnvironmentPaths, *, with_packages: bool) -> dict[Path, int]:

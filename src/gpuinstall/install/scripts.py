@@ -12,13 +12,12 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import (
     holds_text,
-    is_folder,
     own_cache_folder,
     parse_toml,
     read_document,
-    remove_file,
     write_atomically,
 )
+from gpuinstall.base.removal import is_folder, remove_file
 from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.lock.lock import read_lock_text
@@ -155,10 +154,14 @@ def _read_block(text: str, file: Path) -> Script | None:
 
 
 def cached_folders() -> list[Path]:
-    """Return the folder of each environment in the cache."""
+    """Return the folder of each environment in the cache; one that has nothing but files that were kept is none."""
+    folders = []
     with suppress(FileNotFoundError):
-        return sorted(filter(is_folder, script_environments().iterdir()))
-    return []
+        for folder in sorted(filter(is_folder, script_environments().iterdir())):
+            names = {path.name for path in folder.iterdir()}
+            if names != {".venv.kept"}:
+                folders.append(folder)
+    return folders
 
 
 def script_environments() -> Path:

@@ -14,13 +14,8 @@ from typing import TYPE_CHECKING
 from gpuinstall.base import uv
 from gpuinstall.base.environment_paths import interpreter, site_packages
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import (
-    link_tree,
-    remove_file,
-    remove_path,
-    write_atomically,
-    write_temporarily,
-)
+from gpuinstall.base.files import link_tree, write_atomically, write_temporarily
+from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of
 from gpuinstall.environments.environment import damaged_torch, installed_packages

@@ -24,20 +24,17 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     exchange,
-    files_below,
     holds_text,
-    is_folder,
     read_document,
-    remove_file,
-    remove_path,
     unwritable,
     write_anew,
     write_atomically,
 )
 from gpuinstall.base.interruption import defer_interrupts
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.removal import is_folder, remove_file, remove_path
 from gpuinstall.base.text import some
-from gpuinstall.environments.environment import added_packages, read_marker
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.environments.ownership import user_paths
 from gpuinstall.environments.records import remember_replaced, was_at
 
@@ -146,7 +143,8 @@ def _settle(
     if _is_copy(replaced, paths.previous):
         _discard(paths.previous, paths)
     else:
-        dispose(paths.previous, paths, reporter)
+        previous = paths.previous
+        remove_environment(previous, paths.kept, trash=paths.work, reporter=reporter)
     if not _is_copy(paths.venv, replaced):
         users = user_paths(replaced)
         if users:
@@ -161,64 +159,11 @@ def _is_copy(venv: Path, original: Path) -> bool:
     return copy is not None and source is not None and copy.copied_from == source.id
 
 
-def dispose(
-    folder: Path,
-    paths: EnvironmentPaths,
-    reporter: Reporter,
-) -> bool:
-    """Delete an environment; one that has files of the user's is kept whole in a dated folder, and they are named.
-
-    Returns whether it was deleted.
-
-    Args:
-        folder: The environment; a link there is removed, and not what it leads to.
-        paths: Beside which environment it is kept.
-        reporter: Is told of them, and of the packages that the user added.
-
-    Raises:
-        InstallationError: it cannot be moved; nothing is deleted then.
-    """
-    if folder.is_symlink():
-        remove_file(folder)
-    if not os.path.lexists(folder):
-        return True
-    try:
-        users = user_paths(folder)
-        if users:
-            kept = folder.rename(_dated_folder(paths) / folder.name)
-            reporter.notice(
-                "Kept",
-                f"{kept}, complete: {some(users)} in it, which no installer wrote",
-            )
-            return False
-        packages = added_packages(folder)
-        _discard(folder, paths)
-        if packages:
-            text = f"{', '.join(packages)}: added by pip or uv to {folder}"
-            reporter.notice("Removed", text)
-    except OSError as error:
-        raise unwritable(folder, error) from None
-    return True
-
-
 def _discard(folder: Path, paths: EnvironmentPaths) -> None:
     """Delete an environment of ours that nothing of the user's is in; what resists is tried again by the next run."""
     with suppress(FileNotFoundError):
         discarded = folder.rename(paths.work / f".discarded-{os.urandom(4).hex()}")
         remove_path(discarded)
-
-
-def _dated_folder(paths: EnvironmentPaths) -> Path:
-    """Make a new folder for what is kept; raise InstallationError if a link or a file is in its place."""
-    if os.path.lexists(paths.kept) and not is_folder(paths.kept):
-        raise InstallationError(
-            "not-writable",
-            f"{paths.kept}, for files of yours, is not a folder",
-            hint=f"mv {quoted(paths.kept)} {quoted(f'{paths.kept}.old')}",
-        )
-    folder = paths.kept / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-    folder.mkdir(parents=True)
-    return folder
 
 
 def roll_back(
@@ -268,11 +213,6 @@ def publish_lock(paths: EnvironmentPaths) -> None:
     text = read_document(paths.venv / marker.lock, paths.venv)
     if not holds_text(lock, text):
         write_atomically(lock, text, paths.work if paths.work.exists() else None)
-
-
-def size_of(folder: Path) -> int:
-    """Return the bytes of a folder tree."""
-    return sum(file.lstat().st_size for file in files_below(folder))
 
 
 WAIT_S = 600.0

@@ -26,17 +26,15 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
-    files_below,
-    is_folder,
     link_or_copy,
     link_tree,
     parse_json,
     read_document,
-    remove_path,
     unwritable,
     write_atomically,
 )
 from gpuinstall.base.interruption import defer_interrupts
+from gpuinstall.base.removal import files_below, is_folder, remove_path
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass

@@ -11,14 +11,13 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
     close_umask,
-    files_below,
     make_private_folder,
     open_regular,
-    remove_path,
     restore_umask,
     write_atomically,
     written,
 )
+from gpuinstall.base.removal import files_below, remove_path
 from gpuinstall.base.reporter import Reporter
 from tests.lab.listener import Listener
 

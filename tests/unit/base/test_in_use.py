@@ -1,11 +1,18 @@
-"""A temporary folder of a run is another run's to remove once that has ended, however it ended."""
+"""Folders in use: a temporary one is another run's to remove once its own has ended; programs that use a folder."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from gpuinstall.base.in_use import IN_USE, remove_abandoned, scratch_folder
+import pytest
+
+from gpuinstall.base.in_use import (
+    IN_USE,
+    programs_in,
+    remove_abandoned,
+    scratch_folder,
+)
 
 HOLDS = """
 import sys
@@ -53,3 +60,43 @@ def test_only_what_a_killed_run_left_is_removed(tmp_path):
         }
 
     assert not running.exists()
+
+
+@pytest.mark.root
+def test_temporary_folders_of_other_users_stay(tmp_path):
+    for name, owner in {"gpuinstall-mine": 0, "gpuinstall-theirs": 65534}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / IN_USE).touch()
+        os.utime(tmp_path / name / IN_USE, (0, 0))
+        os.chown(tmp_path / name, owner, owner)
+    remove_abandoned(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["gpuinstall-theirs"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes of Linux")
+def test_programs_that_use_a_folder_are_named(tmp_path):
+    used = tmp_path / "my env"
+    (used / "bin").mkdir(parents=True)
+    (used / "bin" / "python").symlink_to(sys.executable)
+    (used / "a file").write_bytes(bytes(4096))
+    sleep = "print(flush=True); input()"
+    maps = f"import mmap; file = open({str(used / 'a file')!r}); held = mmap.mmap(file.fileno(), 0, prot=1); "
+    programs = {
+        "started from it": {"args": [used / "bin" / "python", "-c", sleep]},
+        "works in it": {"args": [sys.executable, "-c", sleep], "cwd": used},
+        "has loaded a file": {"args": [sys.executable, "-c", maps + sleep]},
+    }
+    wrong = []
+    for name, words in programs.items():
+        with subprocess.Popen(
+            **words, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as program:
+            assert program.stdout is not None
+            program.stdout.readline()
+            if not any(
+                f"(process {program.pid})" in text for text in programs_in(used)
+            ):
+                wrong.append(name)
+            program.kill()
+    assert wrong == []
+    assert programs_in(used) == []

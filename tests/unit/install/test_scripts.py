@@ -1,6 +1,7 @@
 """The environments of scripts: which one a script has, which locks, and which of them go."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -9,9 +10,10 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.records import remember
-from gpuinstall.install.removal import prune
+from gpuinstall.install.removal import find_prunable, prune, remove_cache
 from gpuinstall.install.scripts import Script
 from gpuinstall.install.swap import environment_lock
+from tests.lab.listener import Listener
 from tests.unit.install.environments import lock_text, make_environment
 
 
@@ -52,10 +54,49 @@ def test_what_lies_in_the_cache_is_removed_but_what_another_run_changes_stays(ca
 def test_a_file_of_the_user_in_the_cache_is_kept(cache):
     folder = make_cached(cache, "old")
     (folder / ".venv" / "notes.txt").write_text("mine")
-    prune(Reporter())
-    [kept] = folder.glob(".venv.kept/*/.venv/notes.txt")
-    assert kept.read_text() == "mine"
-    assert not (folder / ".venv").exists()
+    for _ in range(2):
+        prune(Reporter())
+        [kept] = folder.glob(".venv.kept/*/.venv/notes.txt")
+        assert kept.read_text() == "mine"
+        assert not (folder / ".venv").exists()
+    assert find_prunable() == {}
+
+
+def test_the_environment_of_a_script_that_runs_stays_and_the_program_is_named(cache):
+    venv = make_cached(cache, "running") / ".venv"
+    (venv / "bin" / "python").unlink()
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    listener = Listener()
+    with subprocess.Popen(
+        [venv / "bin" / "python", "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        assert prune(listener) == {}
+        assert remove_cache(listener) == [venv.parent]
+        program.kill()
+    assert venv.exists()
+    assert (
+        listener.warnings
+        == [f"{venv.parent} stays: python (process {program.pid}) uses it"] * 2
+    )
+
+
+def test_of_the_cache_only_our_own_files_go(cache, tmp_path):
+    old = make_cached(cache, "old")
+    (old / ".venv" / "notes.txt").write_text("mine")
+    own = cache.parent
+    (tmp_path / "elsewhere" / "thesis").mkdir(parents=True)
+    (own / "pages").symlink_to(tmp_path / "elsewhere")
+    for folder in ("stamps", "learned", "gpuinstall-x1"):
+        (own / folder).mkdir()
+    (own / "mine.txt").touch()
+    assert remove_cache(Reporter()) == [own / "mine.txt", old]
+    assert {path.name for path in own.iterdir()} == {"mine.txt", "scripts"}
+    assert len([*old.glob(".venv.kept/*/.venv/notes.txt")]) == 1
+    assert (tmp_path / "elsewhere" / "thesis").is_dir()
 
 
 @pytest.mark.usefixtures("cache")

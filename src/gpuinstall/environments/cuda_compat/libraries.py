@@ -12,13 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import (
-    read_json,
-    remove_path,
-    unwritable,
-    write_atomically,
-)
+from gpuinstall.base.files import read_json, unwritable, write_atomically
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.drivers import load_drivers

@@ -1,0 +1,130 @@
+"""Removing files: never through a link, a junction or a mount, whatever they lead to."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+"""How the kernel writes a space, a tab, a line break and a backslash in the path of a mount."""
+
+
+def is_link(path: Path | str) -> bool:
+    """Whether a link lies there, or a junction of Windows, which Python takes for a folder."""
+    with suppress(OSError):
+        status = os.lstat(path)
+        tag = getattr(status, "st_reparse_tag", 0)
+        is_junction = tag == getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
+        return stat.S_ISLNK(status.st_mode) or is_junction
+    return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder lies there: no link to one."""
+    return path.is_dir() and not is_link(path)
+
+
+def mounts_in(folder: Path) -> frozenset[str]:
+    """Return the paths in a folder, or its own, at which something else is mounted: a disk, a folder, a single file."""
+    if sys.platform != "linux":
+        return frozenset(_other_devices(folder))
+    # A folder of the same file system may be mounted too: only the kernel's table tells.
+    real = os.path.realpath(folder)
+    below = set()
+    for line in _MOUNTS.read_text("utf-8", "surrogateescape").splitlines():
+        place = _OCTAL.sub(lambda code: chr(int(code[1], 8)), line.split(" ")[4])
+        if place == real or place.startswith(f"{real}/"):
+            below.add(f"{folder}{place[len(real) :]}")
+    return frozenset(below)
+
+
+def _other_devices(folder: Path) -> Iterator[str]:
+    """Yield the folders that lie on another device than the folder that they are in."""
+    device = folder.lstat().st_dev
+    folders = [str(folder)]
+    while folders:
+        path = folders.pop()
+        with suppress(OSError):
+            if os.lstat(path).st_dev != device:
+                yield path
+                continue
+            with os.scandir(path) as entries:
+                folders += [entry.path for entry in entries if _is_folder(entry)]
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files and links of a folder of any depth that a path reaches, and what is mounted there as one of them.
+
+    pathlib's way ends at a depth of 1000.
+    """
+    mounts = mounts_in(folder)
+    folders = [str(folder)]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if _is_folder(entry) and entry.path not in mounts:
+                    folders.append(entry.path)
+                else:
+                    yield Path(entry)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and not (
+        os.name == "nt" and is_link(entry.path)
+    )
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of what lies there: of a folder tree, or of a file."""
+    if not is_folder(folder):
+        return folder.lstat().st_size
+    return sum(file.lstat().st_size for file in files_below(folder))
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file or a link, and no folder; what resists is left."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def remove_path(path: Path) -> None:
+    """Remove what lies there: of a link or a junction itself alone, and of a folder nothing that is mounted in it.
+
+    What resists is left.
+    """
+    with suppress(OSError):
+        if is_link(path) and path.is_dir() and os.name == "nt":
+            path.rmdir()
+        elif is_folder(path):
+            _remove_tree(str(path), mounts_in(path))
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _remove_tree(folder: str, mounts: Iterable[str]) -> None:
+    """Remove a folder, but for what is mounted in it and the folders on the way there."""
+    import shutil
+    import subprocess
+
+    inner = [mount for mount in mounts if f"{mount}/".startswith(f"{folder}/")]
+    if not inner:
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        except RecursionError:
+            # A wheel may hold folders that are nested deeper than Python goes.
+            subprocess.run(["rm", "-rf", folder], check=False)
+    elif folder not in inner:
+        for entry in list(os.scandir(folder)):
+            if _is_folder(entry):
+                _remove_tree(entry.path, inner)
+            elif entry.path not in inner:
+                remove_file(Path(entry))

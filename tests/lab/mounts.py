@@ -1,0 +1,23 @@
+"""File systems and folders that are mounted for a test."""
+
+import os
+import shutil
+from contextlib import contextmanager
+
+import pytest
+
+from gpuinstall.base import process
+
+
+@contextmanager
+def mounted(place, *words):
+    """Mount what the words say, those of mount(8), at a folder or a file."""
+    if os.getuid() or shutil.which("mount") is None:
+        pytest.skip("mounting needs root")
+    done = process.run(["mount", *words, place])
+    if not done.ok:
+        pytest.skip(f"this cannot be mounted here: {done.err.strip()}")
+    try:
+        yield place
+    finally:
+        process.run(["umount", "-l", place])

@@ -1,0 +1,242 @@
+"""An environment that goes, and what of it stays."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from gpuinstall.base import process, uv
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.environments import kept_files
+from gpuinstall.environments.kept_files import remove_environment
+from gpuinstall.install.swap import finish_swap
+from tests.lab.listener import Listener
+from tests.lab.mounts import mounted
+from tests.lab.wheels import make_wheel
+from tests.unit.install.environments import make_environment
+
+
+class Killed(BaseException):
+    """Plays kill -9."""
+
+
+@pytest.fixture
+def paths(tmp_path):
+    paths = EnvironmentPaths.at(tmp_path / "project" / ".venv")
+    paths.work.mkdir(parents=True)
+    make_environment(paths.venv, "old")
+    return paths
+
+
+def remove(paths, reporter=None):
+    return remove_environment(
+        paths.venv, paths.kept, paths.work, reporter or Reporter()
+    )
+
+
+def write(file, text="mine"):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, "utf-8")
+    return file
+
+
+def files(folder):
+    found = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    return {path.relative_to(folder).as_posix() for path in found}
+
+
+def kept(paths):
+    """The files that were kept, without the dates of their folders."""
+    return {file.partition("/")[2] for file in files(paths.kept)}
+
+
+def test_what_installers_wrote_goes_without_a_word(paths):
+    listener = Listener()
+    assert remove(paths, listener) > 0
+    assert {path.name for path in paths.folder.iterdir()} == {paths.work.name}
+    assert [*paths.work.iterdir()] == []
+    assert listener.notices == []
+
+
+def test_the_users_files_alone_are_kept_and_named_with_their_bytes(paths):
+    write(paths.venv / "notebooks" / "a.ipynb", "n" * 4000)
+    write(paths.venv / "lib/python3.12/site-packages/mine.py")
+    listener = Listener()
+    remove(paths, listener)
+    assert not paths.venv.exists()
+    assert kept(paths) == {
+        ".venv/notebooks/a.ipynb",
+        ".venv/lib/python3.12/site-packages/mine.py",
+    }
+    [notice] = listener.notices
+    assert "lib, notebooks, which no installer wrote" in notice
+    assert f"4 kB, now in {next(paths.kept.iterdir())}/.venv" in notice
+
+
+def test_kept_files_are_never_replaced(paths):
+    for number in range(2):
+        write(paths.venv / "data.csv", str(number))
+        remove(paths)
+        make_environment(paths.venv, "next")
+    texts = {file.read_text() for file in paths.kept.glob("*/.venv/data.csv")}
+    assert texts == {"0", "1"}
+
+
+def test_a_folder_that_is_no_environment_is_kept_as_it_is(paths, tmp_path):
+    write(tmp_path / "thesis" / ".git" / "HEAD")
+    write(tmp_path / "thesis" / "bin" / "python")
+    remove_environment(tmp_path / "thesis", paths.kept, paths.work, Reporter())
+    assert kept(paths) == {"thesis/.git/HEAD", "thesis/bin/python"}
+
+
+def test_packages_that_were_added_are_named_with_their_versions(paths):
+    (paths.venv / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
+    listener = Listener()
+    remove(paths, listener)
+    assert listener.notices == [
+        f"Removed cowsay 6.1: added by pip or uv to {paths.venv}"
+    ]
+
+
+@pytest.mark.parametrize("place", ["link", "file"])
+def test_kept_files_go_through_no_link(paths, tmp_path, place):
+    (tmp_path / "elsewhere").mkdir()
+    if place == "link":
+        paths.kept.symlink_to(tmp_path / "elsewhere")
+    else:
+        paths.kept.touch()
+    write(paths.venv / "data.csv")
+    with pytest.raises(InstallationError, match="is not a folder"):
+        remove(paths)
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+    assert (paths.venv / "data.csv").exists()
+    assert (paths.venv / "gpuinstall.json").exists()
+
+
+def test_of_a_link_only_the_link_goes(paths, tmp_path):
+    write(tmp_path / "elsewhere" / "thesis")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "elsewhere")
+    remove_environment(link, paths.kept, paths.work, Reporter())
+    assert not link.is_symlink()
+    assert files(tmp_path / "elsewhere") == {"thesis"}
+
+
+def test_links_in_it_are_kept_and_lead_where_they_led(paths, tmp_path):
+    write(tmp_path / "project" / "data" / "a.csv", "outside")
+    write(paths.venv / "runs" / "1" / "log", "moved too")
+    links = {
+        "data": ("../data", "a.csv", "outside"),
+        "latest": ("runs/1", "log", "moved too"),
+        "runs/data": ("../../data", "a.csv", "outside"),
+        "absolute": (str(tmp_path / "project" / "data"), "a.csv", "outside"),
+    }
+    for name, (target, _, _) in links.items():
+        (paths.venv / name).symlink_to(target)
+    remove(paths)
+    [place] = paths.kept.glob("*/.venv")
+    wrong = [
+        name
+        for name, (_, file, text) in links.items()
+        if (place / name / file).read_text() != text
+    ]
+    assert wrong == []
+
+
+@pytest.mark.root
+def test_what_is_mounted_in_it_stays_mounted_and_whole(paths, tmp_path):
+    source = tmp_path / "source"
+    write(source / "thesis.tex", "mine")
+    other = write(tmp_path / "settings.toml", "mine too")
+    folder = paths.venv / "share" / "my data"
+    folder.mkdir(parents=True)
+    file = write(paths.venv / "work" / "settings.toml", "below the mount")
+    write(paths.venv / "work" / "notes.txt")
+    listener = Listener()
+    with mounted(folder, "--bind", source), mounted(file, "--bind", other):
+        remove(paths, listener)
+        assert files(paths.venv) == {"share/my data/thesis.tex", "work/settings.toml"}
+        assert kept(paths) == {".venv/work/notes.txt"}
+    assert (source / "thesis.tex").read_text() == "mine"
+    assert other.read_text() == "mine too"
+    assert (
+        listener.notices[-1]
+        == f"Kept {paths.venv}, with what is mounted at share/my data, work/settings.toml"
+    )
+
+
+@pytest.fixture
+def installed(paths, tmp_path):
+    """Install a package with uv, whose files are those of uv's cache; return its folder."""
+    wheel = make_wheel(
+        tmp_path, "tool", "1.0", modules={"tool/__init__.py": "", "tool/page": "a page"}
+    )
+    shutil.rmtree(paths.venv)
+    process.run([uv.uv(), "venv", "--python", sys.executable, paths.venv])
+    words = ("--offline", "--link-mode", "hardlink", "--python", paths.venv)
+    assert process.run([uv.uv(), "pip", "install", *words, wheel]).ok
+    return next(paths.venv.glob("lib/python*/site-packages")) / "tool"
+
+
+def edit_in_place(file):
+    with file.open("a", encoding="utf-8") as opened:
+        opened.write("# mine")
+
+
+def edit_with_the_same_size(file):
+    file.write_text("my page"[:6], "utf-8")
+
+
+def replace_and_keep_the_time(file):
+    status = file.stat()
+    file.unlink()
+    write(file, "mine, and longer")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "edit", [edit_in_place, edit_with_the_same_size, replace_and_keep_the_time]
+)
+def test_an_edited_file_of_a_package_is_kept(paths, installed, edit):
+    path = (installed / "page").relative_to(paths.folder).as_posix()
+    edit(installed / "page")
+    text = (installed / "page").read_text()
+    remove(paths)
+    assert kept(paths) == {path}
+    assert next(paths.kept.glob(f"*/{path}")).read_text() == text
+
+
+def test_a_checkout_that_is_linked_into_the_packages_is_left_alone(
+    paths, installed, tmp_path
+):
+    checkout = installed.rename(tmp_path / "checkout")
+    edit_in_place(checkout / "page")
+    before = files(checkout)
+    installed.symlink_to(checkout)
+    remove(paths)
+    assert files(checkout) == before
+    assert kept(paths) == {installed.relative_to(paths.folder).as_posix()}
+
+
+def test_what_a_killed_run_has_left_is_removed_by_the_next(paths, monkeypatch):
+    def dies(_path):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_files, "remove_path", dies)
+        with pytest.raises(Killed):
+            remove(paths)
+    assert len([*paths.work.iterdir()]) == 1
+    finish_swap(paths, Reporter())
+    assert [*paths.work.iterdir()] == []
+
+
+def test_other_files_in_the_working_folder_stay(paths):
+    names = {".my.notes", ".discarded-0123", "staging-notes"}
+    for name in names:
+        write(paths.work / name / "file")
+    finish_swap(paths, Reporter())
+    assert {path.name for path in paths.work.iterdir()} == names

@@ -11,7 +11,6 @@ import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import field
 from threading import Lock
-from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -20,11 +19,13 @@ from gpuinstall.base.advice import for_options
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import joined
-from gpuinstall.base.text import duration, readable, redacted_document, visible
+from gpuinstall.base.text import duration, redacted_document, visible
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tqdm import tqdm
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
 
 SCREEN = 80
 """How wide the lines are that end with a time. No line is broken: a command in it can be copied."""
-
-BAR = 20
-"""The characters of a bar."""
-
-BAR_EVERY_S = 0.1
 
 LINE_EVERY_S = 10.0
 """How often a log gets a line."""
@@ -61,8 +57,8 @@ class Terminal(Reporter):
     verbose: bool = False
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
-    bars: list[str] = field(default_factory=list)
-    """The bar in the last line of the terminal, as it was drawn last; empty if there is none."""
+    bars: list[tqdm[Any]] = field(default_factory=list)
+    """The bars in the last lines of the terminal."""
     warned: set[str] = field(default_factory=set)
     """The warnings that were written."""
     machines: list[Machine] = field(default_factory=list)
@@ -206,40 +202,49 @@ class Terminal(Reporter):
         parts: Mapping[str, int | None],
         unit: Unit = "bytes",
     ) -> AbstractContextManager[Progress]:
-        """Follow a work: a live bar in a terminal, a line every ten seconds in a log, and beside a bar that is drawn."""
-        if self.as_events:
-            return self._told(label, parts, unit)
-        if self.quiet or not parts:
+        """Follow a work: a live bar in a terminal, a line every ten seconds in a log."""
+        if not self.as_events and (self.quiet or not parts):
             return nullcontext(lambda _part, _count: None)
-        if self.err.isatty() and not self.bars:
-            return self._bar(label, parts, unit)
-        return nullcontext(
-            Work(parts, unit, LINE_EVERY_S, lambda work: self.step(label, str(work)))
-        )
+        return self._metered(label, parts, unit)
 
     @contextmanager
-    def _bar(
+    def _metered(
         self,
         label: str,
         parts: Mapping[str, int | None],
         unit: Unit,
     ) -> Iterator[Progress]:
-        # A terminal that does not know its width (a serial line, some containers) says 0.
-        width = (os.get_terminal_size(self.err.fileno()).columns or SCREEN) - 1
+        from gpuinstall.cli.progress import WorkMeter, draw_bar
 
-        def draw(work: Work) -> None:
-            line = f"{label:<11} {work.bar}{work}"
-            # Blanks over what is left of a longer line, as not every terminal of Windows can erase it.
-            self.bars[:] = [f"\r{line:<{width}.{width}}"]
-            self._write("")
+        def report(meter: WorkMeter) -> None:
+            if self.as_events:
+                numbers = {"done": meter.n, "size": meter.total}
+                self._event("progress", label=label, unit=unit, **numbers)
+            else:
+                self.step(label, str(meter))
 
-        work = Work(parts, unit, BAR_EVERY_S, draw)
-        draw(work)
+        if self.as_events or not self.err.isatty():
+            seconds = EVENT_EVERY_S if self.as_events else LINE_EVERY_S
+            meter: tqdm[Any] = WorkMeter(report, seconds, parts, unit)
+        else:
+            meter = draw_bar(self.err, label, parts, unit)
+            self.bars.append(meter)
+
+        counting = Lock()
+
+        def advance(_part: str, count: int) -> None:
+            # Threads count at once.
+            with counting:
+                meter.update(count)
+
         try:
-            yield work
+            yield advance
         finally:
-            self.bars.clear()
-            self._write(f"\r{'':{width}}\r")
+            if meter in self.bars:
+                self.bars.remove(meter)
+            if self.as_events:
+                meter.display()
+            meter.close()
 
     def show_command(self, argv: Sequence[str]) -> None:
         """Write the command line of a program that is started."""
@@ -247,24 +252,6 @@ class Terminal(Reporter):
             self._event("command", argv=list(argv))
         else:
             self._show(head=f"{'':11} $ {joined(map(in_a_line, argv))}", style="dim")
-
-    @contextmanager
-    def _told(
-        self,
-        label: str,
-        parts: Mapping[str, int | None],
-        unit: Unit,
-    ) -> Iterator[Progress]:
-        """Write how far a work is as events, and at its end."""
-
-        def report(work: Work) -> None:
-            self._event(
-                "progress", label=label, unit=unit, done=work.done, size=work.size
-            )
-
-        work = Work(parts, unit, EVENT_EVERY_S, report)
-        yield work
-        report(work)
 
     def _event(self, event: str, /, **values: Any) -> None:
         self.block(json.dumps(redacted_document({"event": event, **values})))
@@ -280,11 +267,11 @@ class Terminal(Reporter):
         self._write(f"{self._styled(head, style, self.err)}{text}\n")
 
     def _write(self, text: str) -> None:
-        """Write above the bar."""
-        for bar in self.bars:
-            erased = f"\r{'':{len(bar) - 1}}\r" if text else ""
-            text = f"{erased}{text}{bar}"
-        with suppress(OSError):
+        """Write above the bars."""
+        bars: AbstractContextManager[None] = nullcontext()
+        for bar in self.bars[:1]:
+            bars = bar.external_write_mode(file=self.err)
+        with suppress(OSError), bars:
             # One call for it all: threads write too.
             self.err.write(text)
             self.err.flush()
@@ -317,66 +304,3 @@ def _hanging(label: str, text: str) -> str:
     """Return a text behind its label, further lines of it below its first."""
     head = f"  {label} "
     return head + visible(text, "\n").replace("\n", "\n" + " " * len(head))
-
-
-class Work:
-    """How far a work is; called with what was done, from any thread, it reports that now and then."""
-
-    def __init__(
-        self,
-        parts: Mapping[str, int | None],
-        unit: Unit,
-        seconds: float,
-        report: Callable[[Work], None],
-    ) -> None:
-        """Begin a work.
-
-        Args:
-            parts: How much there is to do of each part; None if that is not known.
-            unit: What is counted.
-            seconds: The least time between two reports.
-            report: Is told how far the work is.
-        """
-        sizes = list(parts.values())
-        self.size = None if None in sizes else sum(filter(None, sizes))
-        self.done = 0
-        self.unit = unit
-        self._start = self._last = monotonic()
-        self._seconds = seconds
-        self._report = report
-        self._lock = Lock()
-
-    def __call__(self, _part: str, count: int) -> None:
-        """Count what was done, never more than there is."""
-        with self._lock:
-            self.done += count
-            if self.size is not None:
-                self.done = min(self.done, self.size)
-            if monotonic() - self._last >= self._seconds:
-                self._last = monotonic()
-                self._report(self)
-
-    @property
-    def bar(self) -> str:
-        """``[#####...............] ``, empty if nobody knows how much there is."""
-        if not self.size:
-            return ""
-        full = BAR * self.done // self.size
-        return f"[{'#' * full:.<{BAR}}] "
-
-    def __str__(self) -> str:
-        """Return ``0.4 of 2.9 GB · 48 MB/s, 35 s left``, as far as it is known; without a pace in the first second."""
-        if self.unit == "checks":
-            # Which checks a device has is known at its end; another count of them here would be a riddle.
-            return f"{self.done / (self.size or 1):.0%}"
-        amount = readable(self.done)
-        if self.size is not None:
-            amount += f" of {readable(self.size)}"
-        seconds = monotonic() - self._start
-        if seconds < 1 or not self.done:
-            return amount
-        rate = self.done / seconds
-        pace = f"{readable(int(rate))}/s"
-        if self.size:
-            pace += f", {duration((self.size - self.done) / rate)} left"
-        return f"{amount} · {pace}"

@@ -1,12 +1,14 @@
 """Progress in a terminal of its own (a pty), at three widths, and in a pipe."""
 
+import json
+import time
 from io import StringIO
 
 import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import terminal
-from gpuinstall.cli.terminal import Terminal, Work
+from gpuinstall.cli.terminal import Terminal
 from tests.lab.screen import screen
 
 WHEELS = {"torch": 850_000_000, "nvidia_cudnn_cu12": 571_000_000, "sympy": 6_000_000}
@@ -16,16 +18,16 @@ WHEELS = {"torch": 850_000_000, "nvidia_cudnn_cu12": 571_000_000, "sympy": 6_000
 def test_a_bar_fits_the_terminal_and_is_gone_at_the_end(columns, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(terminal, "BAR_EVERY_S", 0.0)
     with screen(columns) as (stream, drawn):
         with Terminal(err=stream).progress("Download", WHEELS) as advance:
             for name in WHEELS:
+                time.sleep(0.11)  # as often as it is drawn
                 advance(name, 5_000_000)
         Terminal(err=stream).step("Fetched", "3 files")
     lines = [line.rstrip() for line in drawn if line.strip()]
     assert max(map(len, lines)) <= columns
     assert any(
-        line.startswith("Download") and "15 MB of 1.4 GB" in line for line in lines
+        line.startswith("Download") and "15.0MB of 1.43GB" in line for line in lines
     )
     assert lines[-1] == "Fetched     3 files"
 
@@ -35,13 +37,17 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch):
     out = StringIO()
     with Terminal(err=out).progress("Download", WHEELS) as advance:
         advance("torch", 40_000_000)
-    assert out.getvalue() == "Download    40 MB of 1.4 GB\n"
+    last = out.getvalue().splitlines()[-1]
+    assert last.startswith("Download    40.0MB of 1.43GB · ")
 
 
-def test_no_other_count_of_checks_than_that_of_the_verdict_is_shown():
-    work = Work({"GPU 0": 12, "GPU 1": 12}, "checks", 60, print)
-    work("GPU 0", 6)
-    assert str(work) == "25%"
+def test_no_other_count_of_checks_than_that_of_the_verdict_is_shown(monkeypatch):
+    monkeypatch.setattr(terminal, "LINE_EVERY_S", 0.0)
+    out = StringIO()
+    checks = {"GPU 0": 12, "GPU 1": 12}
+    with Terminal(err=out).progress("Verify", checks, "checks") as advance:
+        advance("GPU 0", 6)
+    assert out.getvalue().splitlines()[-1] == "Verify      25%"
 
 
 def test_what_is_said_meanwhile_stands_above_the_bar(monkeypatch):
@@ -53,13 +59,14 @@ def test_what_is_said_meanwhile_stands_above_the_bar(monkeypatch):
     assert any(line.strip() == "warning: a warning" for line in drawn)
 
 
-def test_no_more_is_counted_than_there_is_and_a_transfer_that_begins_again_takes_back():
-    known = Work({"a": 10}, "bytes", 60, print)
-    unknown = Work({"a": 10, "b": None}, "bytes", 60, print)
-    known("a", 25)
-    unknown("b", 7)
-    unknown("b", -7)
-    assert (known.done, known.size, unknown.done, unknown.size) == (10, 10, 0, None)
+def test_a_transfer_that_begins_again_takes_back():
+    out = StringIO()
+    following = Terminal(out=out, as_events=True).progress("Download", {"a": None})
+    with following as advance:
+        advance("a", 7)
+        advance("a", -3)
+    last = json.loads(out.getvalue().splitlines()[-1])
+    assert (last["done"], last["size"]) == (4, None)
 
 
 def test_no_line_is_broken_so_that_commands_can_be_copied():

@@ -14,7 +14,14 @@ from gpuinstall.base.node_records import NodeFailure, read_report
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.machine.probe import preflight, read_machine
-from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
+from tests.lab.driver import (
+    FakeDriver,
+    FakeGpu,
+    FakeSlice,
+    compiled,
+    eight,
+    uuid_of,
+)
 from tests.lab.listener import Listener
 from tests.lab.pace import within
 
@@ -127,6 +134,129 @@ def test_an_output_without_unicode_is_still_written(play):
     )
     assert (done.returncode, done.stderr) == (8, "")
     assert done.stdout.startswith("Machine     2 ? NVIDIA GeForce RTX 4090")
+
+
+NOT_SUPPORTED, NO_PERMISSION, INSUFFICIENT_SIZE = 3, 4, 7
+FUNCTION_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED, UNKNOWN = 13, 15, 16, 999
+LOST = "sudo dmesg | grep -i -e nvrm -e xid   # 79: power and seating of the card; 119 or 120: its firmware"
+NODES = "sudo nvidia-modprobe -c 0 -u"
+QUESTIONS = ("name", "uuid", "pci", "memory", "capability", "mode", "mig_mode")
+NAME = {
+    NO_PERMISSION: ("gpu-not-permitted", NODES),
+    GPU_IS_LOST: ("gpu-lost", LOST),
+    RESET_REQUIRED: ("gpu-unreachable", LOST),
+    UNKNOWN: ("gpu-unreachable", LOST),
+}
+OTHERS = {
+    GPU_IS_LOST: ("gpu-lost", LOST),
+    RESET_REQUIRED: ("gpu-unreachable", LOST),
+}
+ANSWERS = (
+    NOT_SUPPORTED,
+    NO_PERMISSION,
+    INSUFFICIENT_SIZE,
+    FUNCTION_NOT_FOUND,
+    GPU_IS_LOST,
+    RESET_REQUIRED,
+    UNKNOWN,
+)
+"""What NVML may answer to a question about one card; all but these are of the whole library."""
+
+
+def test_one_refused_fact_condemns_a_card_only_if_the_card_itself_is_gone(play):
+    states = [(question, answer) for question in QUESTIONS for answer in ANSWERS]
+    cards = [
+        replace(RTX_4090, more=((f"nvml_{question}", answer),))
+        for question, answer in states
+    ]
+    play(FakeDriver(tuple(cards), driver="615.71.09", cuda=13040))
+
+    machine = read_machine()
+
+    expected = {}
+    for state in states:
+        question, answer = state
+        known = NAME if question == "name" else OTHERS
+        if answer in known:
+            expected[state] = known[answer]
+    found = {}
+    for problem in machine.problems:
+        for index in problem.gpus:
+            found[states[index]] = (problem.code, (problem.fix or "").splitlines()[0])
+    assert len(machine.gpus) == 49
+    assert found == expected
+    healthy = [gpu for gpu in machine.gpus if gpu.index not in machine.faulty]
+    assert {str(gpu.compute_capability) for gpu in healthy} == {"8.9"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "fix"),
+    [
+        (
+            (("confidential", 1),),
+            "confidential-gpus-not-ready",
+            "sudo nvidia-smi conf-compute -srs 1",
+        ),
+        ((("confidential", 1), ("cc_ready", 1)), "fabric-manager-not-running", "sudo"),
+    ],
+)
+def test_gpus_that_compute_confidentially_are_set_ready(play, facts, code, fix):
+    card = FakeGpu("NVIDIA H100 PCIe", cc="9.0", pci="10de:2331")
+    play(FakeDriver((card,), cu_init=802, more=facts))
+    (problem,) = read_machine().problems
+    assert (problem.code, (problem.fix or "").startswith(fix)) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "fix"),
+    [
+        (0, "system-not-ready", "nvidia-smi conf-compute -f"),
+        (1, "fabric-manager-not-running", "sudo apt-get install nvidia-fabricmanager"),
+        (2, "fabric-manager-not-running", "nvidia-smi -q | grep -A 3 Fabric"),
+        (3, "system-not-ready", "nvidia-smi conf-compute -f"),
+    ],
+)
+def test_what_802_means_is_told_by_the_fabric(play, state, code, fix):
+    card = replace(H200, more=(("fabric", state),))
+    play(FakeDriver((card,), cu_init=802))
+    (problem,) = read_machine().problems
+    assert (problem.code, (problem.fix or "").startswith(fix)) == (code, True)
+
+
+def test_a_driver_that_has_no_room_for_its_name_is_still_a_driver(play):
+    play(FakeDriver((RTX_4090,), more=(("driver_bytes", 4096),)))
+    assert read_machine().problems == ()
+
+
+def test_an_older_nvml_that_lacks_functions_lists_its_cards(
+    play, tmp_path, monkeypatch
+):
+    lacking = (
+        "nvmlDeviceGetGpuFabricInfoV",
+        "nvmlSystemGetConfComputeState",
+        "nvmlDeviceGetRemappedRows",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetCudaComputeCapability",
+    )
+    played = play(FakeDriver((RTX_4090,)))
+    older = compiled(tmp_path / "older", "nvml", lacking).parent
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{older}:{played['LD_LIBRARY_PATH']}")
+
+    machine = read_machine()
+
+    assert machine.problems == ()
+    assert [str(gpu.compute_capability) for gpu in machine.gpus] == ["8.9"]
+
+
+def test_an_older_binding_in_the_same_environment_changes_nothing(
+    play, tmp_path, monkeypatch
+):
+    (tmp_path / "pynvml").mkdir()
+    (tmp_path / "pynvml" / "__init__.py").write_text("raise OSError", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    play(FakeDriver((RTX_4090,)))
+    machine = read_machine()
+    assert (machine.problems, machine.gpus[0].found_via) == ((), "nvml")
 
 
 ALL = tuple(range(8))

@@ -1,10 +1,11 @@
 /* A libnvidia-ml.so.1 that answers from the lab's file (lab.h). Numbers: NVIDIA's nvml.h.
  *
  * Machine: driver, cuda, nvml_init, nvml_hang_s, nvml_crash (1: in nvmlInit), nvml_crash_at, nvml_hang_at (a card).
- * start_ms (what each card takes to start, for whoever comes first).
+ * start_ms (what each card takes to start, for whoever comes first), confidential (1: GPUs compute confidentially),
+ * cc_ready (1: they accept work), driver_bytes (what the driver's version needs, where a buffer may be too small).
  * Card: name, uuid, cc, memory_mib (0: not supported, as on unified memory), pci, bus, mig, nvml_error (the answer to
  * every question), nvml_handle, nvml_name, nvml_uuid, nvml_pci, nvml_memory, nvml_capability, nvml_mode, nvml_mig_mode
- * (the answer to one), compute_mode, remap_pending, remap_failed, nvml_hidden (1: on the bus only).
+ * (the answer to one), fabric (absent: the function is not supported), compute_mode, remap_pending, remap_failed, nvml_hidden (1: on the bus only).
  * Slice: nvml_error (where its files were not given to this process).
  */
 #include <signal.h>
@@ -13,7 +14,7 @@
 
 #include "lab.h"
 
-enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
+enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
 
 typedef int nvmlReturn_t;
 typedef const struct handle { int gpu, slice; } *nvmlDevice_t; /* slice -1: the card itself */
@@ -69,12 +70,27 @@ nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 nvmlReturn_t nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(nvmlReturn_t error) { return error ? "an error of the lab" : "Success"; }
 
-nvmlReturn_t nvmlSystemGetDriverVersion(char *out, unsigned size) { return text(lab_machine(), "driver", out, size); }
+nvmlReturn_t nvmlSystemGetDriverVersion(char *out, unsigned size) {
+    if (lab_number(lab_machine(), "driver_bytes", 0) > size) return INSUFFICIENT_SIZE;
+    return text(lab_machine(), "driver", out, size);
+}
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
     *version = lab_number(lab_machine(), "cuda", 0);
     return SUCCESS;
 }
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
+
+typedef struct { unsigned environment, feature, tools; } nvmlConfComputeSystemState_t;
+
+nvmlReturn_t nvmlSystemGetConfComputeState(nvmlConfComputeSystemState_t *state) {
+    memset(state, 0, sizeof *state);
+    state->feature = lab_number(lab_machine(), "confidential", 0);
+    return SUCCESS;
+}
+nvmlReturn_t nvmlSystemGetConfComputeGpusReadyState(unsigned *ready) {
+    *ready = lab_number(lab_machine(), "cc_ready", 0);
+    return SUCCESS;
+}
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
     for (*count = 0; listed(*count) >= 0; ++*count) {}
@@ -151,6 +167,19 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
         return lab_number(lab_slice(device->gpu, index), "nvml_error", 0);
     *slice = handle(device->gpu, index);
     return SUCCESS;
+}
+
+typedef struct {
+    unsigned version;
+    unsigned char cluster[16];
+    int status;
+    unsigned clique, state, health;
+} nvmlGpuFabricInfoV_t;
+
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *info) {
+    long state = lab_number(record(device), "fabric", -1);
+    info->state = state < 0 ? 0 : (unsigned)state;
+    return state < 0 ? NOT_SUPPORTED : SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetRemappedRows(

@@ -168,11 +168,15 @@ def nvml(
     init: int = 0,
     driver: str = "580.95.05",
     cuda: str = "13.0",
+    **facts: object,
 ) -> dict[str, str]:
-    """NVML's answer: cards numbered in order, each an RTX 4090 at its own bus number unless told otherwise."""
+    """NVML's answer, with further facts of the machine.
+
+    Cards are numbered in order, each an RTX 4090 at its own bus number unless told otherwise.
+    """
     lines: list[dict[str, object]] = [{"library": NVML, "init": init}]
     if init == 0:
-        lines.append({"driver": driver, "cuda": cuda})
+        lines.append({"driver": driver, "cuda": cuda, **facts})
         lines += [
             {"index": index, **_described(index), **gpu}
             for index, gpu in enumerate(gpus)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from threading import Thread
 from time import monotonic
@@ -18,6 +19,12 @@ DRIVER_SECONDS = 60.0
 """What a driver may take: eight cards that start anew without persistence were seen to take 25 s."""
 NOTICE_AFTER = 3.0
 """Seconds without an answer after which a person is told what is waited for: a healthy driver answers in one."""
+_CRASHES = frozenset(("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE"))
+"""The signals by which a program ends for a fault of its own code; others come from outside."""
+_WINDOWS_EXCEPTION = 0x80000000
+"""Windows returns the exception that ended a process as its status."""
+_SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What a system says that has no room for one more process."""
 _GRACE = 1.0  # for a child that is killed to be collected: one that sleeps in the kernel never is
 
 
@@ -50,6 +57,9 @@ def run_children(
                 group=True,
             )
         except OSError as error:
+            if error.errno in _SHORTAGES:
+                shortages.append(error)
+                return
             # 126 is what shells return for a program that cannot be run.
             ended[number] = Finished(
                 tuple(argv),
@@ -82,6 +92,16 @@ def run_children(
 def _join(threads: Sequence[Thread], deadline: float) -> None:
     for thread in threads:
         thread.join(max(0.0, deadline - monotonic()))
+
+
+def fault_of(finished: Finished) -> str:
+    """Return what a child's end without an answer shows of the driver: timeout, crash, or unasked if nothing."""
+    status = finished.status
+    if status is None:
+        return "timeout"
+    if status >= _WINDOWS_EXCEPTION or signal_name(-status) in _CRASHES:
+        return "crash"
+    return "unasked"
 
 
 def death(finished: Finished) -> str:

@@ -1,11 +1,14 @@
+import errno
 import os
 import sys
 from threading import Event
 from time import monotonic
 
+import pytest
+
 from gpuinstall.base.process import Finished
 from gpuinstall.machine import children
-from gpuinstall.machine.children import death, run_children
+from gpuinstall.machine.children import death, fault_of, run_children
 from tests.lab.pace import within
 
 
@@ -62,6 +65,31 @@ def test_a_program_that_cannot_be_started_is_an_answer(tmp_path):
     program.chmod(0o755)
     (finished,) = run_children([([str(program)], {})], 5, nothing)
     assert death(finished) == "ended with status 126 and no answer"
+
+
+def test_only_a_fault_of_its_own_code_is_a_crash():
+    ends = {
+        None: "timeout",
+        -11: "crash",
+        -7: "crash",
+        -6: "crash",
+        0xC0000005: "crash",
+        # By the system that has no memory left, a job's limit, a person; and what could not be started.
+        -9: "unasked",
+        -15: "unasked",
+        1: "unasked",
+        126: "unasked",
+    }
+    assert {status: fault_of(Finished((), status, "", "")) for status in ends} == ends
+
+
+def test_a_system_without_room_for_a_process_is_no_answer(monkeypatch):
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(children, "run", refuse)
+    with pytest.raises(BlockingIOError):
+        run_children([python("")], 1, nothing)
 
 
 def test_a_signal_is_named():

@@ -36,6 +36,10 @@ NO_DRIVER = no_nvml() | no_libcuda()
 MODULE_ON_DISK = {
     "modules.dep": "updates/dkms/nvidia.ko: kernel/drivers/acpi/video.ko\n"
 }
+EVERY_KERNEL = {
+    "modules.dep": "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight.ko.zst:"
+    " kernel/drivers/platform/x86/wmi.ko.zst\n"
+}
 SECURE_BOOT = {
     "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": "\x06\0\0\0\x01"
 }
@@ -66,6 +70,7 @@ class Made(NamedTuple):
 MADE = {
     "F01": (
         Made(card(1, driver=None) | NO_DRIVER, "driver-missing"),
+        Made(card(1, driver=None) | NO_DRIVER | EVERY_KERNEL, "driver-missing"),
         Made(card(1) | module() | nodes(1) | NO_DRIVER, "driver-libraries-missing"),
         Made(healthy() | no_libcuda(), "libcuda-missing"),
     ),
@@ -145,7 +150,20 @@ MADE = {
             blocking=False,
         ),
     ),
-    "F10": (Made(healthy(8) | libcuda(init=802), "fabric-manager-not-running"),),
+    "F10": (
+        Made(healthy(8) | libcuda(init=802), "fabric-manager-not-running"),
+        Made(
+            healthy(8) | nvml(*[{"fabric": 2}] * 8) | libcuda(init=802),
+            "fabric-manager-not-running",
+        ),
+        Made(
+            healthy()
+            | nvml({"fabric": 3}, awaits_attestation=True)
+            | libcuda(init=802),
+            "confidential-gpus-not-ready",
+        ),
+        Made(healthy() | nvml({"fabric": 0}) | libcuda(init=802), "system-not-ready"),
+    ),
     "F11": (
         Made(
             healthy() | libcuda(init=804, path=COMPAT),
@@ -194,6 +212,18 @@ MADE = {
             blocking=False,
             variables={"CUDA_VISIBLE_DEVICES": "7"},
         ),
+        Made(
+            healthy(2),
+            "visible-devices-hide-gpus",
+            blocking=False,
+            variables={"CUDA_VISIBLE_DEVICES": "0,0"},
+        ),
+        Made(
+            healthy(2),
+            "visible-devices-hide-gpus",
+            blocking=False,
+            variables={"CUDA_VISIBLE_DEVICES": "GPU-00000001,GPU-00000001-1ab0"},
+        ),
         Made(nodes(1) | module() | nvml() | libcuda(init=100), "no-device-found"),
     ),
     "F16": (
@@ -201,6 +231,19 @@ MADE = {
             healthy(2) | nvml({}, {"prohibited": True}),
             "compute-mode-prohibited",
             gpus=(1,),
+        ),
+    ),
+    "gpu-not-bound": (
+        Made(healthy() | card(2, driver=None), "gpu-not-bound", gpus=(1,)),
+    ),
+    "driver-not-asked": (
+        Made(
+            healthy() | {"nvml.txt": "status -9\n"}, "driver-not-asked", blocking=False
+        ),
+        Made(
+            healthy() | {"libcuda.txt": "status -9\n"},
+            "driver-not-asked",
+            blocking=False,
         ),
     ),
     "F17": (
@@ -334,6 +377,14 @@ HEALTHY = {
         {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "0"},
     ),
     "Secure Boot": (healthy() | SECURE_BOOT, {}),
+    "a Jetson in a container without its files": (
+        DOCKER | {"platform.json": platform(release="5.15.148-tegra")} | NO_DRIVER,
+        {},
+    ),
+    "the same card twice after one that is none": (
+        healthy(2),
+        {"CUDA_VISIBLE_DEVICES": "0,7,0"},
+    ),
 }
 
 
@@ -374,6 +425,12 @@ def test_a_healthy_machine_shows_no_failure(tmp_path):
     assert {
         name: machine.problems for name, machine in machines.items() if machine.problems
     } == {}
+
+
+def test_cards_without_a_name_are_told_apart_by_their_order(tmp_path):
+    nameless = {"uuid": None, "bus_id": None, "compute_capability": None}
+    machine = probed(tmp_path, healthy(2) | nvml(nameless, nameless), {})
+    assert [str(gpu.compute_capability) for gpu in machine.gpus] == ["8.9", "8.9"]
 
 
 def test_a_toolkit_on_the_machine_changes_nothing(tmp_path):

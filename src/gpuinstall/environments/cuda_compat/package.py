@@ -58,7 +58,7 @@ LIBCUDA = "libcuda.so.1"
 _MOST_BYTES = 2 << 30
 """What an archive may unpack to: that of CUDA 13.3 has some 300 MB of libraries in 101 MB."""
 
-_LIBRARY = re.compile(r"lib(?:cuda|cudadebugger|nvidia-[a-z]+)\.so(?:\.[0-9]+)*")
+_LIBRARY = re.compile(r"lib(?:cuda|cudadebugger|nvidia-[a-z0-9]+)\.so(?:\.[0-9]+)*")
 
 _DAMAGES = (EOFError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -34,6 +35,11 @@ from gpuinstall.machine.symptoms import (
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
 """NVML's numbers."""
+
+NO_FABRIC = 0
+FABRIC_IN_PROGRESS = 2
+FABRIC_READY = 3
+"""NVML's numbers for the state of a card's NVLink fabric."""
 
 NO_DEVICE = 100
 """CUDA's number."""
@@ -76,6 +82,7 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
     module = kernel.module and kernel.module.version
     held_by_nouveau = [card.name for card in cards if card.device.driver == "nouveau"]
     _, _, libraries = (nvml.library or "").partition(".so.")
+    fabrics = {gpu.fabric for gpu in nvml.gpus}
     lists_gpu = cards or nvml.gpus or cuda.devices or evidence.jetson
     return {
         evidence.facts.host.os: True,
@@ -109,6 +116,9 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "card": cards[0].name if cards else "the GPU of this machine",
         "nouveau": held_by_nouveau[0] if held_by_nouveau else None,
         "node": f"/dev/{evidence.nodes[0]}" if evidence.nodes else "/dev/dxg",
+        "awaits-attestation": nvml.awaits_attestation,
+        "fabric-in-progress": FABRIC_IN_PROGRESS in fabrics,
+        "without-fabric": bool(fabrics) and fabrics <= {NO_FABRIC, FABRIC_READY},
     }
 
 
@@ -130,8 +140,9 @@ def _is_silent(evidence: NvidiaEvidence) -> bool:
         DRIVER_NOT_LOADED,
         LIBRARY_NOT_FOUND,
     )
+    says_nothing = nvml.fault in ("missing", "unasked")
     is_without_cuda = cuda.fault == "missing" or cuda.init == NO_DEVICE
-    return is_refused or (nvml.fault == "missing" and is_without_cuda)
+    return is_refused or (says_nothing and is_without_cuda)
 
 
 class CudaRefusal(NamedTuple):
@@ -167,6 +178,8 @@ def explain_refusal(
     circumstances = {
         **place,
         f"cuda-{status}": True,
+        # No CUresult, but the child's own number for a function that is not there.
+        "lacks-function": status < 0,
         "module": driver,
         "folder": PurePosixPath(path).parent if is_compat(path) else None,
         "foreign-library": "" if path.startswith("/usr/lib/wsl/") else path,
@@ -181,12 +194,9 @@ def explain_refusal(
 
 def library_release(library: str) -> DriverVersion | None:
     """Return the driver's release in the name of libcuda's file; None if it has none."""
-    _, _, release = library.rpartition("libcuda.so.")
-    try:
-        version = DriverVersion.parse(release)
-    except ValueError:
-        return None
-    return version if len(version.parts) > 1 else None
+    # A branch has three digits: WSL's libcuda.so.1.1 has no release in its name.
+    release = re.search(r"/libcuda\.so\.(\d{3}(?:\.\d+)+)$", library)
+    return DriverVersion.parse(release[1]) if release else None
 
 
 def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
@@ -312,6 +322,8 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
         "card": card.name,
         "driver": evidence.driver,
         "nouveau": card.device.driver == "nouveau",
+        "unbound": evidence.facts.host.os == "linux" and card.device.driver is None,
+        "address": card.address,
     }
     chip = card.chip and card.chip.capability
     if card.chip is None or chip is None or evidence.driver is None:
@@ -364,7 +376,9 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
         "reserved-for": reserved[0].device.driver if reserved else None,
         "withheld": ", ".join(withheld),
         f"nvml-{evidence.nvml.fault or evidence.nvml.init}": True,
+        "nvml-error": evidence.nvml.error,
         f"libcuda-{cuda.fault or cuda.init}": True,
+        "libcuda-error": cuda.error,
         "libcuda-init": cuda.init,
         "lost": format_gpus(lost) if lost else None,
         "visible": ",".join(others),
@@ -377,16 +391,22 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
 
 
 def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES hides all GPUs that exist: its first entry is none of them, or not one alone."""
+    """Whether CUDA_VISIBLE_DEVICES hides all GPUs that exist: its first entry is none of them, or one is repeated."""
     gpus = evidence.nvml.gpus
     devices = evidence.cuda.devices
     count = len(gpus) or len(devices)
-    entries = visible_entries(visible)
-    if count == 0 or not entries:
-        return count > 0
-    first = entries[0]
-    if first.isdecimal():
-        return count <= int(first)
+    if count == 0:
+        return False
     uuids = {gpu.uuid for gpu in gpus} | {device.uuid for device in devices}
     uuids |= {part.uuid for gpu in gpus for part in gpu.slices}
-    return sum((uuid or "").startswith(first) for uuid in uuids) != 1
+    named: list[str] = []
+    for entry in visible_entries(visible):
+        matches = [uuid for uuid in uuids if (uuid or "").startswith(entry)]
+        if entry.isdecimal():
+            matches = [str(int(entry))] if int(entry) < count else []
+        if len(matches) != 1:
+            break
+        if matches[0] in named:
+            return True
+        named += filter(None, matches)
+    return not named

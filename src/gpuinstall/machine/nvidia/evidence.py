@@ -47,7 +47,8 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
     """
     chip = parse_compatible(source.text(JETSON_COMPATIBLE) or "")
     l4t = parse_l4t(source.text(JETSON_RELEASE) or "")
-    if chip is None and l4t is None:
+    # Of all three a plain container shows the kernel's name alone.
+    if chip is None and l4t is None and not release.endswith("-tegra"):
         return None
     kernel = ".".join(release.split(".")[:2])
     return Jetson(chip, l4t or drivers().jetson_kernels.get(kernel, "unknown"))

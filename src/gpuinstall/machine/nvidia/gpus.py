@@ -47,12 +47,18 @@ def driver_of(evidence: NvidiaEvidence) -> Driver | None:
 def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     gpus = evidence.nvml.gpus
     addresses = {gpu.index: gpu.bus_id for gpu in gpus}
-    lost = [gpu.index for gpu in gpus if gpu.bus_id is None and gpu.error is not None]
+    # Who is lost tells no address; so does an odd driver of all its cards, which CUDA then tells apart.
+    has_twins = len(evidence.cuda.devices) == len(gpus)
+    unplaced = [
+        gpu.index
+        for gpu in gpus
+        if gpu.bus_id is None and (has_twins or gpu.error is not None)
+    ]
     cards = [card.address for card in evidence.cards]
     unlisted = [address for address in cards if address not in addresses.values()]
-    if len(lost) == len(unlisted):
-        # A lost card has no address of its own: it is the one that is left.
-        addresses.update(zip(lost, unlisted, strict=True))
+    if len(unplaced) == len(unlisted):
+        # They are the cards that are left, in the order of the bus.
+        addresses.update(zip(unplaced, unlisted, strict=True))
     detected = []
     for gpu in gpus:
         address = addresses[gpu.index]
@@ -128,10 +134,13 @@ def _device_of(
 ) -> CudaDevice:
     """Return CUDA's device that is a card of NVML's; an empty one if CUDA does not show it."""
     devices = evidence.cuda.devices
-    # A Jetson's NVML gives no address, and a UUID without CUDA's prefix; the chip has one GPU.
-    is_nameless = listed.uuid is not None and not listed.uuid.startswith("GPU-")
-    if is_nameless and len(devices) == len(evidence.nvml.gpus) == 1:
-        return devices[0]
+    gpus = evidence.nvml.gpus
+    # A Jetson's NVML gives no address, and a UUID without CUDA's prefix; other drivers may tell neither.
+    has_uuid = listed.uuid is not None and listed.uuid.startswith("GPU-")
+    are_alike = len(devices) == len(gpus) and not any(gpu.mig for gpu in gpus)
+    if address is None and not has_uuid and are_alike and listed in gpus:
+        # Both count in the order of the bus.
+        return devices[gpus.index(listed)]
     for device in devices:
         if listed.uuid is not None and device.uuid == listed.uuid:
             return device

@@ -36,7 +36,8 @@ WSL_LIBRARY = Path("/usr/lib/wsl/lib/libcuda.so.1")
 COMPUTE_CAPABILITY_MAJOR = 75
 COMPUTE_CAPABILITY_MINOR = 76
 
-NOT_FOUND = 500
+LACKING = -1
+"""What stands in place of a CUresult if this driver has no such function."""
 
 KERNEL = b"multiply_and_add_index"
 COUNT = 65_537
@@ -65,10 +66,10 @@ class Cuda:
         self._library = load()
 
     def status(self, call: str, *arguments: object) -> int:
-        """Call and return the CUresult; NOT_FOUND if this driver has no such function."""
+        """Call and return the CUresult; LACKING if this driver has no such function."""
         function = getattr(self._library, call, None)
         if function is None:
-            return NOT_FOUND
+            return LACKING
         return int(function(*arguments))
 
     def __call__(self, call: str, *arguments: object) -> None:

@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -24,6 +23,7 @@ from gpuinstall.machine.bus import normal_address
 from gpuinstall.machine.children import (
     DRIVER_SECONDS,
     death,
+    fault_of,
     run_children,
 )
 from gpuinstall.machine.container import JOBS
@@ -74,7 +74,7 @@ class LibcudaFacts:
     devices: tuple[CudaDevice, ...] = ()
     """With MIG, CUDA shows a process one slice and nothing else: they are then fewer than NVML's."""
     fault: str | None = None
-    """Why there is no answer: missing, timeout or crash."""
+    """Why there is no answer: missing, timeout, crash, or unasked if the child could not ask."""
     error: str | None = None
     """The same in the loader's or the system's words."""
 
@@ -99,6 +99,8 @@ class NvmlGpu:
     prohibited: bool = False
     remap_pending: bool = False
     remap_failed: bool = False
+    fabric: int | None = None
+    """NVML's number for the state of its NVLink fabric: 0 it has none, 2 being set up; None: not told."""
 
     @property
     def is_withheld(self) -> bool:
@@ -116,10 +118,12 @@ class NvmlFacts:
     """The number that nvmlInit returned; None: nobody asked."""
     driver: DriverVersion | None = None
     cuda: CudaVersion | None = None
+    awaits_attestation: bool = False
+    """Whether the GPUs compute confidentially, and were not yet told to accept work."""
     gpus: tuple[NvmlGpu, ...] = ()
     """The cards about which it answered."""
     fault: str | None = None
-    """Why there is no answer to the end: missing, timeout or crash."""
+    """Why there is no answer to the end: missing, timeout, crash or unasked."""
     error: str | None = None
     """The same in words."""
     at: int | None = None
@@ -153,9 +157,20 @@ def libcuda_command(*words: str) -> list[str]:
 
 def nvml_command(*words: str) -> list[str]:
     """Return what starts the child likewise, with NVIDIA's binding alone."""
-    binding = find_spec("pynvml")
-    folder = Path(binding.origin).parent if binding and binding.origin else Path()
-    return [sys.executable, "-I", "-S", str(_NVML_CHILD), str(folder), *words]
+    return [sys.executable, "-I", "-S", str(_NVML_CHILD), _nvml_binding(), *words]
+
+
+def _nvml_binding() -> str:
+    """Return the file of NVIDIA's binding; empty if it is not installed.
+
+    Its own distribution tells it: an import may find the folder that an older package put beside it.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        return str(distribution("nvidia-ml-py").locate_file("pynvml.py"))
+    except PackageNotFoundError:
+        return ""
 
 
 def child_environment(
@@ -237,7 +252,9 @@ def parse_libcuda(finished: Finished) -> LibcudaFacts:
     """Return the child's answer, or its death."""
     answer = last_answer(finished)
     if answer is None:
-        return LibcudaFacts(fault=_fault(finished), error=f"libcuda {death(finished)}")
+        return LibcudaFacts(
+            fault=fault_of(finished), error=f"libcuda {death(finished)}"
+        )
     return read_object(LibcudaFacts, answer)
 
 
@@ -256,7 +273,7 @@ def parse_nvml(finished: Finished) -> NvmlFacts:
     facts = read_object(NvmlFacts, {**document, "gpus": gpus})
     if "end" in document:
         return facts
-    return replace(facts, fault=_fault(finished), error=f"NVML {death(finished)}")
+    return replace(facts, fault=fault_of(finished), error=f"NVML {death(finished)}")
 
 
 def last_answer(finished: Finished) -> dict[str, Any] | None:
@@ -266,7 +283,3 @@ def last_answer(finished: Finished) -> dict[str, Any] | None:
         if isinstance(answer, dict):
             return answer
     return None
-
-
-def _fault(finished: Finished) -> str:
-    return "timeout" if finished.status is None else "crash"

@@ -30,6 +30,10 @@ LINUX_LIBRARIES = (
     "/usr/lib64",
     "/usr/lib/aarch64-linux-gnu",
 )
+# By the whole name: every kernel has nvidia-wmi-ec-backlight.ko, which is a laptop's backlight.
+_NVIDIA_MODULE = re.compile(
+    r"/nvidia(-current(-open)?|-legacy-\d+xx|-tesla(-\d+)?)?\.ko"
+)
 _OTHER_MAKERS = ("iigd", "igdlh", "ki", "u0", "c0", "amd", "ati")
 
 
@@ -107,8 +111,8 @@ def _nvidia_modules(release: str) -> str:
 
 
 def lists_nvidia(modules: str) -> bool:
-    """Whether a list of modules has NVIDIA's: ``nvidia.ko``, and Debian's ``nvidia-current.ko``, ``.ko.xz``."""
-    return re.search(r"/nvidia(-[a-z0-9]+)*\.ko", modules) is not None
+    """Whether a list of modules has NVIDIA's: ``nvidia.ko``, and Debian's ``nvidia-current-open.ko.xz``."""
+    return _NVIDIA_MODULE.search(modules) is not None
 
 
 def parse_secure_boot(text: str | None) -> bool:

@@ -1,6 +1,6 @@
 """A program of its own that asks NVML through NVIDIA's binding, prints a line for each answer, and may die of it.
 
-Its first argument is the folder that holds ``pynvml``. Each line is JSON, written before the next question is asked: a
+Its first argument is the file of ``pynvml``. Each line is JSON, written before the next question is asked: a
 hang or a crash leaves what was known, and shows which card it happened at::
 
     {"library": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05", "init": 0}
@@ -21,14 +21,14 @@ import json
 import os
 import re
 import sys
+from ctypes import byref
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-sys.path.append(sys.argv[1])
-
-from collections.abc import Callable
-
-import pynvml as nvml  # type: ignore[import-untyped]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # What NVML may answer for a card that it does not reach: no permission, not found, lost, reset required, no resources,
 # unknown. One fact alone may be forbidden or unknown on a card that works; lost or to be reset is the card itself.
@@ -40,18 +40,21 @@ PROHIBITED = 2
 
 Answer = dict[str, Any]
 
+nvml: Any = None
+"""NVIDIA's binding."""
 STREAM = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
 
 def main() -> None:
     """Ask NVML for everything that a choice needs."""
     os.dup2(2, 1)
-    if initialize():
+    if load_binding() and initialize():
         cuda = ask(nvml.nvmlSystemGetCudaDriverVersion)
         write_line(
             driver=ask(nvml.nvmlSystemGetDriverVersion),
             # 13010 is 13.1.
             cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+            awaits_attestation=awaits_attestation(),
         )
         for index in range(ask(nvml.nvmlDeviceGetCount) or 0):
             write_line(at=index)
@@ -64,6 +67,22 @@ def write_line(**facts: Any) -> None:
     json.dump(facts, STREAM)
     STREAM.write("\n")
     STREAM.flush()
+
+
+def load_binding() -> bool:
+    """Load the binding, and nothing else of its folder; write why it cannot be loaded."""
+    global nvml  # noqa: PLW0603  the answers below ask through it
+    spec = spec_from_file_location("pynvml", sys.argv[1])
+    if spec is None or spec.loader is None:
+        write_line(fault="unasked", error="nvidia-ml-py is not installed")
+        return False
+    nvml = sys.modules.setdefault(spec.name, module_from_spec(spec))
+    try:
+        spec.loader.exec_module(nvml)
+    except (ImportError, OSError) as error:
+        write_line(fault="unasked", error=f"nvidia-ml-py cannot be loaded: {error}")
+        return False
+    return True
 
 
 def initialize() -> bool:
@@ -79,6 +98,15 @@ def initialize() -> bool:
     else:
         write_line(fault="missing")
     return status == 0
+
+
+def awaits_attestation() -> bool:
+    """Whether the GPUs compute confidentially, and were not yet told to accept work."""
+    state = ask(nvml.nvmlSystemGetConfComputeState)
+    if not state or state.ccFeature != nvml.NVML_CC_SYSTEM_FEATURE_ENABLED:
+        return False
+    ready = ask(nvml.nvmlSystemGetConfComputeGpusReadyState)
+    return bool(ready == nvml.NVML_CC_ACCEPTING_CLIENT_REQUESTS_FALSE)
 
 
 def library_file() -> str | None:
@@ -140,7 +168,17 @@ def describe_card(handle: Any) -> Answer:
         "prohibited": ask(nvml.nvmlDeviceGetComputeMode, handle) == PROHIBITED,
         "remap_pending": bool(remap_pending),
         "remap_failed": bool(remap_failed),
+        "fabric": fabric(handle),
     }
+
+
+def fabric(handle: Any) -> int | None:
+    """Return how far the NVLink fabric of a card is: 0 it has none, 1 not started, 2 being set up, 3 ready."""
+    info = nvml.c_nvmlGpuFabricInfo_v2_t()
+    info.version = nvml.nvmlGpuFabricInfo_v2
+    if ask(nvml.nvmlDeviceGetGpuFabricInfoV, handle, byref(info)) is None:
+        return None
+    return int(info.state)
 
 
 def describe_slices(handle: Any) -> Answer:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.problems import FixContext
-from gpuinstall.machine.children import DRIVER_SECONDS, death, run_children
+from gpuinstall.machine.children import DRIVER_SECONDS, death, fault_of, run_children
 from gpuinstall.machine.nvidia.diagnosis import explain_refusal
 from gpuinstall.machine.nvidia.libraries import (
     child_environment,
@@ -105,8 +105,7 @@ def judge_trial(
     """Return what one child's answer shows, or its death."""
     answer = last_answer(finished)
     if answer is None:
-        code = "driver-hangs" if finished.status is None else "driver-crashes"
-        return _failed(gpu, code, f"libcuda {death(finished)}", at_start=True)
+        return _unanswered(gpu, finished)
     if "fault" in answer:
         return _failed(gpu, "libcuda-missing", answer["error"], at_start=True)
     wrong = answer.get("wrong")
@@ -138,6 +137,18 @@ def judge_trial(
         refusal.evidence,
         at_start=is_start,
     )
+
+
+def _unanswered(gpu: Gpu, finished: Finished) -> GpuTrial:
+    """Return what the end of a child shows that gave no answer."""
+    error = f"libcuda {death(finished)}"
+    match fault_of(finished):
+        case "timeout":
+            return _failed(gpu, "driver-hangs", error, at_start=True)
+        case "crash":
+            return _failed(gpu, "driver-crashes", error, at_start=True)
+    symptom = Symptom("driver-not-asked", why=error, blocking=False)
+    return GpuTrial(gpu.index, "unproven", symptom)
 
 
 def _failed(

@@ -51,6 +51,7 @@ KEYS = {
         "any",
     ),
     "several-blackwells",  # what only one check knows
+    "fabric-in-progress",
     *load_subjects(),
     "debian-12",
 }

@@ -80,6 +80,20 @@ CASES = {
         "F13",
         "sudo nvidia-modprobe -c 0 -u",
     ),
+    "no room for CUDA": (refusal(2), "F16", "ulimit -v unlimited"),
+    "WSL without room": (refusal(2, wsl=True), "F16", ".wslconfig"),
+    "an old toolkit": (refusal(500, container="docker"), "F23", "Docker Desktop"),
+    "GPUs not attested": (
+        refusal(802, **{"awaits-attestation": True}),
+        "F10",
+        "conf-compute -srs 1",
+    ),
+    "no fabric": (refusal(802, **{"without-fabric": True}), "F10", "conf-compute -f"),
+    "a fabric on its way": (
+        refusal(802, distribution="Ubuntu 24.04", **{"fabric-in-progress": True}),
+        "F10",
+        "nvidia-smi -q | grep -A 3 Fabric",
+    ),
     "host, 100": (refusal(100), "F15", ""),
     "WSL lost Windows": (refusal(999, OF_WSL, wsl=True), "F23", "wsl.exe --shutdown"),
     "a Linux driver in WSL": (refusal(100, OWN, wsl=True), "F23", "--purge"),
@@ -116,7 +130,7 @@ def test_differing_versions_are_named():
 
 @pytest.mark.parametrize(
     "library",
-    [None, "libcuda.so.1", OF_WINDOWS, "nvcuda.dll", "libcuda.so.x (deleted)"],
+    [None, "libcuda.so.1", OF_WSL, OF_WINDOWS, "nvcuda.dll", "libcuda.so.x (deleted)"],
 )
 def test_a_library_without_a_version_differs_from_nothing(library):
     assert "differ" not in refusal(803, library).message.replace("libraries differ", "")

@@ -48,12 +48,23 @@ def test_the_release_and_the_flavour_are_read(text, version, is_open):
 
 
 def test_every_distributions_name_of_the_module_is_known():
+    # NixOS, Ubuntu, Fedora, RHEL, SUSE; Debian's are the names of its DKMS packages 535, 550 and 470.
     modules = {
         "kernel/drivers/video/nvidia.ko.zst:": True,
+        "kernel/nvidia-580-open/nvidia.ko:": True,
+        "extra/nvidia/nvidia.ko.xz:": True,
+        "weak-updates/nvidia.ko:": True,
+        "updates/nvidia.ko.zst:": True,
         "updates/dkms/nvidia-current.ko.xz:": True,
+        "updates/dkms/nvidia-current-open.ko.xz:": True,
+        "updates/dkms/nvidia-tesla-470.ko.xz:": True,
         "updates/dkms/nvidia-legacy-390xx.ko:": True,
-        "kernel/drivers/net/forcedeth.ko:": False,
-        "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight/wmi.ko:": False,
+        # All that Debian's kernel 6.12 and Ubuntu's 6.8 have of themselves.
+        "kernel/drivers/net/ethernet/nvidia/forcedeth.ko.xz:": False,
+        "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight.ko.xz:": False,
+        "kernel/drivers/usb/typec/altmodes/typec_nvidia.ko.xz:": False,
+        "kernel/drivers/video/fbdev/nvidia/nvidiafb.ko.zst:": False,
+        "kernel/drivers/hid/hid-nvidia-shield.ko.zst:": False,
     }
     assert {line: lists_nvidia(line) for line in modules} == modules
 

@@ -1,5 +1,7 @@
 import json
 from ctypes import CDLL
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,14 +10,17 @@ from hypothesis import strategies as st
 from gpuinstall.base.process import Finished
 from gpuinstall.base.versions import ComputeCapability, CudaVersion
 from gpuinstall.machine.nvidia import libcuda_child
-from gpuinstall.machine.nvidia.libcuda_child import Cuda, mapped
+from gpuinstall.machine.nvidia.libcuda_child import LACKING, Cuda, mapped
 from gpuinstall.machine.nvidia.libraries import (
     CudaDevice,
     LibcudaFacts,
+    ask_nvml,
     child_environment,
     is_compat,
+    nvml_command,
     parse_libcuda,
 )
+from gpuinstall.machine.source import Source
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
 H200 = {
@@ -64,10 +69,30 @@ def test_a_child_that_ran_out_of_time_or_died_has_no_status():
     assert parse_libcuda(ended("", -11)) == LibcudaFacts(
         fault="crash", error="libcuda was ended by SIGSEGV"
     )
-    assert (
-        parse_libcuda(ended("half an ans", 1)).error
-        == "libcuda ended with status 1 and no answer"
+    assert parse_libcuda(ended("half an ans", 1)) == LibcudaFacts(
+        fault="unasked", error="libcuda ended with status 1 and no answer"
     )
+
+
+def test_an_older_binding_beside_nvidias_own_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "pynvml").mkdir()
+    (tmp_path / "pynvml" / "__init__.py").write_text("", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    binding = Path(nvml_command()[4])
+
+    assert (binding.name, binding.is_file()) == ("pynvml.py", True)
+
+
+def test_without_nvidias_binding_nvml_is_not_asked(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.distribution", no_distribution)
+    facts = ask_nvml(Source())
+    assert (facts.fault, facts.init) == ("unasked", None)
+    assert "nvidia-ml-py is not installed" in (facts.error or "")
+
+
+def no_distribution(name):
+    raise PackageNotFoundError(name)
 
 
 def test_the_childs_environment_holds_nothing_that_changes_cudas_answer():
@@ -106,7 +131,7 @@ def test_a_forward_compatibility_library_is_known_by_its_folder(library, compat)
 
 def test_a_function_that_an_old_driver_lacks_is_not_found(monkeypatch):
     monkeypatch.setattr(libcuda_child, "load", lambda: CDLL(None))
-    assert Cuda().status("cuDeviceGetUuid_v2", None, 0) == 500
+    assert Cuda().status("cuDeviceGetUuid_v2", None, 0) == LACKING
 
 
 def test_the_file_of_libcuda_is_found_among_the_mapped_ones():

@@ -103,7 +103,8 @@ def test_what_the_probe_found_broken_is_not_tried():
         ({"wrong": 3}, "failed"),
         ({"call": "cuCtxSynchronize", "status": 719}, "failed"),
         ({"call": "cuDevicePrimaryCtxRetain", "status": 46}, "unproven"),
-        ({"call": "cuModuleLoadData", "status": 500}, "unproven"),
+        ({"call": "cuModuleLoadData", "status": -1}, "unproven"),
+        ({"call": "cuModuleGetFunction", "status": 500}, "failed"),
         ({"call": "cuInit", "status": 500}, "failed"),
         ({"call": "cuMemAlloc_v2", "status": 2}, "unproven"),
         ({"call": "cuModuleLoadData", "status": 221}, "unproven"),
@@ -122,6 +123,17 @@ def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
     assert (problem.code, problem.evidence) == (
         "libcuda-missing",
         "libcuda.so.1: cannot open shared object file",
+    )
+
+
+def test_a_child_that_was_killed_says_nothing_of_the_card():
+    killed = judge_trial(ALONE, MACHINE, Finished((), -9, "", ""))
+    (problem,) = problems_of([killed], HERE)
+    assert (killed.outcome, problem.code, problem.blocking, problem.why) == (
+        "unproven",
+        "driver-not-asked",
+        False,
+        "libcuda was ended by SIGKILL",
     )
 
 

@@ -13,6 +13,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
+from tests.lab.listener import Listener
 from tests.lab.pace import slowness
 
 HERE = Machine("linux", "x86_64")
@@ -201,6 +202,71 @@ def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken):
     fault = the_fault(verify(broken))
     assert fault.name == "batched-product"
     assert str(fault.message).startswith("the result is off by ")
+
+
+BROKEN_KERNELS = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from kernels import quick
+from kernels.context import CheckContext, Wrong
+
+exact = torch.nn.functional.conv2d
+
+
+class LostTerm:
+    def __init__(self, x):
+        self.x = x
+
+    def __matmul__(self, other):
+        product = self.x @ other.x
+        product[:16, :16] -= self.x[:16, 100:101] @ other.x[100:101, :16]
+        return product
+
+
+class Losing(CheckContext):
+    def to_device(self, tensor):
+        return LostTerm(tensor)
+
+
+def wrong_gradient(of_weights):
+    def convolve(x, w, padding):
+        if x.dtype != torch.float64:
+            (w if of_weights else x).register_hook(lambda gradient: gradient * 0 - 12345)
+        return exact(x, w, padding=padding)
+    return convolve
+
+
+def is_seen(name, context=CheckContext, conv2d=exact):
+    torch.nn.functional.conv2d = conv2d
+    (check,) = [check for check in quick.CHECKS if check.name == name]
+    try:
+        check.run(context(torch, "cpu", limit=check.limit))
+    except Wrong:
+        return True
+    return False
+
+
+print(is_seen("convolution", conv2d=wrong_gradient(False)))
+print(is_seen("convolution", conv2d=wrong_gradient(True)))
+print(is_seen("convolution-bfloat16", conv2d=wrong_gradient(True)))
+print(is_seen("matmul-float32", Losing), is_seen("matmul-float16", Losing))
+print(is_seen("matmul-bfloat16", Losing))
+"""
+
+
+@pytest.mark.heavy
+def test_a_wrong_gradient_and_one_lost_term_are_seen(torch):
+    python = torch / "bin" / "python"
+    done = process.run([python, "-c", BROKEN_KERNELS, KERNELS.parent], seconds=120)
+    assert done.out == "True\nTrue\nTrue\nTrue True\nTrue\n", done.err
+
+
+@pytest.mark.heavy
+def test_what_would_not_be_compiled_is_named(torch, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    listener = Listener()
+    verify_environment(torch / "bin" / "python", HERE, reporter=listener)
+    assert any("tested without TRITON_INTERPRET" in text for text in listener.warnings)
 
 
 @pytest.mark.heavy

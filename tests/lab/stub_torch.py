@@ -312,7 +312,8 @@ def _check(channel, name, told):
 
 def _refuse(channel, name, text):
     from gpuinstall_kernels.context import supported
-    from gpuinstall_kernels.deep import NO_KERNEL, NOT_HERE
+    from gpuinstall_kernels.deep import NOT_HERE
+    from gpuinstall_kernels.quick import NO_KERNEL
 
     def product():
         raise RuntimeError(text)

@@ -45,7 +45,12 @@ class Vendor(NamedTuple):
 
 def _visible_to_sycl(devices: Sequence[str]) -> Mapping[str, str]:
     selector = f"level_zero:{','.join(devices)}" if devices else "*:cpu"
-    return {"ONEAPI_DEVICE_SELECTOR": selector}
+    return {
+        "ONEAPI_DEVICE_SELECTOR": selector,
+        # Level Zero counts cards before the processor's graphics, and each tile of a card, unless told otherwise.
+        "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
+        "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
+    }
 
 
 def _nothing_hidden(devices: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG001
@@ -87,6 +92,8 @@ VENDORS: dict[str, Vendor] = {
         "xpu",
         IntelRules,
         _visible_to_sycl,
+        # It takes GPUs away before the selector counts them.
+        misleading=("ZE_AFFINITY_MASK",),
         by_architecture=True,
         idle_causes=("F116", "F116"),
     ),

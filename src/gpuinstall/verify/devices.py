@@ -138,13 +138,13 @@ def _parts(
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
-    """Return the one child that sees all GPUs at once; None if fewer than two can be tried (slices see no peer)."""
+    """Return the one child that sees all GPUs at once; None if none can be tried as a whole (slices see no peer)."""
     whole = [
         target
         for target in targets
         if target.on_gpu and target.gpu and not target.gpu.mig_devices
     ]
-    if len(whole) < 2:
+    if not whole:
         return None
     return DeviceTarget(
         0,

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.files import parse_json
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import make_private_folder, own_cache_folder, parse_json
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.values import dataclass
 from gpuinstall.machine.children import run_children, signal_name
@@ -37,6 +38,8 @@ LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
 KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
 """Room for a driver that compiles a build's PTX at its first use, and for eight imports of torch from a network."""
 GRACE = 15.0
+INTERPRETING = ("TRITON_INTERPRET", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
+"""The variables with which what should be compiled for the GPU runs in Python, and passes."""
 
 TIMEOUT = "Timeout ("
 KILLED = {
@@ -113,6 +116,9 @@ class KernelRun:
         environ: Mapping[str, str],
     ) -> list[KernelReport]:
         commands = []
+        environ = {
+            name: value for name, value in environ.items() if name not in INTERPRETING
+        } | _temporary_folder()
         for target in targets:
             # The device's own variables come last: a user's CUDA_VISIBLE_DEVICES would hide what is to be tried.
             variables = {**environ, **target.environment}
@@ -142,6 +148,15 @@ class KernelRun:
             str(KERNELS / "__init__.py"),
         )
         return [*launch, json.dumps(options)]
+
+
+def _temporary_folder() -> dict[str, str]:
+    """Return the variable that has a child compile where its code may be run: /tmp is often mounted noexec."""
+    folder = own_cache_folder() / "temporary"
+    with suppress(InstallationError):
+        make_private_folder(folder)
+        return {"TMPDIR": str(folder)}
+    return {}
 
 
 def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:

@@ -34,7 +34,12 @@ from gpuinstall.verify.diagnosis import (
     wrong_build,
 )
 from gpuinstall.verify.interpreter import inspect_interpreter, interference
-from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelReport, KernelRun
+from gpuinstall.verify.kernel_run import (
+    INTERPRETING,
+    KERNEL_SECONDS,
+    KernelReport,
+    KernelRun,
+)
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
@@ -91,6 +96,12 @@ def verify_environment(
             return Verdict(_tested(torch), fail_devices(devices, machine.refusing))
     work = "bench" if bench else "deep" if deep else "quick"
     run = KernelRun(python, interpreter.flags, work, seconds or KERNEL_SECONDS[work])
+    interpreting = [name for name in INTERPRETING if os.environ.get(name)]
+    if interpreting:
+        names = " and ".join(interpreting)
+        reporter.warn(
+            f"tested without {names}: with it, nothing is compiled for the GPU"
+        )
     if bench:
         measured = []
         for target in targets:

@@ -109,10 +109,23 @@ def test_only_whole_gpus_that_can_be_tried_work_together():
         )
         is None
     )
-    assert (
-        all_gpus_target(device_targets(MACHINE, kind="cuda", gpus=(0,), environ={}))
-        is None
+    one = all_gpus_target(device_targets(MACHINE, kind="cuda", gpus=(0,), environ={}))
+    assert one
+    assert one.visible == ("GPU-aaa",)
+
+
+def test_level_zero_counts_cards_as_the_bus_does():
+    card = Gpu(0, "Intel Arc B580", vendor="intel", architecture="20.1")
+    (target,) = device_targets(
+        Machine("linux", "x86_64", gpus=(card,)), kind="xpu", gpus=None, environ={}
     )
+
+    assert target.environment == {
+        "ONEAPI_DEVICE_SELECTOR": "level_zero:0",
+        "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
+        "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
+    }
+    assert target.misleading == {"ZE_AFFINITY_MASK"}
 
 
 def test_hip_counts_all_gpus_whatever_hides_some():

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.process import Finished
 from gpuinstall.verify.devices import DeviceTarget
-from gpuinstall.verify.kernel_run import KernelRun, read_kernel_report
+from gpuinstall.verify.kernel_run import INTERPRETING, KernelRun, read_kernel_report
 from gpuinstall.verify.kernels.context import MARK
 
 BEGIN, END = (
@@ -123,6 +124,9 @@ def test_a_child_has_no_variable_that_changes_its_results(tmp_path, monkeypatch)
         "NVIDIA_TF32_OVERRIDE",
         "ROCR_VISIBLE_DEVICES",
         "HIP_VISIBLE_DEVICES",
+        "TRITON_INTERPRET",
+        "TORCHDYNAMO_DISABLE",
+        "TORCH_COMPILE_DISABLE",
         "KEPT",
     ):
         monkeypatch.setenv(name, "0")
@@ -135,4 +139,6 @@ def test_a_child_has_no_variable_that_changes_its_results(tmp_path, monkeypatch)
     )
     assert (amd["HIP_VISIBLE_DEVICES"], amd["KEPT"]) == ("1", "0")
     assert "ROCR_VISIBLE_DEVICES" not in amd
-    assert "NVIDIA_TF32_OVERRIDE" not in nvidia
+    assert nvidia.keys().isdisjoint({"NVIDIA_TF32_OVERRIDE", *INTERPRETING})
+    # What is compiled is run from there, and /tmp is often mounted noexec.
+    assert nvidia["TMPDIR"] == str(own_cache_folder() / "temporary")

@@ -12,11 +12,14 @@ EPSILON = {
     "float64": 2.0**-52,
     "float32": 2.0**-23,
     "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
+    # Half of its step, which rounding costs: nothing is added in it, and twice as much would hide a lost term.
+    "bfloat16": 2.0**-8,
 }
 WINOGRAD = 16
 MARK = "gpuinstall: "
 """How a line of ours begins on the standard output, where a start-up file of the environment may write too."""
+OUT_OF_MEMORY = ("out of memory", "out of device memory", "alloc failed")
+"""What CUDA, HIP, Level Zero and Metal, cuBLAS and cuDNN say of a GPU that has no memory left."""
 NO_GPU = ("cpu", "mps", "all", "none")
 
 
@@ -68,9 +71,14 @@ class CheckContext(NamedTuple):
         capability = self.capability
         return capability is not None and capability < (major, minor)
 
-    def free_bytes(self) -> int:
-        """Return how much memory the GPU can give now."""
-        free, _total = self.gpu.mem_get_info()
+    def free_bytes(self) -> int | None:
+        """Return how much memory the GPU can give now; None if it does not tell, as Intel's integrated ones."""
+        try:
+            free, _total = self.gpu.mem_get_info()
+        except (AttributeError, NotImplementedError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise
+            return None
         if self.capability is None:
             return int(free)
         properties = self.gpu.get_device_properties(0)
@@ -131,6 +139,14 @@ class CheckContext(NamedTuple):
             self.torch.cuda.synchronize()
         elif self.on_gpu and self.gpu.is_initialized():
             self.gpu.synchronize()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a GPU had no memory left, in any maker's words."""
+    text = str(error).lower().replace("_", " ")
+    return type(error).__name__ == "OutOfMemoryError" or any(
+        sign in text for sign in OUT_OF_MEMORY
+    )
 
 
 def available_memory() -> int:

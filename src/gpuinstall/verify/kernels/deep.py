@@ -13,14 +13,7 @@ from typing import Any
 
 from .context import Check, CheckContext, Skip, supported, tolerance
 
-HEADS, LENGTH, WIDTH = 4, 128, 64
 SIDE = 256
-NO_KERNEL = (
-    "no available kernel",
-    "no execution plans support",
-    "no valid engine configs",
-)
-"""What torch and cuDNN say of attention that they have no kernel for: pytorch/pytorch#140930."""
 NOT_HERE = (
     "not support",
     "not implemented",
@@ -28,33 +21,9 @@ NOT_HERE = (
     "only supported",
     "supported only",
     "architecture mismatch",
+    "not compiled for this platform",
 )
-"""What libraries say of a product that they do not have for a GPU: pytorch/pytorch#132009, #132928."""
-
-
-def attention(context: CheckContext) -> None:
-    """scaled_dot_product_attention, by the back end that torch takes for the card, against float64."""
-    shape = (2, HEADS, LENGTH, WIDTH)
-    q, k, v = (context.random(*shape, dtype="float16", seed=seed) for seed in range(3))
-    inputs = list(map(context.to_device, (q, k, v)))
-    attend = context.torch.nn.functional.scaled_dot_product_attention
-    result = supported(lambda: attend(*inputs), *NO_KERNEL)
-    context.compare(
-        result,
-        attended_exactly(context, q, k, v),
-        v.double().abs().max(),
-    )
-
-
-def attended_exactly(
-    context: CheckContext,
-    q: Any,
-    k: Any,
-    v: Any,
-) -> Any:
-    """Attend in float64 on the CPU; the heads stand before the length."""
-    scores = q.double() @ k.double().transpose(-2, -1) / q.shape[-1] ** 0.5
-    return context.torch.softmax(scores, dim=-1) @ v.double()
+"""What torch and its libraries say of a product that they do not have for a GPU: pytorch/pytorch#132009, #132928."""
 
 
 def fp8(context: CheckContext) -> None:
@@ -63,8 +32,9 @@ def fp8(context: CheckContext) -> None:
         raise Skip("FP8 needs compute capability 8.9")
     if not hasattr(context.torch, "_scaled_mm"):
         raise Skip("torch 2.1 brought FP8 products")
-    a = context.random(SIDE, SIDE, dtype="float8_e4m3fn")
-    b = context.random(SIDE, SIDE, dtype="float8_e4m3fn", seed=1)
+    dtype = _fp8_type(context)
+    a = context.random(SIDE, SIDE, dtype=dtype)
+    b = context.random(SIDE, SIDE, dtype=dtype, seed=1)
     scale = context.torch.ones((), device=context.device)
     multiply = partial(
         context.torch._scaled_mm,  # noqa: SLF001  torch has no public name for it
@@ -78,6 +48,26 @@ def fp8(context: CheckContext) -> None:
     # torch 2.4 and older return the greatest number of the result, too.
     product = result[0] if isinstance(result, tuple) else result
     context.compare_product(product, a, b.double().t())
+
+
+def _fp8_type(context: CheckContext) -> str:
+    """Return the kind of FP8 that a card has: AMD's MI300 has one of its own."""
+    if context.torch.version.hip:
+        properties = context.torch.cuda.get_device_properties(0)
+        if getattr(properties, "gcnArchName", "").startswith("gfx94"):
+            return "float8_e4m3fnuz"
+    return "float8_e4m3fn"
+
+
+def bessel(context: CheckContext) -> None:
+    """A Bessel function, which NVRTC compiles when it is called, against float64."""
+    special = getattr(context.torch.special, "bessel_j0", None)
+    if special is None:
+        raise Skip("torch 1.12 brought bessel_j0")
+    # What an earlier run compiled would be taken from the user's cache.
+    os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"
+    x = context.random(1 << 12)
+    context.compare(special(context.to_device(x)), special(x.double()))
 
 
 def fft(context: CheckContext) -> None:
@@ -129,6 +119,8 @@ def graph(context: CheckContext) -> None:
 
 def compiled(context: CheckContext) -> None:
     """torch.compile: Triton and a C compiler make a kernel, and it is right."""
+    if context.below(7, 0):
+        raise Skip("torch.compile needs compute capability 7.0")
     toolchain(context)
     x = context.random(1 << 12)
     with tempfile.TemporaryDirectory() as folder:
@@ -173,7 +165,6 @@ def _has_program(*names: str) -> bool:
 
 
 CHECKS = (
-    Check("attention", attention, tolerance("float16", LENGTH), where="cuda"),
     Check(
         "matmul-fp8",
         fp8,
@@ -182,6 +173,8 @@ CHECKS = (
     ),
     Check("fft", fft, tolerance("float32", 1000)),
     Check("linear-algebra", solve, tolerance("float32", SIDE)),
+    # Its approximations are good to some digits: to seven, of numbers up to one.
+    Check("nvrtc", bessel, tolerance("float32", 64), where="cuda", cause="F85"),
     Check("cuda-graph", graph, where="cuda"),
     Check("compile", compiled, tolerance("float32", 4), cause="F68"),
 )

@@ -24,6 +24,7 @@ from .context import (
     Unproven,
     Wrong,
     allow_tf32,
+    is_out_of_memory,
     runs_on,
 )
 from .programs import program_check
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 MOST_TEXT = 8000
 BUSY = (
     "busy or unavailable",
-    "CUDA out of memory",
-    "CUDA error: out of memory",
     "cudaErrorDevicesUnavailable",
     "MPS server is not ready",
 )
@@ -84,7 +83,7 @@ def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
         return _failure(str(reason))
     except Exception as error:  # noqa: BLE001  whatever a broken environment raises is the result
         failure = _failure(_message(error))
-        if any(sign in str(error) for sign in BUSY):
+        if is_out_of_memory(error) or any(sign in str(error) for sign in BUSY):
             failure["status"] = "unproven"
         return failure
 

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 SIDE = 256
+HEADS, LENGTH, WIDTH = 4, 128, 64
+NO_KERNEL = (
+    "no available kernel",
+    "no execution plans support",
+    "no valid engine configs",
+)
+"""What torch and cuDNN say of attention that they have no kernel for: pytorch/pytorch#140930."""
+HALF_WINOGRAD = 2
+"""The margin of a convolution in 16 bits: what it adds, it adds in 32."""
 LEAST_FREE_MIB = 600
 
 
@@ -28,10 +37,10 @@ def device(context: CheckContext) -> str | None:
     """torch sees the device, can open it, and it has memory to work in."""
     if context.on_gpu:
         context.gpu.init()
-        free = context.free_bytes() >> 20
-        if free < LEAST_FREE_MIB:
+        free = context.free_bytes()
+        if free is not None and free >> 20 < LEAST_FREE_MIB:
             raise Unproven(
-                f"no free memory: {free} MiB, where the checks need {LEAST_FREE_MIB}"
+                f"no free memory: {free >> 20} MiB, where the checks need {LEAST_FREE_MIB}"
             )
     # To see a device opens no context on it: the first tensor does, and a card that others hold refuses that.
     context.torch.zeros(1, device=context.device)
@@ -61,23 +70,66 @@ def matmul(dtype: str, context: CheckContext) -> None:
     context.compare_product(product, a, b)
 
 
-def convolution(context: CheckContext) -> None:
-    """A convolution and its gradient (cuDNN) against float64."""
-    x = context.random(4, 16, 32, 32)
-    w = context.random(32, 16, 3, 3, seed=1)
-    weights = context.to_device(w).clone().requires_grad_()
-    convolve = partial(context.torch.nn.functional.conv2d, padding=1)
-    result = convolve(context.to_device(x), weights)
-    result.sum().backward()
-    x = x.double()
-    w = w.double()
-    context.compare(
-        result.detach(),
-        convolve(x, w),
-        convolve(x.abs(), w.abs()),
+def convolution(dtype: str, context: CheckContext) -> str | None:
+    """A convolution and both of its gradients (cuDNN) against float64; returns whether cuDNN was there for it."""
+    if dtype == "bfloat16" and context.below(8, 0):
+        raise Skip("bfloat16 needs compute capability 8.0")
+    x = context.random(4, 16, 32, 32, dtype=dtype)
+    w = context.random(32, 16, 3, 3, dtype=dtype, seed=1)
+    weights = context.random(4, 32, 32, 32, dtype=dtype, seed=2)
+    inputs = (x, w, weights)
+    results = supported(
+        lambda: _convolved(context, *map(context.to_device, inputs)),
+        "not implemented for",
     )
-    if not bool(weights.grad.isfinite().all()):
-        raise Wrong("the gradient is not finite")
+    exact = _convolved(context, *(tensor.double() for tensor in inputs))
+    magnitudes = _convolved(context, *(tensor.double().abs() for tensor in inputs))
+    for result, expected, magnitude in zip(results, exact, magnitudes):  # noqa: B905  Python 3.8 has no strict
+        context.compare(result, expected, magnitude)
+    return _cudnn(context, x) if context.capability else None
+
+
+def _convolved(context: CheckContext, x: Any, w: Any, weights: Any) -> tuple[Any, ...]:
+    """Return a convolution, and the gradients of its weighted sum by what it was given."""
+    x = x.clone().requires_grad_()
+    w = w.clone().requires_grad_()
+    result = context.torch.nn.functional.conv2d(x, w, padding=1)
+    (result * weights).sum().backward()
+    return result.detach(), x.grad, w.grad
+
+
+def _cudnn(context: CheckContext, x: Any) -> str:
+    cudnn = context.torch.backends.cudnn
+    if cudnn.is_acceptable(context.to_device(x)):
+        return f"cuDNN {cudnn.version()}"
+    return "without cuDNN"
+
+
+def attention(context: CheckContext) -> None:
+    """scaled_dot_product_attention, by the back end that torch takes for the card, against float64."""
+    attend = getattr(context.torch.nn.functional, "scaled_dot_product_attention", None)
+    if attend is None:
+        raise Skip("torch 2.0 brought scaled_dot_product_attention")
+    shape = (2, HEADS, LENGTH, WIDTH)
+    q, k, v = (context.random(*shape, dtype="float16", seed=seed) for seed in range(3))
+    inputs = list(map(context.to_device, (q, k, v)))
+    result = supported(lambda: attend(*inputs), *NO_KERNEL)
+    context.compare(
+        result,
+        attended_exactly(context, q, k, v),
+        v.double().abs().max(),
+    )
+
+
+def attended_exactly(
+    context: CheckContext,
+    q: Any,
+    k: Any,
+    v: Any,
+) -> Any:
+    """Attend in float64 on the CPU; the heads stand before the length."""
+    scores = q.double() @ k.double().transpose(-2, -1) / q.shape[-1] ** 0.5
+    return context.torch.softmax(scores, dim=-1) @ v.double()
 
 
 def batched(context: CheckContext) -> None:
@@ -173,11 +225,26 @@ CHECKS = (
     Check("matmul-bfloat16", partial(matmul, "bfloat16"), tolerance("bfloat16", SIDE)),
     Check(
         "convolution",
-        convolution,
+        partial(convolution, "float32"),
         tolerance("float32", 16 * 9, WINOGRAD),
         where=EVERYWHERE,
         cause="F51",
     ),
+    Check(
+        "convolution-float16",
+        partial(convolution, "float16"),
+        tolerance("float16", 16 * 9, HALF_WINOGRAD),
+        where="cuda",
+        cause="F51",
+    ),
+    Check(
+        "convolution-bfloat16",
+        partial(convolution, "bfloat16"),
+        tolerance("bfloat16", 16 * 9, HALF_WINOGRAD),
+        where="cuda",
+        cause="F51",
+    ),
+    Check("attention", attention, tolerance("float16", LENGTH), where="cuda"),
     Check(
         "batched-product",
         batched,

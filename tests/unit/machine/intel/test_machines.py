@@ -36,6 +36,12 @@ DOCKER = {
 LOADER = {"/usr/lib/x86_64-linux-gnu/libze_loader.so.1": ""}
 
 
+ORDER = {
+    "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
+    "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
+}
+
+
 def arc(number, device, driver="xe", node="open"):
     """A GPU of Intel's on the bus, with its render node."""
     files = card(number, f"8086:{device}", driver)
@@ -169,8 +175,8 @@ def test_a_child_sees_the_gpu_that_it_tries():
     targets = device_targets(machine, kind="xpu", gpus=None, environ={})
 
     assert [(target.device, target.environment) for target in targets] == [
-        ("xpu", {"ONEAPI_DEVICE_SELECTOR": "level_zero:0"}),
-        ("xpu", {"ONEAPI_DEVICE_SELECTOR": "level_zero:1"}),
+        ("xpu", {"ONEAPI_DEVICE_SELECTOR": "level_zero:0", **ORDER}),
+        ("xpu", {"ONEAPI_DEVICE_SELECTOR": "level_zero:1", **ORDER}),
     ]
 
 

@@ -134,7 +134,6 @@ class StandInIndex:
             "GPUINSTALL_TORCH_INDEX": self.torch_index,
             "UV_DEFAULT_INDEX": self.default_index,
             "GPUINSTALL_EXTENSION_INDEX": f"{self.default.url}/extensions",
-            "GPUINSTALL_VLLM_INDEX": f"{self.default.url}/vllm",
         }
 
     def _torch(self, path: str, headers: dict[str, str]) -> Answer:

@@ -64,7 +64,13 @@ def publish(folder, line, below=()):
         imports = "".join(f"import {each}\n" for each in loaded)
         modules = {f"{module}/__init__.py": imports, **modules}
     make_wheel(
-        folder, name, version, *tag, requires=needs(requires), modules=modules or None
+        folder,
+        name,
+        version,
+        *tag,
+        requires=needs(requires),
+        extras=re.findall(r'extra == "(\w+)"', requires),
+        modules=modules or None,
     )
 
 

@@ -133,7 +133,6 @@ def stage(catalog_wheels, tmp_path, libraries, monkeypatch):
         variables = {
             **index.environment(),
             "GPUINSTALL_EXTENSION_INDEX": f"{host.url}/simple",
-            "GPUINSTALL_VLLM_INDEX": host.url,
         }
         workshop = Workshop(folder, tmp_path / "caches", variables)
         stage = Stage(workshop, index, extensions, libraries, tmp_path)

@@ -47,6 +47,11 @@ class Patience(NamedTuple):
         """Seconds that a page may take in all."""
         return 10 * self.silence
 
+    @property
+    def wheel(self) -> float:
+        """Seconds that reading a part of a wheel may take in all: 256 MB at 250 kB/s."""
+        return 36 * self.silence
+
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The same for uv, if its own variables say nothing else."""
         seconds = str(max(1, round(self.silence)))

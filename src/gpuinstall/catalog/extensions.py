@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
 
 PAGES_AT_ONCE = 8
-PROGRAM_MIRROR = "GPUINSTALL_VLLM_INDEX"
-"""The variable that names a mirror of vLLM's own index."""
 NAMED = "named"
 """The id of a source that the user names."""
 
@@ -57,6 +55,9 @@ class ExtensionSource(NamedTuple):
 
     tags: tuple[str, ...] = ("",)
     """The releases of a repository that have a page each."""
+
+    hosts: WordSet = frozenset()
+    """Where its files lie if not beside its pages: they may redirect to each other."""
 
 
 class Extension(NamedTuple):
@@ -92,13 +93,19 @@ class Extensions:
     sources: Mapping[str, ExtensionSource]
     forms: tuple[re.Pattern[str], ...]
     """How a version names CUDA and torch."""
-    programs: Mapping[str, ExtensionSource]
-    """Where the makers of a program have its builds for another CUDA, a page for each ``{version}``, by its name."""
 
     @property
     def unclaimed(self) -> dict[str, tuple[Wheel, ...]]:
         """What may be taken from the default index of the names that anyone may fill: nothing."""
         return {name: () for name, row in self.rows.items() if row.unclaimed}
+
+    def hosts_beside(self, host: str) -> set[str]:
+        """Return where a host may redirect to: all hosts of the sources that have files there."""
+        hosts = set[str]()
+        for source in self.sources.values():
+            if host in source.hosts:
+                hosts |= source.hosts
+        return hosts
 
     def file(self, wheel: Wheel, source: ExtensionSource) -> ExtensionFile:
         """Return a file with what its version names behind the ``+``."""
@@ -140,26 +147,7 @@ def load_extensions() -> Extensions:
             name: read_object(ExtensionSource, row) for name, row in sources.items()
         },
         forms=tuple(map(re.compile, table["local"]["forms"])),
-        programs={
-            row["name"]: read_object(ExtensionSource, row) for row in table["programs"]
-        },
     )
-
-
-def program_source(
-    name: str,
-    version: str,
-    environment: Mapping[str, str],
-) -> ExtensionSource | None:
-    """Return where the makers of a program have builds of a version for another CUDA; None if nowhere."""
-    source = load_extensions().programs.get(name)
-    if source is None or source.url is None:
-        return None
-    form = source.url
-    mirror = environment.get(PROGRAM_MIRROR)
-    if mirror:
-        form = mirror.rstrip("/") + form[form.index("/{version}") :]
-    return source._replace(url=form.replace("{version}", version))
 
 
 class ExtensionListing(NamedTuple):

@@ -226,7 +226,7 @@ def _show_extension(
 ) -> None:
     """Write which prebuilt file of an extension is taken and, on request, why not the others."""
     fit, rejected = row["fit"], row["rejected"]
-    code = " ".join(fit["read"]["architectures"]) or "GPU architectures not listed"
+    code = " ".join(fit["architectures"]) or "GPU architectures not listed"
     size = readable(fit["size"])
     terminal.line(f"  file   {fit['file']} ({size}) from {fit['source']}: {code}")
     if everything:
@@ -258,6 +258,7 @@ def _extension_row(extension: Extension, choice: ExtensionChoice) -> dict[str, A
             "sha256": wheel.sha256,
             "size": choice.fit.row.size,
             "torch": choice.fit.build.name,
+            "architectures": list(choice.fit.row.architectures),
             "read": write_object(choice.fit.row),
         }
     return {"name": extension.name, "fit": fit, "rejected": rejected}

@@ -93,8 +93,8 @@ def check_links(
     Raises:
         InstallationError: one of a package that was requested cannot be loaded.
     """
-    from gpuinstall.wheels.companions import load_members
     from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
+    from gpuinstall.wheels.members import load_members
 
     requested = requirement_names(fit.choice.requirements)
     libraries = read_libraries(site)

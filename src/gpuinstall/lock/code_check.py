@@ -7,10 +7,9 @@ unknown warns.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -18,8 +17,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import requirement_names
-from gpuinstall.base.text import readable
+from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -32,20 +30,15 @@ from gpuinstall.lock.target import best_by_tags
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.wheels.companions import load_members
+from gpuinstall.wheels.judging import judge, judge_file, loads_beside, made_with
 from gpuinstall.wheels.learned.reader import Reader
-from gpuinstall.wheels.learned.row import (
-    Depth,
-    as_build,
-    made_with,
-    misfit,
-    refused_by_driver,
-)
+from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.learned.store import learned_store
-from gpuinstall.wheels.needs import load_libraries, pinned_cuda
+from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.needs import extra_requirements, load_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from gpuinstall.base.machine import Gpu
     from gpuinstall.base.versions import Backend
@@ -56,22 +49,15 @@ if TYPE_CHECKING:
     from gpuinstall.machine.protocol import Rules
     from gpuinstall.plan import Plan, Rejected
     from gpuinstall.sources.session import Session
+    from gpuinstall.wheels.judging import Judgement
     from gpuinstall.wheels.learned.row import LearnedRow
 
 NO_CODE = "no-code-in-package"
 PART = "part-without-code"
 """The code of what does not run and excludes nothing: what has a fallback, or was read in part."""
-LIBRARY_MISSING = "library-missing"
 WOULD_BE_COMPILED = "would-be-compiled"
 
-_WITHOUT_CUDA = re.compile(r"-cu(da)?\d+x?$", re.ASCII)
 _BY_NAME = "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
-
-_OF_ANOTHER_ABI = {("2.6", "cu126")}
-"""Builds with the strings of C++11, where the others of the same release have those before it: nobody measured them.
-
-https://github.com/pytorch/pytorch/releases/tag/v2.6.0
-"""
 
 WHEELS_AT_ONCE = 32
 """How many wheels of a lock are looked at side by side: of nearly all of them METADATA alone, a way to an index and back."""
@@ -119,9 +105,10 @@ class CodeCheck:
         self.resolution = resolution
         self.session = session
         self.build = resolution.choice.build
-        self.requested = requirement_names(resolution.choice.requirements)
+        self.platform = f"{self.build.os}-{self.build.arch}"
+        self._named = requirement_names(resolution.choice.requirements)
         self._versions = resolution.versions
-        self._gpus = tuple(served_gpus(resolution.request, resolution.plan))
+        self.gpus = tuple(served_gpus(resolution.request, resolution.plan))
         self._reader = Reader(
             session.sources,
             session.client,
@@ -131,47 +118,106 @@ class CodeCheck:
             session.rows,
         )
 
-    def pairing(
+    @cached_property
+    def requested(self) -> set[str]:
+        """The packages that were requested, with those that a requested extra brings."""
+        requested = {*self._named}
+        requirements = map(parse_requirement, self.resolution.choice.requirements)
+        extras = {one.name: one.extra_names for one in requirements if one.extras}
+        for file in self.resolution.files:
+            wheel = _wheel(file) if file.package in extras else None
+            if wheel:
+                row = self._metadata_row(wheel)
+                added = extra_requirements(
+                    row.requires, extras[wheel.package], self.platform
+                )
+                requested |= requirement_names(added)
+        return requested
+
+    def judged(
+        self,
+        wheel: Wheel,
+        build: Build | None = None,
+    ) -> tuple[LearnedRow, Judgement]:
+        """Return what a wheel says and what that means beside a build of torch: that of the resolution, if no other is given.
+
+        Raises:
+            InstallationError: if it cannot be read.
+        """
+        backend = (build or self.build).backend
+        if self._decides(wheel.package):
+            depths = [Depth.METADATA, Depth.PART, Depth.WHOLE]
+            if self._has_fallback(wheel.package):
+                # It refuses nothing: a part is enough for a warning.
+                depths.pop()
+            read = partial(self.row, wheel, backend)
+            return judge_file(read, self.gpus, depths)
+        row = self._metadata_row(wheel)
+        return row, judge(row, self.gpus)
+
+    def misfit(
         self,
         row: LearnedRow,
-        build: Build | None = None,
-    ) -> Pairing:
-        """Return a package beside a build of torch: that of the resolution, if no other is given."""
-        return Pairing(row, build or self.build, self._gpus, self._versions)
+        judgement: Judgement,
+        build: Build,
+    ) -> str | None:
+        """Return why a package does not run, or not beside a build of torch; None if nothing certain speaks against it."""
+        if judgement.excluded:
+            return judgement.excluded
+        beside = f"is incompatible with torch {build.name}"
+        major = judgement.cuda
+        is_other = build.toolkit and major not in {None, build.toolkit[0]}
+        if is_other and not self._brings_runtime(row, major):
+            return f"{beside}: {made_with(row)}"
+        if loads_beside(judgement.torch, build.minor, build.backend.tag) is False:
+            return f"{beside}: its code works with {judgement.torch.torches}"
+        return None
+
+    def _brings_runtime(self, row: LearnedRow, major: int | None) -> bool:
+        """Whether the runtime of a CUDA that is not torch's is in the lock for a package."""
+        if row.package in load_members().must_open:
+            return not self.missing_libraries(row)
+        # What links torch meets its CUDA in the process: torch's libraries are loaded before it.
+        if row.of_torch.kind in {"stable", "ordinary"}:
+            return False
+        for name, version in self._versions.items():
+            is_runtime = load_members().runtime.fullmatch(name)
+            if is_runtime and Version(version).major == major:
+                return True
+        return False
+
+    def missing_libraries(self, row: LearnedRow) -> list[str]:
+        """Return the packages, none of them in the lock, with the libraries that a package opens and does nothing without."""
+        must_open = load_members().must_open.get(row.package)
+        if must_open is None or row.toolkit is None:
+            return []
+        missing = dict[str, None]()
+        for name in filter(must_open.fullmatch, row.opens):
+            library = load_libraries().row(name)
+            package = library.package_for(row.toolkit[0]) if library else None
+            if package and package not in self._versions:
+                missing[package] = None
+        return list(missing)
 
     @cached_property
     def faults(self) -> dict[Wheel, Fault]:
         """The wheels whose code does not run on one of the GPUs, or not beside torch."""
-        faults = {wheel: self._judge(wheel) for wheel in self.rows}
-        return {wheel: fault for wheel, fault in faults.items() if fault}
+        faults = {}
+        for wheel, (row, judgement) in self.judgements.items():
+            why = self.misfit(row, judgement, self.build)
+            excludes = why is not None and not self._has_fallback(wheel.package)
+            if why or judgement.doubt:
+                message = f"{wheel.package} {wheel.version} {why or judgement.doubt}"
+                code = NO_CODE if excludes else PART
+                faults[wheel] = Fault(code, self, wheel.package, message, wheel)
+        return faults
 
-    def _judge(self, wheel: Wheel) -> Fault | None:
-        pairing = self.pairing(self.rows[wheel])
-        package = wheel.package
+    def _has_fallback(self, package: str) -> bool:
+        """Whether what was requested is known to do without a package."""
         extension = load_extensions().rows.get(package)
-        # What was requested may be known to do without it.
-        has_fallback = (
-            extension is not None
-            and package not in self.requested
-            and bool(extension.optional_for & {*self.requested, "*"})
-        )
-        if pairing.misfit and not (
-            pairing.certain_reason or pairing.row.is_whole or has_fallback
-        ):
-            # A refusal would rest on a part of its code.
-            with suppress(InstallationError):
-                row = self.row(wheel, depth=Depth.WHOLE)
-                # Else it stays a part, of which nothing certain is said.
-                if row.architectures:
-                    self.rows[wheel] = row
-                    pairing = self.pairing(row)
-        why = pairing.certain_reason or pairing.misfit
-        if why is None:
-            return None
-        lacks_code = pairing.row.is_whole and not pairing.is_for_single_chips
-        excludes = not has_fallback and (pairing.certain_reason or lacks_code)
-        message = f"{package} {wheel.version} {why}"
-        return Fault(NO_CODE if excludes else PART, self, package, message, wheel)
+        if extension is None or package in self.requested:
+            return False
+        return bool(extension.optional_for & {*self.requested, "*"})
 
     @property
     def prereleases(self) -> frozenset[str]:
@@ -190,24 +236,17 @@ class CodeCheck:
             yield Reason("packages-clash", message)
         for fault in self.faults.values():
             yield Reason(PART, fault.message)
-        for wheel, row in self.rows.items():
-            if not row.architectures and not row.is_whole and wheel not in self.faults:
-                package = f"{row.package} {row.version}"
-                read = f"the {readable(row.bytes)} that were read of it hold none"
-                message = (
-                    f"whether {package} has code for these GPUs is not known: {read}"
-                )
-                yield Reason("code-unread", message)
+        for row, _ in self.judgements.values():
             if row.opens and row.package in load_members().must_open:
                 message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
                 yield Reason("opens-libraries", message)
 
     @cached_property
-    def rows(self) -> dict[Wheel, LearnedRow]:
-        """What the wheels say of themselves, but for those that torch's build answers for; none of a lock for the CPU."""
+    def judgements(self) -> dict[Wheel, tuple[LearnedRow, Judgement]]:
+        """What the wheels say, but for those that torch's build answers for, and what it means; none of a lock for the CPU."""
         answered = {"torch"} if self.build.learned else PAIRED
-        is_for_cpu = not self._gpus and self.build.backend.kind != "cuda"
-        if is_for_cpu or self.requested <= answered:
+        is_for_cpu = not self.gpus and self.build.backend.kind != "cuda"
+        if is_for_cpu or self._named <= answered:
             return {}
         # A torch that is not in the catalogue was read before it was chosen.
         files = [
@@ -221,11 +260,15 @@ class CodeCheck:
             self.resolution.target.tags(self.resolution.choice.python),
             lambda wheel: (wheel.package, wheel.tags),
         )
-        rows = side_by_side(self._read, wheels, WHEELS_AT_ONCE)
-        return {wheel: row for wheel, row in zip(wheels, rows, strict=True) if row}
+        answers = side_by_side(self._judge, wheels, WHEELS_AT_ONCE)
+        return {
+            wheel: answer
+            for wheel, answer in zip(wheels, answers, strict=True)
+            if answer
+        }
 
-    def _read(self, wheel: Wheel) -> LearnedRow | None:
-        """Return what a wheel says; None if it has no code of its own, or cannot be read."""
+    def _judge(self, wheel: Wheel) -> tuple[LearnedRow, Judgement] | None:
+        """Return what a wheel says and means; None if it has no code of its own, or cannot be read."""
         is_for_any = all(tag.platform == "any" for tag in wheel.tags)
         is_answered_for = load_members().with_torch.fullmatch(wheel.package)
         # The name of a file may say any platform, and have libraries for one.
@@ -233,7 +276,7 @@ class CodeCheck:
             return None
         try:
             if not is_for_any or self._reader.may_have_code(wheel):
-                return self.row(wheel)
+                return self.judged(wheel)
         except InstallationError as error:
             package = f"{wheel.package} {wheel.version}"
             message = f"could not read whether {package} has code for these GPUs: {error.message}"
@@ -243,51 +286,29 @@ class CodeCheck:
     def row(
         self,
         wheel: Wheel,
-        backend: Backend | None = None,
-        depth: Depth = Depth.PART,
+        backend: Backend,
+        depth: Depth,
     ) -> LearnedRow:
-        """Return what a wheel says, of this resolution or not; of a dependency what its name and METADATA say.
+        """Return what a wheel says, of this resolution or not.
 
         Args:
             wheel: The wheel.
-            backend: The torch that it is judged beside; None for that of the resolution.
-            depth: How much of what was requested is read.
+            backend: The torch that it is judged beside.
+            depth: How much of it is read.
 
         Raises:
             InstallationError: if it cannot be read.
         """
-        backend = backend or self.build.backend
-        platform = f"{self.build.os}-{self.build.arch}"
-        if self._decides(wheel.package):
-            return self._reader.companion(wheel, backend, platform, depth)
-        row = self._reader.companion(wheel, backend, platform, Depth.METADATA)
-        # Its code is not read: what it requires tells its CUDA.
-        return replace(row, cuda=row.cuda or pinned_cuda(row.requires))
+        return self._reader.companion(wheel, backend, self.platform, depth)
+
+    def _metadata_row(self, wheel: Wheel) -> LearnedRow:
+        return self.row(wheel, self.build.backend, Depth.METADATA)
 
     def _decides(self, package: str) -> bool:
-        """Whether a package was requested or is half of one that was, or is what the catalogue calls the core of programs."""
+        """Whether a package was requested, or is what the catalogue calls the core of programs."""
         members = load_members()
         is_core = members.names(package) or package in members.stated
-        return package in self.requested or is_core or package in self._halves
-
-    @cached_property
-    def _halves(self) -> set[str]:
-        """The packages with the code of one that was requested, of its version.
-
-        They are named after it, as libcuopt-cu12 after cuopt, or it after them: cuequivariance-ops-torch after
-        cuequivariance-ops.
-        """
-        halves = set[str]()
-        for requested in self.requested & self._versions.keys():
-            own = _WITHOUT_CUDA.sub("", requested)
-            for name, version in self._versions.items():
-                if version != self._versions[requested]:
-                    continue
-                is_after_it = own.rpartition("-")[2] in name
-                is_before_it = own.startswith(f"{_WITHOUT_CUDA.sub('', name)}-")
-                if is_after_it or is_before_it:
-                    halves.add(name)
-        return halves - PAIRED
+        return package in self.requested or is_core
 
     def usable_wheels(self, package: str) -> list[Wheel]:
         """Return the wheels of a package that its Python and platform can install, of torch's own index if that has it."""
@@ -325,15 +346,6 @@ def code_faults(check: CodeCheck) -> Iterator[Fault]:
             yield fault
 
 
-def library_faults(check: CodeCheck) -> Iterator[Fault]:
-    """Yield what is linked to libraries that nothing has."""
-    for wheel, row in check.rows.items():
-        pairing = check.pairing(row)
-        if pairing.unprovided and not pairing.misfit:
-            message = f"{wheel.package} {wheel.version.public} is linked to libraries that nothing else has"
-            yield Fault(LIBRARY_MISSING, check, wheel.package, message, wheel)
-
-
 def compiled_dependencies(check: CodeCheck) -> Iterator[Fault]:
     """Yield extensions that other packages require, and that would be compiled."""
     for build in source_builds(check.resolution.document):
@@ -343,7 +355,7 @@ def compiled_dependencies(check: CodeCheck) -> Iterator[Fault]:
             )
 
 
-FAULT_RULES = (code_faults, library_faults, compiled_dependencies)
+FAULT_RULES = (code_faults, compiled_dependencies)
 """The search meets every fault of the first before any of the next."""
 
 
@@ -362,107 +374,3 @@ def served_gpus(
         for gpu in machine.gpus:
             if gpu.index in served:
                 yield rules, gpu
-
-
-class Pairing(NamedTuple):
-    """A package beside a build of torch, where both are installed."""
-
-    row: LearnedRow
-    build: Build
-    gpus: tuple[tuple[Rules, Gpu], ...]
-    """Each with the rules of its machine."""
-    versions: Mapping[str, str]
-    """The packages of the same lock."""
-
-    @property
-    def misfit(self) -> str | None:
-        """Why it does not run on the GPUs, as far as it was read."""
-        return misfit(self.row, self.build, self.gpus)
-
-    @property
-    def certain_reason(self) -> str | None:
-        """Why it does not run, whatever else it has code for: a part of it is enough to tell."""
-        return next(self._certain_reasons(), None)
-
-    def _certain_reasons(self) -> Iterator[str]:
-        row, build = self.row, self.build
-        if row.system == "windows" and build.os != "windows":
-            yield f"has libraries for Windows alone, although its file {row.file} is for any platform"
-        refused = refused_by_driver(row, build, self.gpus)
-        if refused:
-            yield refused
-        if not self._has_runtime:
-            software = self.gpus[0][0].software if self.gpus else "CUDA"
-            made = made_with(row, as_build(row, build), software)
-            yield f"is incompatible with torch {build.name}: {made}"
-        if self.has_symbols is False:
-            works = f"its code works with {row.of_torch.torches}"
-            yield f"is incompatible with torch {build.name}: {works}"
-
-    @property
-    def _has_runtime(self) -> bool:
-        """Whether the runtime that it is made for comes with torch, or with something else in the lock."""
-        row, build = self.row, self.build
-        if row.toolkit is None or build.toolkit is None:
-            return True
-        if row.package in load_members().must_open:
-            if not self.missing:
-                return True
-        elif not load_libraries().names_runtime(row.needs, row.opens):
-            # A runtime that is linked in, or lies in the wheel, is its own.
-            return True
-        majors = {build.toolkit[0]}
-        # What links torch meets its CUDA in the process: torch's libraries are loaded before it.
-        if row.of_torch.kind not in {"stable", "ordinary"}:
-            for name, version in self.versions.items():
-                if load_members().runtime.fullmatch(name):
-                    majors.add(Version(version).major)
-        return row.toolkit[0] in majors
-
-    @property
-    def has_symbols(self) -> bool | None:
-        """Whether torch has the symbols that the code uses; None if that is not known."""
-        needs, minor = self.row.of_torch, self.build.minor
-        if (
-            needs.kind == "ordinary"
-            and (minor, self.build.backend.tag) in _OF_ANOTHER_ABI
-        ):
-            return None
-        return needs.verdict(minor)
-
-    @property
-    def is_for_single_chips(self) -> bool:
-        """Whether all its code is for single chips, ``sm_90a``: such kernels stand beside what runs everywhere.
-
-        Not of a package that is such kernels by its name.
-        """
-        names = self.row.architectures
-        is_single = all(name.startswith("sm_") and name.endswith("a") for name in names)
-        return is_single and not load_members().is_optional_package(self.row.package)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The packages, none of them in the lock, with libraries that it needs or does nothing without."""
-        row = self.row
-        if not row.toolkit:
-            return ()
-        names = list(row.needs)
-        must_open = load_members().must_open.get(row.package)
-        if must_open:
-            names += filter(must_open.fullmatch, row.opens)
-        libraries = filter(None, map(load_libraries().row, names))
-        packages = [library.package_for(row.toolkit[0]) for library in libraries]
-        return tuple(
-            dict.fromkeys(one for one in packages if one and one not in self.versions)
-        )
-
-    @property
-    def unprovided(self) -> tuple[str, ...]:
-        """Those of them that torch does not bring either, in packages of their own or in its own folder."""
-        members = load_members()
-        # Without a runtime of its own package, torch has them all in its folder.
-        if any(map(members.runtime.fullmatch, self.versions)):
-            return self.missing
-        return tuple(
-            one for one in self.missing if not members.with_torch.fullmatch(one)
-        )

@@ -6,7 +6,9 @@ Both may reject, and neither proves: after the installation the same is looked a
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +21,7 @@ from gpuinstall.base.requirement import (
     marker_holds,
     parse_requirement,
 )
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog.extensions import (
     NAMED,
@@ -28,14 +31,14 @@ from gpuinstall.catalog.extensions import (
     ExtensionSource,
     list_files,
     load_extensions,
-    program_source,
 )
 from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.lock.programs import torch_requirements
 from gpuinstall.lock.source_builds import build_needs, known_builds
 from gpuinstall.plan import Rejected
+from gpuinstall.wheels.judging import Judgement, judge_file, loads_beside
 from gpuinstall.wheels.learned.reader import Reader
-from gpuinstall.wheels.learned.row import LearnedRow, misfit
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.learned.store import learned_store
 
 if TYPE_CHECKING:
@@ -51,10 +54,12 @@ if TYPE_CHECKING:
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
 
-    Read = Callable[[ExtensionFile, Build], LearnedRow]
-    """Reads what a file says of itself; raises InstallationError if it cannot."""
+    Read = Callable[[ExtensionFile, Build, Depth], LearnedRow]
+    """Reads what a file says of itself, to a depth; raises InstallationError if it cannot."""
     Pair = tuple[ExtensionFile, Build]
     """A file, and a build of torch beside which it may load."""
+
+FILES_AT_ONCE = 4
 
 MOST_READ = 24
 """How many files of an extension to read, from 0.6 to 16 MB each; the rest is not looked at."""
@@ -90,6 +95,7 @@ class ExtensionFit(NamedTuple):
     file: ExtensionFile
     build: Build
     row: LearnedRow
+    judgement: Judgement
 
     @property
     def wheel(self) -> Wheel:
@@ -159,23 +165,53 @@ class ExtensionChooser:
                 message = f"{need}, and {gpu.label} has {capability}"
                 return ExtensionChoice(None, refusal=Reason("no-code", message))
         rejected: dict[str, Rejection[Pair]] = {}
-        read_files = set[str]()
-        for file, build in self._preferred(files):
+        pairs = list(self._preferred(files))
+        faults = [
+            next(self._faults_of_name(file, build), None) for file, build in pairs
+        ]
+        # By address, each with the first build that it may be for.
+        unread: dict[str, Pair] = {}
+        for pair, fault in zip(pairs, faults, strict=True):
+            if fault is None and len(unread) < MOST_READ:
+                unread.setdefault(pair[0].wheel.url, pair)
+        readable = {*unread}
+        for (file, build), fault in zip(pairs, faults, strict=True):
             url = file.wheel.url
-            faults = self._faults_of_name(file, build)
-            answer: ExtensionFit | Reason | None = next(faults, None)
-            if answer is None:
-                read_files.add(url)
+            answer: ExtensionFit | Reason | None = fault
+            if answer is None and url not in readable:
                 message = f"was not read: {MOST_READ} newer files do not run here"
                 answer = Reason("not-read", message)
-                if len(read_files) <= MOST_READ:
-                    answer = self._read_fit(file, build)
+            if answer is None:
+                if url in unread:
+                    self._read_ahead(unread)
+                answer = self._read_fit(file, build)
             if isinstance(answer, ExtensionFit):
                 rejected.pop(url, None)
                 return ExtensionChoice(answer, tuple(rejected.values()))
             rejection = Rejection((file, build), answer)
             rejected[url] = max(rejected.get(url, rejection), rejection, key=_closeness)
         return ExtensionChoice(None, tuple(rejected.values()))
+
+    def _read_ahead(self, unread: dict[str, Pair]) -> None:
+        """Read the next few files, and take them out: most of the time is the way to a server and back."""
+        pairs = list(unread.values())[:FILES_AT_ONCE]
+        side_by_side(self._look, pairs, FILES_AT_ONCE)
+        for file, _ in pairs:
+            del unread[file.wheel.url]
+
+    def _look(self, pair: Pair) -> None:
+        # What speaks against reading it is said once it is judged.
+        with suppress(InstallationError):
+            self._judged(*pair)
+
+    def _judged(
+        self,
+        file: ExtensionFile,
+        build: Build,
+    ) -> tuple[LearnedRow, Judgement]:
+        return judge_file(
+            partial(self._read, file, build), self._gpus, (Depth.PART, Depth.WHOLE)
+        )
 
     def _preferred(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
         """Yield pairs in order: the locked version, the newest version, the best build, the first source.
@@ -261,10 +297,10 @@ class ExtensionChooser:
     ) -> ExtensionFit | Reason:
         """Return a file, whose name speaks for it, with what it says of itself; or what speaks against it."""
         try:
-            row = self._read(file, build)
+            row, judgement = self._judged(file, build)
         except InstallationError as error:
             return Reason("not-read", f"cannot be read: {error.message}")
-        fit = ExtensionFit(file, build, row)
+        fit = ExtensionFit(file, build, row, judgement)
         return self._reject_by_torch(fit) or self._reject_by_code(fit) or fit
 
     def _reject_by_torch(self, fit: ExtensionFit) -> Reason | None:
@@ -272,7 +308,7 @@ class ExtensionChooser:
 
         If the symbols cannot be judged, something has to name torch.
         """
-        file, build, row = fit
+        file, build, row, _ = fit
         needs = row.of_torch
         torch = f"torch {build.torch}"
         name = f"its name says torch {file.torch}, and " if file.torch else ""
@@ -288,7 +324,7 @@ class ExtensionChooser:
             if pin.is_exact and needs.kind == "none" and not row.architectures:
                 # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
                 return Reason("no-code", f"{demand}, and it has no library for it")
-        loads = needs.verdict(build.minor)
+        loads = loads_beside(needs, build.minor, build.backend.tag)
         is_named = (
             file.torch or pins or self._paired_with(file.wheel.package, build.torch)
         )
@@ -303,7 +339,7 @@ class ExtensionChooser:
 
     def _reject_by_code(self, fit: ExtensionFit) -> Reason | None:
         """Return why the code of a file does not run beside a build, or not on a GPU."""
-        file, build, row = fit
+        file, build, row, judgement = fit
         if row.toolkit and build.toolkit and row.toolkit[0] != build.toolkit[0]:
             kind = build.backend.kind.upper()
             name = f"its name says {kind} {file.cuda}, and " if file.cuda else ""
@@ -315,7 +351,7 @@ class ExtensionChooser:
                 f"its code requires glibc {row.glibc}, and this system has {glibc}"
             )
             return Reason("glibc-too-old", message)
-        why = misfit(row, build, self._gpus)
+        why = judgement.excluded or judgement.doubt
         return Reason("no-code", why) if why else None
 
 
@@ -448,21 +484,6 @@ def extension_row(name: str, session: Session) -> Extension:
     return row._replace(sources=(*sources, *own))
 
 
-def own_build(
-    package: str,
-    version: str,
-    request: LockRequest,
-    session: Session,
-) -> Wheel | None:
-    """Return the file that a program's makers have of a version and that runs here; None if there is none."""
-    source = program_source(package, version, session.environment)
-    if source is None:
-        return None
-    program = Extension(package, (source,))
-    same = parse_requirement(f"{package}=={version}")
-    return choose_prebuilt(program, request, session, same).wheel
-
-
 def choose_prebuilt(
     extension: Extension,
     request: LockRequest,
@@ -474,10 +495,21 @@ def choose_prebuilt(
     A file has the hash that a lock has of its name. Pre-releases count if there is nothing else, or they are requested.
     """
     sources = replace(session.sources, default_index=session.default_index)
-    reader = Reader(sources, session.client, learned_store(), session.reporter)
+    reader = Reader(
+        sources,
+        session.client,
+        learned_store(),
+        session.reporter,
+        rows=session.rows,
+    )
 
-    def read(file: ExtensionFile, build: Build) -> LearnedRow:
-        return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
+    def read(
+        file: ExtensionFile,
+        build: Build,
+        depth: Depth,
+    ) -> LearnedRow:
+        platform = f"{build.os}-{build.arch}"
+        return reader.companion(file.wheel, build.backend, platform, depth)
 
     chooser = ExtensionChooser(request, read)
 

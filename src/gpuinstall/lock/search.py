@@ -36,14 +36,14 @@ from gpuinstall.lock.code_check import (
     WOULD_BE_COMPILED,
     CodeCheck,
 )
-from gpuinstall.lock.extensions import file_beside, openings, own_build
+from gpuinstall.lock.extensions import file_beside, openings
 from gpuinstall.lock.programs import names_programs, torch_requirements
 from gpuinstall.lock.proposal import resolve_programs
 from gpuinstall.lock.request.lock_request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict, all_or_conflict
-from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.learned.row import Depth, refused_by_driver, without_code
+from gpuinstall.wheels.judging import judge, loads_beside
+from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.needs import name_for_cuda
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Build, Wheel
     from gpuinstall.lock.code_check import Fault
     from gpuinstall.sources.session import Session
+    from gpuinstall.wheels.judging import Judgement
     from gpuinstall.wheels.learned.row import LearnedRow
 
     Resolutions = list[Resolution]
@@ -441,24 +442,6 @@ class Decision:
         return f"{self.fault.message}; {sentence}"
 
 
-def makers_file(decision: Decision) -> Iterator[Narrowing]:
-    """Yield the file of a program that its makers have of the same version for another CUDA."""
-    fault, check = decision.fault, decision.fault.check
-    request = check.resolution.request
-    is_open = fault.is_of_request and fault.package not in request.files
-    if fault.wheel is None or not is_open or not fault.is_certain:
-        return
-    version = fault.wheel.version.public
-    file = own_build(fault.package, version, request, check.session)
-    if file:
-        yield Narrowing(
-            "own-index-for-code",
-            f"{file.package} {file.version} of its makers' own index runs here",
-            constraint=f"{fault.package}>={version}",
-            file=file,
-        )
-
-
 def prebuilt_file(decision: Decision) -> Iterator[Narrowing]:
     """Yield the prebuilt file of an extension that would be compiled; it never moves the torch that was chosen."""
     fault = decision.fault
@@ -484,26 +467,18 @@ def other_build(decision: Decision) -> Iterator[Narrowing]:
 
 
 def added_library(decision: Decision) -> Iterator[Narrowing]:
-    """Yield the libraries that a package is linked to, or opens and does nothing without."""
+    """Yield the libraries that a package opens by name and does nothing without."""
     fault, check = decision.fault, decision.fault.check
     if fault.wheel is None:
         return
-    pairing = check.pairing(check.rows[fault.wheel])
-    if pairing.misfit:
-        return
-    libraries = pairing.unprovided
-    what = "them"
-    if fault.is_certain:
-        opens = fault.package in load_members().must_open
-        libraries = pairing.missing if opens else ()
-        what = "the library that it loads"
-    if libraries:
-        provide = "provide" if len(libraries) > 1 else "provides"
+    row, judgement = check.judgements[fault.wheel]
+    libraries = check.missing_libraries(row)
+    if libraries and not judgement.excluded:
         yield Narrowing(
             "library-added",
-            f"{' and '.join(libraries)} {provide} {what}",
+            f"{' and '.join(libraries)} provides the library that it loads",
             constraint=f"{fault.package}>={fault.wheel.version.public}",
-            libraries=libraries,
+            libraries=tuple(libraries),
         )
 
 
@@ -528,7 +503,7 @@ def older_version(decision: Decision) -> Iterator[Narrowing]:
         yield Narrowing(_OLDER, sentence, constraint=constraint, older=version)
 
 
-REMEDIES = (makers_file, prebuilt_file, other_build, added_library, older_version)
+REMEDIES = (prebuilt_file, other_build, added_library, older_version)
 """In the order in which they are tried."""
 
 
@@ -582,66 +557,73 @@ class OlderVersions:
         if self._check.is_spent:
             return True
         # Why a wheel cannot be read is remembered, and said once it is read for its code.
+        check = self._check
         with suppress(InstallationError):
-            row = self._check.row(wheel, depth=Depth.TABLES)
-            return any(self._runs_beside(row, build) for build in self._runnable)
+            row = check.row(wheel, check.build.backend, Depth.TABLES)
+            judgement = judge(row, check.gpus)
+            return any(
+                self._runs_beside(row, judgement, build) for build in self._runnable
+            )
         return True
 
     def serving(self, wheel: Wheel) -> list[Build]:
         """Return the builds of torch that run here beside which a wheel runs too, the best first; none if unread."""
         # What should have libraries and has none is a placeholder.
         is_of_platform = all(tag.platform != "any" for tag in wheel.tags)
-        needs_libraries = (
-            is_of_platform or self._check.rows[self._wheel].system == "windows"
-        )
+        newest, _ = self._check.judgements[self._wheel]
+        needs_libraries = is_of_platform or newest.system == "windows"
         serving = []
         try:
             for build in self._runnable:
-                row = self._settled(wheel, build)
+                row, judgement = self._settled(wheel, build)
                 is_complete = row.system is not None or not needs_libraries
-                if is_complete and self._runs_beside(row, build):
+                if is_complete and self._runs_beside(row, judgement, build):
                     serving.append(build)
         except InstallationError as error:
             self._unread[wheel.version] = error.message
             return []
         return serving
 
-    def _settled(self, wheel: Wheel, build: Build) -> LearnedRow:
-        """Return a row that tells whether a wheel has code for the GPUs; a part of its code excludes nothing.
+    def _settled(
+        self,
+        wheel: Wheel,
+        build: Build,
+    ) -> tuple[LearnedRow, Judgement]:
+        """Return what a wheel says and means; a part of its code excludes nothing, and promises nothing.
 
         Raises:
-            InstallationError: if no more of the wheel may be read.
+            InstallationError: if no more of it may be read.
         """
-        check = self._check
-        row = check.row(wheel, build.backend)
-        gpus = check.pairing(row).gpus
-        if refused_by_driver(row, build, gpus):
-            return row
-        is_lacking = bool(without_code(row, build, gpus))
-        if not row.is_whole and is_lacking:
-            row = check.row(wheel, build.backend, Depth.WHOLE)
-        if row.is_whole or (row.architectures and not is_lacking):
-            return row
-        raise InstallationError(
-            "unread", "more of it would have to be read than may be"
-        )
+        row, judgement = self._check.judged(wheel, build)
+        is_known = bool(row.codes) or row.is_whole or bool(judgement.excluded)
+        if judgement.doubt or not is_known:
+            raise InstallationError(
+                "unread", "more of it would have to be read than may be"
+            )
+        return row, judgement
 
-    def _runs_beside(self, row: LearnedRow, build: Build) -> bool:
-        resolution = self._check.resolution
+    def _runs_beside(
+        self,
+        row: LearnedRow,
+        judgement: Judgement,
+        build: Build,
+    ) -> bool:
+        check = self._check
+        resolution = check.resolution
         machine, python = resolution.request.machine, resolution.choice.python
         for requirement in torch_requirements(row.requires):
             marker = requirement.marker
             is_needed = marker is None or marker_holds(marker, machine, python)
             if is_needed and not requirement.allows(build.torch):
                 return False
-        pairing = self._check.pairing(row, build)
         # Where this torch lacks a symbol, only one counts that is known to have it.
-        is_sure_of_symbols = self._check.pairing(row).has_symbols is not False
-        return (
-            (is_sure_of_symbols or pairing.has_symbols is True)
-            and not pairing.certain_reason
-            and (pairing.is_for_single_chips or not pairing.misfit)
+        chosen = check.build
+        torch = judgement.torch
+        lacks_here = (
+            loads_beside(torch, chosen.minor, chosen.backend.tag) is False
+            and loads_beside(torch, build.minor, build.backend.tag) is None
         )
+        return not lacks_here and check.misfit(row, judgement, build) is None
 
     @property
     def why_none(self) -> str:

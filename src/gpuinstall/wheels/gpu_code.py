@@ -2,7 +2,7 @@
 
 A container is a header of 16 bytes (magic, version 1, header size, length of what follows) and entries, each with
 its kind at 0 (1 PTX, 2 machine code), header size at 4, length at 8, version at 24 (minor) and 26 (of PTX: its ISA's),
-architecture at 28 and flags at 40; the options of PTX follow. Measured on wheels of CUDA 11 to 13, Linux and Windows.
+architecture at 28 and flags at 40. Measured on wheels of CUDA 11 to 13, Linux and Windows.
 Architectures go by the names that programs give them: ``sm_90a`` machine code, ``compute_90`` PTX, ``gfx942`` AMD's.
 """
 
@@ -19,24 +19,12 @@ _LENGTH = struct.Struct("<Q")
 _ENTRY = struct.Struct("<H2xIQ8xHHI8xQ")
 _COMPUTE = 1
 _KINDS = {_COMPUTE: "compute", 2: "sm"}
-_OF_PART = b"--compile-only"
-"""The option of PTX that has to be linked with other PTX: no kernel of it runs by itself."""
-_COMPRESSED = 0x2000
-"""The flag of what is packed as LZ4 blocks are."""
-_ELF = b"\x7fELF"
-_RELOCATABLE = 1
-"""The type of an ELF file that is linked with others before it runs."""
-_ELF_BEGINNING = 18
-"""Up to the end of the type."""
-_PACKED_BEGINNING = 64
-_LONGER = 15
-"""A length in LZ4 that goes on in the next byte: no header of an ELF file begins with so long a run."""
 _SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
 _ENOUGH = 3
 _MOST = 64
 _FAIR_PART = 20
-"""Of so many containers one has to be for an architecture, where there is a container for each."""
+"""Of so many containers one has to be for an architecture, if each container has one."""
 
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b){0,99}\0" % (_TOKEN, _TOKEN))
@@ -70,38 +58,47 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
     """
     counts = Counter[tuple[str, ...]]()
     versions = set()
+    common: tuple[str, ...] | None = None
     is_whole = True
     for code in read_containers(pieces):
         counts[code.architectures] += 1
         if code.isa:
             versions.add(code.isa)
-        is_common = (
-            counts[code.architectures] >= _ENOUGH and len(code.architectures) > 1
-        )
-        if not whole and (is_common or counts.total() == _MOST):
+        if whole:
+            continue
+        is_shared = len(code.architectures) > 1
+        if is_shared and counts[code.architectures] == _ENOUGH:
+            common = code.architectures
+        if common or counts.total() == _MOST:
             is_whole = False
             break
     if not counts:
         return FatbinCode()
-    isa = max(versions, default=None)
-    if whole or is_whole:
-        architectures = ordered(_frequent(counts))
-    else:
-        [(architectures, _)] = counts.most_common(1)
-    return FatbinCode(architectures, isa=isa, is_whole=is_whole)
+    if is_whole or common is None:
+        common = ordered(_frequent(counts))
+    return FatbinCode(common, isa=max(versions, default=None), is_whole=is_whole)
 
 
 def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
-    """Return the architectures of most of the containers; of a fair part, if there is a container for each."""
+    """Return the architectures that most of a library is compiled for.
+
+    Kernels for one architecture stand beside those for the others: they make these no rarer.
+    """
     by_name = Counter[str]()
+    shared = 0
     for architectures, count in counts.items():
+        if len(architectures) > 1:
+            shared += count
         for name in architectures:
             by_name[name] += count
-    total = counts.total()
-    of_most = {name for name, count in by_name.items() if count * 2 >= total}
+    of_most = {
+        name for name, count in by_name.items() if shared and count * 2 >= shared
+    }
     if of_most:
         return of_most
+    # A container for each architecture.
     [(most_common, _)] = counts.most_common(1)
+    total = counts.total()
     fair = {
         name
         for name, count in by_name.items()
@@ -126,7 +123,7 @@ def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
 
 
 def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
-    """Return the code of a container; None if it has none but parts, or its entries do not fill it exactly."""
+    """Return the code of a container; None if its entries do not fill it exactly."""
     names = set()
     versions = set()
     while left > 0:
@@ -134,8 +131,6 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
         if entry is None:
             return None
         left -= entry.size
-        if entry.is_part:
-            continue
         names.add(entry.name)
         if entry.isa:
             versions.add(entry.isa)
@@ -151,8 +146,6 @@ class _Entry(NamedTuple):
     size: int
     """With its header."""
     isa: tuple[int, int] | None
-    is_part: bool
-    """Whether it has to be linked with others before it runs."""
 
 
 def _read_entry(data: _Stream, most: int) -> _Entry | None:
@@ -166,11 +159,7 @@ def _read_entry(data: _Stream, most: int) -> _Entry | None:
     if not _ENTRY.size <= header_size <= _LONGEST_HEADER:
         return None
     size = header_size + length
-    options = data.take(header_size - _ENTRY.size)
-    if size > most or options is None:
-        return None
-    beginning = data.take(min(length, _PACKED_BEGINNING))
-    if beginning is None or not data.skip(length - len(beginning)):
+    if size > most or not data.skip(size - _ENTRY.size):
         return None
     suffix = ""
     for bit, letter in _SUFFIXES.items():
@@ -181,39 +170,7 @@ def _read_entry(data: _Stream, most: int) -> _Entry | None:
         f"{_KINDS[kind]}_{number}{suffix}",
         size=size,
         isa=(major, minor) if is_portable and major else None,
-        is_part=_OF_PART in options
-        if is_portable
-        else _is_relocatable(beginning, flags),
     )
-
-
-def _is_relocatable(beginning: bytes, flags: int) -> bool:
-    """Whether machine code is a part that is linked with others; False also of what is packed as Zstandard does."""
-    if flags & _COMPRESSED:
-        beginning = _unpacked(beginning)
-    if not beginning.startswith(_ELF) or len(beginning) < _ELF_BEGINNING:
-        return False
-    return int.from_bytes(beginning[16:_ELF_BEGINNING], "little") == _RELOCATABLE
-
-
-def _unpacked(packed: bytes) -> bytes:
-    """Return the first bytes of an LZ4 block: literals and a match, again and again."""
-    data = bytearray()
-    place = 0
-    while len(data) < _ELF_BEGINNING and place < len(packed):
-        literals, match = divmod(packed[place], 16)
-        if literals == _LONGER:
-            break
-        start = place + 1
-        place = start + literals
-        data += packed[start:place]
-        distance = int.from_bytes(packed[place : place + 2], "little")
-        if match == _LONGER or not 0 < distance <= len(data):
-            break
-        for _ in range(match + 4):
-            data.append(data[-distance])
-        place += 2
-    return bytes(data)
 
 
 def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urljoin, urlsplit
 
 from gpuinstall.base.interruption import within
-from gpuinstall.base.patience import MORE_TIME, USUAL, Patience
+from gpuinstall.base.patience import MORE_TIME, USUAL, Pace, Patience
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ class HttpRanges:
         self._url = url
         self._hosts = hosts
         self._login = True
-        self._deadline = monotonic() + patience.standstill
+        self._patience = patience
+        self._deadline = monotonic() + patience.wheel
         with closing(self._open(0, 1)) as response:
             self.size, self.etag = _version(response)
             _keep_open(response)
@@ -72,8 +73,10 @@ class HttpRanges:
             if _version(response) != (self.size, self.etag):
                 message = f"{_host(self._url)} changed the file while it was read"
                 raise WheelError("wrong-range", message)
+            pace = Pace(self._patience)
             while start < end:
-                piece = self._read(response, min(_PIECE, end - start))
+                # Pieces of one size, however the bytes come: so that what is read of a wheel is the same each time.
+                piece = self._read(response, min(_PIECE, end - start), pace)
                 if not piece:
                     break
                 start += len(piece)
@@ -99,7 +102,7 @@ class HttpRanges:
             "Range": f"bytes={start}-{end - 1}",
             "Accept-Encoding": "identity",
         }
-        left = self._time_left()
+        left = min(self._time_left(), self._patience.standstill)
         try:
             return within(
                 left, lambda: self._ask(self._url, headers, login=self._login)
@@ -126,15 +129,29 @@ class HttpRanges:
         # The credentials are for the first host alone.
         self._login = False
 
-    def _read(self, response: Response, most: int) -> bytes:
+    def _read(
+        self,
+        response: Response,
+        most: int,
+        pace: Pace,
+    ) -> bytes:
+        """Return ``most`` bytes, or fewer at the end."""
         from urllib3.exceptions import HTTPError
 
-        self._time_left()
-        try:
-            piece: bytes = response.raw.read1(most)
-        except (HTTPError, OSError) as error:
-            raise self._interrupted() from error
-        return piece
+        data = bytearray()
+        while len(data) < most:
+            self._time_left()
+            try:
+                part: bytes = response.raw.read1(most - len(data))
+            except (HTTPError, OSError) as error:
+                raise self._interrupted() from error
+            if not part:
+                break
+            data += part
+            pace.count(len(part))
+            if pace.lags():
+                raise _too_slow()
+        return bytes(data)
 
     def _time_left(self) -> float:
         """Return the seconds that are left; raise WheelError if there are none."""

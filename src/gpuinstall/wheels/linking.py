@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.values import dataclass
-from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.elf import Elf, read_elf
+from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_linked_to_torch, load_libraries
 from gpuinstall.wheels.torch_abi import torch_names
 

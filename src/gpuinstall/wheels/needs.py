@@ -9,6 +9,8 @@ from pathlib import Path
 from posixpath import basename
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+from packaging.markers import InvalidMarker, Marker
+
 from gpuinstall.base.codec import one_of, read_object, write_object
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import numbers
@@ -42,7 +44,8 @@ _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """What auditwheel puts into the name of a library that it bundles."""
 
 _OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
-_NAME_CUDA = re.compile(r"-cu(?:da)?(1[1-9])(\d?)x?(?:-|$)", re.ASCII)
+_NAME_CUDA = re.compile(r"-cu(?:da)?(1[0-9])\d?x?(?:-|$)", re.ASCII)
+_LABEL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1[0-9])(?:\.?\d)?(?!\d)", re.ASCII)
 
 _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 _OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
@@ -200,8 +203,8 @@ class Needs:
     """Those that the loader looks for and the wheel has not itself, without those of every Linux."""
     opened: tuple[str, ...] = ()
     """Those that a string alone names."""
-    cuda: int | None = None
-    """The CUDA major of what the loader looks for; None if that is none, or several."""
+    cudas: frozenset[int] = frozenset()
+    """The CUDA majors of what the loader looks for."""
     glibc: str | None = None
     """The highest version of its symbols."""
     torch: TorchNeeds = TorchNeeds()
@@ -212,46 +215,99 @@ class Needs:
     def is_for_gpus(self) -> bool:
         """Whether it is linked to what code for GPUs is linked to."""
         uses_torch = self.torch.kind in {"stable", "ordinary"}
-        return uses_torch or self.cuda is not None
+        return uses_torch or bool(self.cudas)
 
 
 def own_cuda(
     needs: Needs,
     opened: Collection[str],
-    of_code: str | None,
-) -> str | None:
-    """Return the CUDA that a file was made with; None if its libraries and its GPU code do not tell it.
+    isa: tuple[int, int] | None,
+) -> int | None:
+    """Return the CUDA major that a file was made with; None if its code does not tell it, or tells two.
 
     Args:
         needs: What the file needs: its CUDA counts first.
         opened: The libraries that its strings name. They count on Windows only: nothing else names the runtime there.
-        of_code: The CUDA of its GPU code, which is more exact.
+        isa: The newest ISA version of its PTX.
     """
-    major = needs.cuda
-    if major is None:
-        windows = [library for library in opened if library.endswith(".dll")]
-        major = load_libraries().cuda_of_all(windows)
-    if major is None:
-        return of_code
-    if of_code and of_code.startswith(f"{major}."):
-        return of_code
-    return f"{major}.0"
+    windows = [library for library in opened if library.endswith(".dll")]
+    for majors in (needs.cudas, load_libraries().cuda_majors(windows)):
+        if majors:
+            return min(majors) if len(majors) == 1 else None
+    return cuda_of_isa(isa) if isa else None
 
 
-def pinned_cuda(requires: Iterable[str]) -> str | None:
-    """Return the CUDA of the libraries that METADATA requires, ``nvidia-nccl-cu13``; None if none, or several."""
+def cuda_of_isa(isa: tuple[int, int]) -> int:
+    """Return the CUDA major that wrote PTX: 11 began with ISA 7.0, 12 with 8.0, 13 with 9.0.
+
+    NVIDIA, PTX ISA, release notes, table of versions (2026-11-20).
+    """
+    major, _ = isa
+    return max(10, min(major + 4, 13))
+
+
+def pinned_cuda(requires: Iterable[str], platform: str) -> int | None:
+    """Return the CUDA major of the libraries that METADATA requires, ``nvidia-nccl-cu13``; None if none, or two.
+
+    Args:
+        requires: The requirements.
+        platform: As in ``linux-x86_64``: what is required on others does not count.
+    """
     majors = set()
     for text in requires:
         pin = _OF_CUDA.match(text)
-        if pin and "extra" not in text:
-            majors.add(pin[1])
-    return f"{majors.pop()}.0" if len(majors) == 1 else None
+        if pin and _is_required_on(platform, text):
+            majors.add(int(pin[1]))
+    return majors.pop() if len(majors) == 1 else None
 
 
-def name_cuda(package: str) -> str | None:
-    """Return the CUDA that the name of a package carries, ``cupy-cuda13x`` or ``some-cu128``; None if it has none."""
+def extra_requirements(
+    requires: Iterable[str],
+    extras: Iterable[str],
+    platform: str,
+) -> list[str]:
+    """Return the requirements of METADATA that extras add: who requests an extra has requested these."""
+    added = []
+    for text in requires:
+        if _is_required_on(platform, text):
+            continue
+        if any(_is_required_on(platform, text, extra) for extra in extras):
+            added.append(text)
+    return added
+
+
+def _is_required_on(
+    platform: str,
+    requirement: str,
+    extra: str = "",
+) -> bool:
+    """Whether a requirement is not of another extra alone, nor of another system."""
+    _, _, marker = requirement.partition(";")
+    if not marker:
+        return True
+    system, _, machine = platform.partition("-")
+    environment = {
+        "extra": extra,
+        "platform_machine": machine,
+        "platform_system": system.capitalize(),
+        "sys_platform": "win32" if system == "windows" else system,
+    }
+    try:
+        return Marker(marker).evaluate(environment)
+    except InvalidMarker:
+        return False
+
+
+def name_cuda(package: str) -> int | None:
+    """Return the CUDA major that the name of a package carries, ``cupy-cuda13x`` or ``some-cu128``; None if none."""
     name = _NAME_CUDA.search(package)
-    return f"{name[1]}.{name[2] or 0}" if name else None
+    return int(name[1]) if name else None
+
+
+def label_cuda(label: str | None) -> int | None:
+    """Return the CUDA major that a version carries behind its ``+``, ``cu128`` or ``pt29cu13``; None if none."""
+    found = set(_LABEL_CUDA.findall(label or ""))
+    return int(found.pop()) if len(found) == 1 else None
 
 
 def name_for_cuda(package: str, major: int) -> str | None:
@@ -298,7 +354,7 @@ def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
     return Needs(
         libraries=_from_outside(needs - own_names, wheel),
         opened=_from_outside(opened - needs, wheel),
-        cuda=load_libraries().cuda_of_all(needs),
+        cudas=frozenset(load_libraries().cuda_majors(needs)),
         glibc=".".join(map(str, newest)) or None,
         torch=_torch_needs(read, is_whole=is_whole),
         paths=frozenset(elves),

@@ -26,6 +26,8 @@ class TorchCode(NamedTuple):
     cuda: str | None
     """The CUDA that it was built with; None for another or no GPU code, as is ``hip``."""
     hip: str | None
+    library: str | None = None
+    """The library that lists them; None if there is none."""
     architectures: tuple[str, ...] = ()
 
 
@@ -48,7 +50,9 @@ def read_torch(wheel: WheelReader) -> TorchCode:
     for path in _LIBRARIES:
         if path in wheel.members:
             with closing(wheel.stream(path)) as pieces:
-                return code._replace(architectures=read_flags(pieces))
+                flags = read_flags(pieces)
+            if flags:
+                return code._replace(library=path, architectures=flags)
     return code
 
 

@@ -137,4 +137,4 @@ def over_http(url, *, hosts=(), seconds=20.0, certificates=None):
                 verify=certificates or True,
             )
 
-        yield HttpRanges(ask, url, hosts=hosts, patience=Patience(seconds / 4))
+        yield HttpRanges(ask, url, hosts=hosts, patience=Patience(seconds / 36))

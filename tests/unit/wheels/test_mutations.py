@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpuinstall.wheels.companions import read_package
+from gpuinstall.wheels.package import read_package
 from gpuinstall.wheels.ranges import Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
@@ -103,13 +103,12 @@ def _outcome(ranges, companion=False):
     """The row, None where there is an error."""
     try:
         wheel = WheelReader(ranges)
-        return (
-            read_package(wheel, "some", may_have_code=True).architectures
-            if companion
-            else read_torch(wheel).architectures
-        )
+        if not companion:
+            return read_torch(wheel).architectures
+        facts = read_package(wheel, "some", may_have_code=True)
     except WheelError:
         return None
+    return facts.codes[0].architectures if facts.codes else None
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

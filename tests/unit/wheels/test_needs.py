@@ -179,7 +179,7 @@ def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path):
         )
     )
 
-    assert found.cuda == 12
+    assert found.cudas == {12}
     assert found.libraries == ("libcublas.so.12", "libcufft.so.11", "libcusparse.so.12")
 
 
@@ -189,9 +189,10 @@ def test_two_witnesses_that_differ_and_a_string_alone_are_no_answer(tmp_path):
     )
     string = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
 
-    assert both.cuda is None
-    assert (string.cuda, string.libraries, string.opened) == (
-        None,
+    assert both.cudas == {12, 13}
+    assert own_cuda(both, (), (8, 7)) is None
+    assert (string.cudas, string.libraries, string.opened) == (
+        frozenset(),
         (),
         ("libcublas.so.12",),
     )
@@ -201,9 +202,8 @@ def test_two_witnesses_that_differ_and_a_string_alone_are_no_answer(tmp_path):
 def test_what_is_needed_outweighs_what_the_code_was_made_with(tmp_path):
     found = needs(native_library(tmp_path / "a.so", needs=["libcudart.so.13"]))
 
-    assert own_cuda(found, (), "13.2") == "13.2"
-    assert own_cuda(found, (), "12.8") == own_cuda(found, (), None) == "13.0"
-    assert own_cuda(Needs(), ("cudart64_12.dll",), None) == "12.0"
+    assert own_cuda(found, (), (8, 7)) == own_cuda(found, (), None) == 13
+    assert own_cuda(Needs(), ("cudart64_12.dll",), None) == 12
 
 
 def test_what_it_is_linked_to_in_the_same_wheel_counts(tmp_path):
@@ -214,7 +214,7 @@ def test_what_it_is_linked_to_in_the_same_wheel_counts(tmp_path):
 
     found = read_needs(WheelReader(Bytes(archive(files))), ["some/_C.so"])
 
-    assert found.cuda == 12
+    assert found.cudas == {12}
     assert found.paths == {"some/_C.so", "some/libown.so"}
 
 
@@ -228,7 +228,7 @@ def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path)
         library, more={f"some.libs/{own}": b"", "some.libs/libmine.so.1.2": b""}
     )
 
-    assert (found.libraries, found.cuda) == (("libcuda.so.1",), 12)
+    assert (found.libraries, found.cudas) == (("libcuda.so.1",), {12})
 
 
 def test_a_large_library_is_read_from_its_beginning(tmp_path):
@@ -244,7 +244,7 @@ def test_a_large_library_is_read_from_its_beginning(tmp_path):
 
     found = read_all(wheel)
 
-    assert (found.torch.oldest, found.cuda) == ("2.9", 12)
+    assert (found.torch.oldest, found.cudas) == ("2.9", {12})
     assert wheel.bytes_read < 400_000 < held.size
 
 

@@ -1,6 +1,6 @@
 """The GPU code of DLLs."""
 
-from gpuinstall.wheels.companions import read_package
+from gpuinstall.wheels.package import read_package
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pe import make_dll
 from tests.unit.wheels.made import Bytes, archive, fatbin
@@ -8,13 +8,13 @@ from tests.unit.wheels.made import Bytes, archive, fatbin
 
 def test_a_dll_is_of_the_cuda_that_its_imports_name():
     for library, cuda in (
-        ("cudart64_12.dll", "12.0"),
-        ("cublasLt64_13.dll", "13.0"),
-        ("cudart64_110.dll", "11.0"),
+        ("cudart64_12.dll", 12),
+        ("cublasLt64_13.dll", 13),
+        ("cudart64_110.dll", 11),
         ("KERNEL32.dll", None),
     ):
         dll = make_dll({library: ("?call@@YAXXZ",)}) + fatbin((2, 80, 0)) * 3
         wheel = WheelReader(Bytes(archive({"painter/_C.pyd": dll})))
         facts = read_package(wheel, "painter", may_have_code=True)
-        assert (facts.cuda, facts.architectures) == (cuda, ("sm_80",))
+        assert (facts.cuda, dict(facts.codes)) == (cuda, {"painter/_C.pyd": ("sm_80",)})
         assert facts.torch.kind == "unknown"

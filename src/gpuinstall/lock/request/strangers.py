@@ -18,7 +18,6 @@ from gpuinstall.catalog.extensions import (
     Beside,
     list_files,
     load_extensions,
-    program_source,
 )
 from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
@@ -187,10 +186,6 @@ def _listed_addresses(
     page = session.known_page(package)
     for wheel in parse_page(page) if page else ():
         yield wheel.url
-    # Its files lie beside the pages of its versions.
-    program = program_source(package, "", session.environment)
-    if program:
-        yield program.url
     if package in load_extensions().rows or sources.extension_sources:
         extension = extension_row(package, session)
         yield from (source.url for source in extension.sources)

@@ -21,16 +21,17 @@ from gpuinstall.base.text import readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
-from gpuinstall.wheels.companions import (
-    WheelFacts,
-    load_members,
+from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.wheels.http_ranges import HttpRanges
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.learned.store import LearnedStore, holds, now
+from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.needs import label_cuda, name_cuda, pinned_cuda
+from gpuinstall.wheels.package import (
+    LibraryCode,
     read_package,
     read_tables,
 )
-from gpuinstall.wheels.http_ranges import HttpRanges
-from gpuinstall.wheels.learned.row import Depth, LearnedRow, at_least
-from gpuinstall.wheels.learned.store import LearnedStore, holds, now
-from gpuinstall.wheels.needs import name_cuda, pinned_cuda
 from gpuinstall.wheels.ranges import FileRanges, Limits, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
@@ -53,14 +54,10 @@ MOST = {
     # Before it is said that it has no code for a GPU: some 10 s at 200 Mbit/s.
     Depth.WHOLE: 256 << 20,
 }
-"""How many bytes of a wheel to read."""
+"""How many bytes of a wheel to read, whatever else was read."""
 MOST_INFLATED = 3 << 30
 MOST_OF_A_LOCK = 384 << 20
-"""How many bytes of wheels to read for one lock: beyond, only the tables of libraries and METADATA are read."""
-MOST_S_OF_A_LOCK = 60
-"""After how many seconds of reading, of all wheels together, no older version is looked at."""
-LEAST_OF_A_WHEEL = 8 << 20
-"""How many bytes are read of each wheel nevertheless."""
+"""How many bytes of wheels, read in this run or before, a lock may rest on: beyond, no older version is looked at."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 """What the summary, the keywords or the classifiers of a package say that has code for them."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
@@ -79,7 +76,7 @@ class Reader:
     store: LearnedStore
     reporter: Reporter
     reading: Counter[str] = field(default_factory=Counter)
-    """What was read of wheels in this run, as the session counts it."""
+    """The ``bytes`` of wheels that this run rests on, as the session counts them: of each wheel once, read or known."""
     rows: dict[RowKey, LearnedRow | InstallationError] = field(default_factory=dict)
     """What was learned in this run, or why not, by address, backend and depth.
 
@@ -89,13 +86,12 @@ class Reader:
     @property
     def is_spent(self) -> bool:
         """Whether so much was read for one lock that no older version is looked at."""
-        has_taken_long = self.reading["seconds"] > MOST_S_OF_A_LOCK
-        return has_taken_long or self.reading["bytes"] > MOST_OF_A_LOCK
+        return self.reading["bytes"] > MOST_OF_A_LOCK
 
     def remembered(self, build: Build) -> LearnedRow | None:
         """Return what an earlier run learned of a build from any wheel, without a request."""
         for wheel in build.unread:
-            row = self.store.known(wheel, build.backend.tag)
+            row = self.store.known(wheel, build.backend.tag, Depth.PART)
             if row and holds(row):
                 return row
         return None
@@ -110,18 +106,21 @@ class Reader:
         known = (
             wheel
             for wheel in build.unread
-            if self.store.known(wheel, build.backend.tag)
+            if self.store.known(wheel, build.backend.tag, Depth.PART)
         )
         wheel = next(known, build.unread[0])
 
         def row_of(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
+            codes: tuple[LibraryCode, ...] = ()
+            if code.library:
+                codes = (LibraryCode(code.library, code.architectures),)
             return _row(
                 wheel,
                 _backend(wheel, code),
                 f"{build.os}-{build.arch}",
                 opened,
-                architectures=code.architectures,
+                codes=codes,
                 cuda=code.cuda,
                 requires=_requires(opened.metadata()),
                 pythons=build.pythons,
@@ -154,7 +153,7 @@ class Reader:
         members = load_members()
 
         def row_of(opened: WheelReader) -> LearnedRow:
-            facts = _facts(wheel, opened, backend, platform, depth)
+            facts = _facts(wheel, opened, backend, depth)
             return _row(wheel, backend, platform, opened, **facts)
 
         if depth is Depth.METADATA:
@@ -165,8 +164,8 @@ class Reader:
             key = backend.tag if depends_on_torch else ANY_BACKEND
             row = self._known_or_read(wheel, row_of, key, depth)
         # The store has what the wheel says; this is the wheel as seen beside ``backend``.
-        cuda = row.cuda or members.cuda(wheel.package, wheel.version)
-        return replace(row, backend=backend.tag, cuda=cuda)
+        cuda = row.cuda or _stated_cuda(wheel, row.requires, platform)
+        return replace(row, backend=backend.tag, platform=platform, cuda=cuda)
 
     def may_have_code(self, wheel: Wheel) -> bool:
         """Whether a wheel may have GPU code, by its name and its METADATA."""
@@ -199,17 +198,13 @@ class Reader:
         """
         place = (wheel.url, key, depth)
         if place not in self.rows:
-            known = self.store.known(wheel, key)
-            if known and known.depth < depth and not known.is_whole:
-                known = None
             try:
-                if known is None or not holds(known):
-                    known = self._read(wheel, row_of, known, depth)
-                    # What the rest of a lock's budget did not suffice for is read the next time.
-                    is_cut = known.bytes < MOST[Depth.PART] and not known.is_whole
-                    if depth is Depth.TABLES or not is_cut or known.architectures:
-                        self.store.keep(known, wheel, key)
-                self.rows[place] = known
+                row = self.store.known(wheel, key, depth)
+                if row is None or not holds(row):
+                    row = self._read(wheel, row_of, row, depth)
+                    self.store.keep(row, wheel, key)
+                self.reading["bytes"] += row.bytes
+                self.rows[place] = row
             except InstallationError as error:
                 self.rows[place] = error
         answer = self.rows[place]
@@ -224,22 +219,15 @@ class Reader:
         known: LearnedRow | None,
         depth: Depth,
     ) -> LearnedRow:
-        """Read a wheel within what is left of the bytes of a lock, unless it is still the one that is known."""
-        left = MOST_OF_A_LOCK - self.reading["bytes"]
-        most = max(LEAST_OF_A_WHEEL, min(MOST[depth], left))
-        limits = Limits(most, MOST_INFLATED)
+        """Read a wheel, unless it is still the one that is known."""
         started = monotonic()
         ranges, stamp = self._ranges(wheel)
         if known and stamp and (known.size, known.etag) == (ranges.size, stamp):
-            row = replace(known, learned=now())
-        else:
-            opened = WheelReader(ranges, limits)
-            row = replace(row_of(opened), etag=stamp)
-        row = replace(row, depth=depth)
-        seconds = monotonic() - started
-        self.reading.update(bytes=row.bytes, seconds=int(seconds))
-        if row.architectures or row.package == "torch":
-            self.reporter.step("Learned", _learned_text(row), seconds)
+            return replace(known, learned=now())
+        opened = WheelReader(ranges, Limits(MOST[depth], MOST_INFLATED))
+        row = replace(row_of(opened), etag=stamp, depth=depth)
+        if row.codes or row.package == "torch":
+            self.reporter.step("Learned", _learned_text(row), monotonic() - started)
         return row
 
     def _open(self, wheel: Wheel) -> WheelReader:
@@ -257,6 +245,7 @@ class Reader:
             f"https://{OFFICIAL_FILES}",
         )
         hosts = {urlsplit(address).netloc for address in own}
+        hosts |= load_extensions().hosts_beside(urlsplit(wheel.url).netloc)
         ranges = HttpRanges(
             self.client.ask_part,
             wheel.url,
@@ -270,7 +259,6 @@ def _facts(
     wheel: Wheel,
     opened: WheelReader,
     backend: Backend,
-    platform: str,
     depth: Depth,
 ) -> dict[str, Any]:
     """Return what METADATA and the native code of a wheel say, as fields of a row."""
@@ -281,13 +269,9 @@ def _facts(
     if has_own_version and version != _exact(wheel.version.public):
         message = f"METADATA names version {version}, and pip would reject the file"
         raise WheelError("wheel-malformed", message)
-    requires = _requires(metadata)
-    system = _system_of(opened.members)
-    facts = WheelFacts()
     if depth is Depth.TABLES:
         facts = read_tables(opened, wheel.package)
-    # What is for Windows alone runs nowhere else, and need not be read there.
-    elif system == "any" or platform.startswith("windows"):
+    else:
         facts = read_package(
             opened,
             wheel.package,
@@ -295,17 +279,28 @@ def _facts(
             cuda=backend.version,
             whole=depth is Depth.WHOLE,
         )
-    cuda = facts.cuda
-    if depth is not Depth.TABLES:
-        # Only if the code tells nothing.
-        cuda = cuda or pinned_cuda(requires)
     return {
         **vars(facts),
-        "requires": requires,
+        "requires": _requires(metadata),
         "metadata_version": version if has_own_version else None,
-        "cuda": cuda,
-        "system": system,
+        "cuda": f"{facts.cuda}.0" if facts.cuda else None,
+        "system": _system_of(opened.members),
     }
+
+
+def _stated_cuda(
+    wheel: Wheel,
+    requires: Iterable[str],
+    platform: str,
+) -> str | None:
+    """Return the CUDA of a package whose code does not tell it: as its maker, its name, its label or METADATA says."""
+    major = (
+        load_members().stated_cuda(wheel.package, wheel.version)
+        or name_cuda(wheel.package)
+        or label_cuda(wheel.version.local)
+        or pinned_cuda(requires, platform)
+    )
+    return f"{major}.0" if major else None
 
 
 def _requires(metadata: Message) -> tuple[str, ...]:
@@ -354,8 +349,8 @@ def _learned_text(row: LearnedRow) -> str:
     name = f"{row.package} {row.version}"
     if row.package == "torch":
         name = f"{name} {row.backend}"
-    elif row.cuda:
-        name = f"{name}, {at_least('CUDA', row.cuda)}"
+    elif row.toolkit:
+        name = f"{name}, CUDA {row.toolkit[0]}"
     part = "" if row.is_whole else " in the part that was read"
     return f"{name}: {code}{part} ({readable(row.bytes)})"
 

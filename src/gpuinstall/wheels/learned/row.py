@@ -1,12 +1,11 @@
-"""What one wheel said of itself, as it is kept and shown; whether it runs on GPUs. Pure."""
+"""What one wheel said of itself, as it is kept and shown. Pure."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import tomli
 from packaging.version import Version
@@ -16,20 +15,14 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.catalog.catalog import toolkit_of
-from gpuinstall.machine.protocol import Code, Rules
+from gpuinstall.wheels.gpu_code import ordered
 from gpuinstall.wheels.needs import TorchNeeds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gpuinstall.base.machine import Gpu
-
-    RulesOfGpus = Iterable[tuple[Rules, Gpu]]
+from gpuinstall.wheels.package import LibraryCode
 
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 
-READING = 8
+READING = 9
 """The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one."""
 
 
@@ -41,9 +34,9 @@ class Depth(IntEnum):
     TABLES = 1
     """METADATA, and the tables of one library."""
     PART = 2
-    """The tables, and the code of the largest library that has some."""
+    """The tables, and the beginning of the code of the libraries that decide whether it runs."""
     WHOLE = 3
-    """The code of every library that decides whether it runs."""
+    """All code of those."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +56,12 @@ class LearnedRow:
     """How many were read."""
     learned: str
     """When, in UTC."""
-    architectures: tuple[str, ...] = ()
-    """Empty if the wheel does not say."""
+    codes: tuple[LibraryCode, ...] = ()
+    """The GPU code, by library; of a torch its own list. Empty if the wheel does not say."""
     cuda: str | None = None
-    """The CUDA that it was made with. A package that does not tell: what its PTX asks of the driver, or None."""
-    witness: str | None = None
-    """The part of the wheel that names ``architectures``."""
+    """The CUDA that it was made with: of a package its major, ``12.0``; None if that is none or unknown."""
     is_whole: bool = True
-    """Whether ``witness`` was read to its end: only then it has no other architectures."""
+    """Whether all that decides was read: only then it has no other code."""
     sha256: str | None = None
     """What its page claims: the file was not read as a whole."""
     etag: str | None = None
@@ -133,6 +124,19 @@ class LearnedRow:
         )
 
     @property
+    def architectures(self) -> tuple[str, ...]:
+        """All that it has code for."""
+        names = set[str]()
+        for code in self.codes:
+            names.update(code.architectures)
+        return ordered(names)
+
+    @property
+    def witness(self) -> str | None:
+        """The library that tells its CUDA and its code, if one does."""
+        return self.codes[0].library if self.codes else None
+
+    @property
     def of_torch(self) -> TorchNeeds:
         """``torch``, unknown if the row does not have it."""
         return self.torch or TorchNeeds("unknown")
@@ -171,101 +175,6 @@ class LearnedRow:
             source=self.source or DEFAULT_INDEX,
             learned=self.day,
         )
-
-
-def as_build(row: LearnedRow, build: Build) -> Build:
-    """Return what the rules are asked about a package: a build with its code and its toolkit.
-
-    Code that does not tell its own CUDA runs with torch's.
-    """
-    return replace(
-        build,
-        code=row.architectures,
-        toolkit=row.toolkit or build.toolkit,
-        libraries=(),
-    )
-
-
-def without_code(
-    row: LearnedRow,
-    build: Build,
-    gpus: RulesOfGpus,
-) -> list[tuple[Rules, Gpu]]:
-    """Return the GPUs that a package with GPU code has none for."""
-    if not row.architectures:
-        return []
-    made = as_build(row, build)
-    return [
-        (rules, gpu)
-        for rules, gpu in gpus
-        if not isinstance(rules.code(made, gpu), Code)
-    ]
-
-
-def misfit(
-    row: LearnedRow,
-    build: Build,
-    gpus: RulesOfGpus,
-) -> str | None:
-    """Return why a package does not run on the GPUs; one without GPU code or a CUDA of its own runs everywhere."""
-    served = tuple(gpus)
-    refused = refused_by_driver(row, build, served)
-    without = without_code(row, build, served)
-    # A part of its code proves nothing, and the rest need not be read if the driver does not run it.
-    if not without or (refused and not row.is_whole):
-        return refused
-    names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
-    compiled = f"is compiled for {' '.join(row.architectures)}"
-    if not row.is_whole:
-        part = f"the part of {row.witness} that was read {compiled}"
-        return f"may have no code for {names}: {part}, the rest was not read"
-    made = as_build(row, build)
-    for rules, gpu in without:
-        answer = rules.code(made, gpu)
-        # The GPU would run PTX of the package that its driver does not compile.
-        if not isinstance(answer, Code) and answer.code in rules.driver_reasons:
-            return f"does not run on {names}: {row.witness} {compiled}, and {answer.message}"
-    return f"has no code for {names}: {row.witness} {compiled}"
-
-
-def refused_by_driver(
-    row: LearnedRow,
-    build: Build,
-    gpus: RulesOfGpus,
-) -> str | None:
-    """Return why a driver does not run the CUDA that a package is made with."""
-    if not row.architectures and not row.toolkit:
-        return None
-    made = as_build(row, build)
-    for rules, _ in gpus:
-        refused = rules.against_driver(made)
-        if refused:
-            cause = f"{made_with(row, made, rules.software)}, and {refused.message}"
-            return f"does not run on {rules.driver}: {cause}"
-    return None
-
-
-def made_with(
-    row: LearnedRow,
-    made: Build,
-    software: str,
-) -> str:
-    """Return what a package was made with, as a statement."""
-    major, minor = made.toolkit or (0, 0)
-    toolkit = at_least(software, f"{major}.{minor}")
-    # Its METADATA may tell it, and no library.
-    return (
-        f"{row.witness} is built with {toolkit}"
-        if row.witness
-        else f"it is for {toolkit}"
-    )
-
-
-def at_least(software: str, version: str) -> str:
-    """Return the version of a toolkit in words: the names of libraries tell its major alone, PTX one that has its ISA."""
-    if version.endswith(".0"):
-        return f"{software} {version.removesuffix('.0')}"
-    return f"{software} {version} or newer"
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -76,9 +76,14 @@ class LearnedStore:
                 if row:
                     yield row
 
-    def known(self, wheel: Wheel, backend: str) -> LearnedRow | None:
-        """Return what a wheel said beside the torch of ``backend``."""
-        row = self._read(self._file(wheel, backend))
+    def known(
+        self,
+        wheel: Wheel,
+        backend: str,
+        depth: int,
+    ) -> LearnedRow | None:
+        """Return what a wheel said beside the torch of ``backend`` when it was read to a depth."""
+        row = self._read(self._file(wheel, backend, depth))
         if row and (row.url, row.sha256) == (wheel.url, wheel.sha256):
             return row
         return None
@@ -91,7 +96,7 @@ class LearnedStore:
     ) -> None:
         """Keep a row for the next run."""
         with suppress(InstallationError):
-            write_atomically(self._file(wheel, backend), row.render())
+            write_atomically(self._file(wheel, backend, row.depth), row.render())
 
     def _read(self, file: Path) -> LearnedRow | None:
         with suppress(OSError, ValueError, TypeError):
@@ -101,14 +106,19 @@ class LearnedStore:
             return LearnedRow.parse(text)
         return None
 
-    def _file(self, wheel: Wheel, backend: str) -> Path:
+    def _file(
+        self,
+        wheel: Wheel,
+        backend: str,
+        depth: int,
+    ) -> Path:
         """Return a name that tells a user what it is, and that no two wheels share."""
         import hashlib
 
         digest = hashlib.sha256(wheel.url.encode()).hexdigest()
         key = digest[:16]
         folder = "builds" if wheel.package == "torch" else "companions"
-        name = f"{wheel.package}-{wheel.version.public}-{backend}-{key}.toml"
+        name = f"{wheel.package}-{wheel.version.public}-{backend}-{depth}-{key}.toml"
         return self.folder / folder / name
 
 

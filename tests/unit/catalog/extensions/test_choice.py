@@ -58,8 +58,8 @@ def choice(
         reader = Reader(sources, client, LearnedStore(folder / "learned"), Reporter())
         chooser = ExtensionChooser(
             lock_request(machine),
-            lambda file, build: reader.companion(
-                file.wheel, build.backend, "linux-x86_64"
+            lambda file, build, depth: reader.companion(
+                file.wheel, build.backend, "linux-x86_64", depth
             ),
         )
         places = [Beside.of(build) for build in chooser.builds]

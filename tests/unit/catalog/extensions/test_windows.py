@@ -87,8 +87,8 @@ def chosen(torch, files, row=None):
     there = machine_in_words(("RTX 4090",), "580.88", os="windows", arch="x86_64")
     request = Request((f"torch=={torch}",), python="3.12")
 
-    def read(file, build):
-        assert row, (file, build)
+    def read(file, build, depth):
+        assert row, (file, build, depth)
         return row
 
     name = files[0].wheel.package
@@ -101,7 +101,7 @@ def empty_row(*requires, kind):
     return LearnedRow(
         package="painter",
         version="1",
-        backend="any",
+        backend="cu130",
         platform="windows-x86_64",
         file="painter.whl",
         url="https://files.example/painter.whl",

@@ -8,19 +8,15 @@ from packaging.version import Version
 
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import Backend
-from gpuinstall.catalog import Build, Wheel, load_catalog
+from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.listing import default_wheels
-from gpuinstall.machine.vendors import rules_for
-from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
-from gpuinstall.wheels.learned.row import misfit
 from gpuinstall.wheels.learned.store import LearnedStore
 from gpuinstall.wheels.ranges import WheelError
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
-from tests.unit.wheels.learned.test_store import ROW
 
 CU130 = Build(
     Version("2.9.0"), Backend("cuda", "13.0"), "linux", "x86_64", toolkit=(13, 0)
@@ -114,12 +110,3 @@ def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_p
             (wheel,) = default_wheels(sources, client, package)
             answers[package] = reader.may_have_code(wheel)
     assert answers == {"plain": False, "kernels": True}
-
-
-def test_a_package_without_gpu_code_runs_on_every_driver():
-    machine = machine_in_words(("RTX 4090",), "550")
-    gpus = [(rules_for(machine, load_catalog(), {"cuda"}), gpu) for gpu in machine.gpus]
-    pure = replace(ROW, package="numpy", architectures=(), cuda=None, witness=None)
-
-    assert misfit(pure, CU130, gpus) is None
-    assert misfit(replace(pure, cuda="13.0"), CU130, gpus) is not None

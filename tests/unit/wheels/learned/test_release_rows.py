@@ -7,18 +7,18 @@ from tools.learn_release import DATA, additions, extended
 
 from gpuinstall import load_catalog
 from gpuinstall.catalog.loader import Rows, code_names
+from gpuinstall.wheels.package import LibraryCode
 from tests.unit.wheels.learned.test_store import ROW
 
 TRITON = ("triton~=3.9.0; platform_system == 'Linux'", *ROW.requires[:1])
+SM_110 = (LibraryCode("torch/lib/libtorch_python.so", ("sm_110",)),)
 NEW = replace(ROW, version="9.1.0", requires=TRITON)
-ARM = replace(
-    NEW, platform="linux-aarch64", architectures=("sm_110",), source="", backend="cu139"
-)
-CPU = replace(NEW, backend="cpu", architectures=(), cuda=None)
+ARM = replace(NEW, platform="linux-aarch64", codes=SM_110, source="", backend="cu139")
+CPU = replace(NEW, backend="cpu", codes=(), cuda=None)
 
 
 def test_a_release_is_printed_as_builds_toml_has_it():
-    arm = replace(NEW, platform="linux-aarch64", architectures=("sm_110",))
+    arm = replace(NEW, platform="linux-aarch64", codes=SM_110)
     found = additions([NEW, arm, CPU], load_catalog())
     (row,) = tomli.loads(f"builds = [\n{found.builds}\n]")["builds"]
 

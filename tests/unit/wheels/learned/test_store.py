@@ -7,9 +7,10 @@ import pytest
 from packaging.utils import parse_wheel_filename
 
 from gpuinstall.catalog import Wheel, load_catalog
-from gpuinstall.wheels.learned.row import READING, LearnedRow
+from gpuinstall.wheels.learned.row import READING, Depth, LearnedRow
 from gpuinstall.wheels.learned.store import LearnedStore, holds, known_catalog, now
 from gpuinstall.wheels.needs import TorchNeeds
+from gpuinstall.wheels.package import LibraryCode
 
 NAME = "torch-2.16.0+cu140-cp312-cp312-manylinux_2_28_x86_64.whl"
 ROW = LearnedRow(
@@ -22,7 +23,10 @@ ROW = LearnedRow(
     size=500,
     bytes=7,
     learned="2026-11-20T10:00:00+00:00",
-    architectures=("sm_80", "sm_90a", "compute_90"),
+    codes=(
+        LibraryCode("torch/lib/libtorch_python.so", ("sm_80", "sm_90a", "compute_90")),
+    ),
+    depth=Depth.PART,
     cuda="14.0",
     requires=(
         'nvidia-cudnn-cu14==9.30.1.2; platform_system == "Linux"',
@@ -74,12 +78,13 @@ def test_a_row_is_found_again_by_its_own_wheel_alone(tmp_path, sha256):
     row = replace(ROW, sha256=sha256)
     store.keep(row, own, "cu140")
 
-    assert store.known(own, "cu140") == row
+    assert store.known(own, "cu140", Depth.PART) == row
+    assert store.known(own, "cu140", Depth.WHOLE) is None
     assert list(store.builds()) == [row]
-    assert store.known(own, "cu132") is None
-    assert store.known(wheel("b" * 64), "cu140") is None
+    assert store.known(own, "cu132", Depth.PART) is None
+    assert store.known(wheel("b" * 64), "cu140", Depth.PART) is None
     elsewhere = replace(own, url=f"https://other.example/{NAME}")
-    assert store.known(elsewhere, "cu140") is None
+    assert store.known(elsewhere, "cu140", Depth.PART) is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +107,7 @@ def test_a_broken_row_is_no_row(tmp_path, text):
     (file,) = (tmp_path / "builds").iterdir()
     file.write_text(text)
 
-    assert store.known(wheel(), "cu140") is None
+    assert store.known(wheel(), "cu140", Depth.PART) is None
     assert list(store.builds()) == []
 
 
@@ -129,7 +134,7 @@ def test_another_index_says_nothing_of_the_official_build(
     store.keep(replace(stranger, learned=now()), wheel(), "cu140")
     own = replace(
         ROW,
-        architectures=("sm_90",),
+        codes=(LibraryCode("torch/lib/libtorch_python.so", ("sm_90",)),),
         url=f"{OFFICIAL}/cu140/{NAME}",
         source=f"{OFFICIAL}/cu140",
     )

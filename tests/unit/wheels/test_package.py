@@ -7,12 +7,9 @@ import pytest
 import tomli
 
 import gpuinstall.wheels
-from gpuinstall.wheels.companions import (
-    deciding_libraries,
-    load_members,
-    read_package,
-)
 from gpuinstall.wheels.gpu_code import FatbinCode, read_containers, read_fatbins
+from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.package import deciding_libraries, read_package
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.native import native_library
 from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
@@ -31,9 +28,9 @@ def _read(files, package, cuda=None, *, whole=False):
     return read_package(wheel, package, may_have_code=True, cuda=cuda, whole=whole)
 
 
-def _code(files, package, cuda=None):
-    code = _read(files, package, cuda)
-    return code.witness, code.architectures
+def _codes(files, package, cuda=None, *, whole=False):
+    """The libraries that answer for a package, with their architectures."""
+    return dict(_read(files, package, cuda, whole=whole).codes)
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
@@ -84,27 +81,43 @@ def test_a_library_is_what_most_of_its_containers_are():
     )
 
 
-def test_one_library_does_not_stand_for_its_module():
+@pytest.mark.parametrize("whole", [False, True])
+def test_kernels_for_one_chip_make_the_others_no_rarer(whole):
+    shared = fatbin((2, 70, 0), (2, 75, 0), (2, 80, 0))
+    chip = fatbin((2, 90, A))
+    pieces = [chip] * 40 + [shared] * 9 + [chip] * 40
+    expected = ("sm_70", "sm_75", "sm_80", *(["sm_90a"] if whole else []))
+    assert read_fatbins(pieces, whole=whole).architectures == expected
+
+
+def test_rare_kernels_for_one_chip_do_not_count():
+    shared = fatbin((2, 70, 0), (2, 75, 0))
+    pieces = [shared] * 9 + [fatbin((2, 90, A))] * 2
+    assert read_fatbins(pieces, whole=True).architectures == ("sm_70", "sm_75")
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_each_library_of_a_module_answers(whole):
     files = {
         "some/large.so": library(fatbin((2, 90, 0), (2, 100, A)) * 3, 90_000),
-        "some/small.so": library(fatbin((2, 70, 0), (2, 80, 0)) * 3, 40_000),
+        "some/small.so": library(fatbin((2, 70, 0), (1, 80, 0)) * 3, 40_000),
         "other/large.so": library(fatbin((2, 61, 0)) * 3, 80_000),
         "some.libs/libcusolver.so.12": library(fatbin((2, 50, 0)) * 3, 200_000),
     }
-    code = _read(files, "some", whole=True)
-    assert code.witness == "some/large.so"
-    assert code.architectures == ("sm_70", "sm_80", "sm_90", "sm_100a")
-
-
-def test_ptx_counts_that_the_largest_of_a_module_has():
-    portable = fatbin((2, 80, 0), (1, 80, 0)) * 3
-    files = {
-        "some/a.so": library(fatbin((2, 80, 0)) * 3, 90_000),
-        "some/b.so": library(portable, 80_000),
+    assert _codes(files, "some", whole=whole) == {
+        "some/large.so": ("sm_90", "sm_100a"),
+        "some/small.so": ("sm_70", "compute_80"),
     }
-    assert _read(files, "some", whole=True).architectures == ("sm_80",)
-    files["some/a.so"] = library(portable, 90_000)
-    assert _read(files, "some", whole=True).architectures == ("sm_80", "compute_80")
+
+
+def test_a_part_is_the_same_whatever_was_read_before():
+    files = {
+        f"some/{number}.so": library(fatbin((2, 80, 0), (2, 90, 0)) * 4)
+        for number in range(12)
+    }
+    part = _read(files, "some")
+    assert (len(part.codes), part.is_whole) == (8, False)
+    assert _read(files, "some", whole=True).is_whole
 
 
 @pytest.mark.parametrize("package", ["some-name-cu12", "some-name-gpu", "some-name"])
@@ -113,24 +126,24 @@ def test_the_module_that_a_package_is_named_after_answers_for_it(package):
         "some_name/own.so": library(fatbin((2, 70, 0)) * 3, 40_000),
         "some_name_extra/other.so": library(fatbin((2, 90, 0)) * 3, 90_000),
     }
-    assert _read(files, package, whole=True).architectures == ("sm_70",)
+    assert _codes(files, package) == {"some_name/own.so": ("sm_70",)}
     files["some_name/own.so"] = library(b"", 40_000)
-    assert _read(files, package, whole=True).architectures == ()
+    assert _codes(files, package) == {}
     del files["some_name/own.so"]
-    assert _read(files, package, whole=True).architectures == ("sm_90",)
+    assert _codes(files, package) == {"some_name_extra/other.so": ("sm_90",)}
 
 
-def test_a_part_that_a_module_does_without_counts_for_a_gpu_alone():
+def test_a_part_that_a_module_does_without_is_read_last():
     files = {
         "dewy/lib_attn.so": library(fatbin((2, 80, 0), (2, 120, 0)) * 3, 90_000),
         "dewy/lib_flash_attn3.so": library(fatbin((2, 90, A)) * 3, 50_000),
     }
-    assert _read(files, "dewy").architectures == ("sm_80", "sm_120")
-    assert _read(files, "dewy", whole=True).architectures == (
-        "sm_80",
-        "sm_90a",
-        "sm_120",
-    )
+    own = {"dewy/lib_attn.so": ("sm_80", "sm_120")}
+    assert _codes(files, "dewy") == own
+    assert _codes(files, "dewy", whole=True) == {
+        **own,
+        "dewy/lib_flash_attn3.so": ("sm_90a",),
+    }
 
 
 def test_plugins_decide_if_there_is_nothing_else():
@@ -158,7 +171,8 @@ def test_what_a_module_is_linked_to_is_part_of_it(tmp_path):
         "some_cu12.libs/libcublas.so.12": library(fatbin((2, 50, 0)) * 3, 200_000),
         "some_cu12.libs/libother.so.1": library(fatbin((2, 60, 0)) * 3, 300_000),
     }
-    assert _read(files, "some-cu12", whole=True).architectures == ("sm_75", "sm_80")
+    linked = "some_cu12.libs/libown-0b3e2b5d.so.1"
+    assert _codes(files, "some-cu12") == {linked: ("sm_75", "sm_80")}
 
 
 def test_code_is_looked_for_beside_a_bundled_runtime_though_nothing_says_cuda():
@@ -168,7 +182,7 @@ def test_code_is_looked_for_beside_a_bundled_runtime_though_nothing_says_cuda():
     }
     wheel = WheelReader(Bytes(archive(files)))
     facts = read_package(wheel, "some", may_have_code=False)
-    assert facts.architectures == ("sm_80",)
+    assert dict(facts.codes) == {"some/own.so": ("sm_80",)}
 
 
 def test_packages_that_do_not_go_together_are_known():
@@ -187,32 +201,20 @@ def test_packages_that_do_not_go_together_are_known():
     assert not list(members.clashes({**versions, "nvidia-cudnn-cu12": "8.9.7.29"}))
 
 
-def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa():
-    made = fatbin((2, 75, 0), (1, 80, 0), isa=(8, 7)) + fatbin((2, 90, 0), isa=(9, 0))
-    assert read_fatbins([made]).isa == (8, 7)
-    assert _read({"xformers/_C.so": made * 3}, "xformers", "13.0").cuda == "12.8"
-
-
 @pytest.mark.parametrize(
-    ("flags", "beginning"),
+    ("isa", "cuda"),
     [
-        # As nvcc writes them: the header of an ELF file whose type is 1, plain and as an LZ4 block.
-        (0x11, "7f454c46020101330700000000000000 0100be007e00000000000000"),
-        (0x2011, "a27f454c460201013307000100 6e0100be007e0001002120990700f50e00"),
-        (0x2011, "a27f454c460201013307000100 6f0100be007e0001000011b20600f50e00"),
+        ((6, 5), 10),
+        ((7, 0), 11),
+        ((7, 8), 11),
+        ((8, 7), 12),
+        ((9, 0), 13),
+        ((9, 9), 13),
     ],
 )
-def test_machine_code_of_parts_is_no_code_by_itself(flags, beginning):
-    part = (
-        fatbin((2, 70, flags), (2, 90, flags), beginning=bytes.fromhex(beginning)) * 3
-    )
-    linked = bytes.fromhex("7f454c46020101330700000000000000 0200be007e00")
-    whole = fatbin((2, 80, 0x11), (2, 90, 0x11), beginning=linked)
-
-    code = read_fatbins(iter([part, whole]))
-
-    assert code == FatbinCode(("sm_80", "sm_90"))
-    assert read_fatbins(iter([part])) == FatbinCode()
+def test_the_isa_of_its_ptx_tells_the_cuda_that_wrote_it(isa, cuda):
+    made = fatbin((2, 75, 0), (1, 80, 0), isa=isa) + fatbin((2, 90, 0))
+    assert _read({"xformers/_C.so": made * 3}, "xformers", "13.0").cuda == cuda
 
 
 def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda():
@@ -233,10 +235,8 @@ def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda
 )
 def test_the_library_that_answers_for_a_package(package, member):
     other = library(fatbin((2, 90, A)) * 3)
-    assert _code({"larger.so": other, member: BASE * 3}, package) == (
-        member,
-        BASE_NAMES,
-    )
+    files = {"larger.so": other, member: BASE * 3}
+    assert _codes(files, package) == {member: BASE_NAMES}
 
 
 @pytest.mark.parametrize(
@@ -248,10 +248,8 @@ def test_one_library_for_each_cuda(cuda, chosen):
         f"bitsandbytes/libbitsandbytes_cuda{number}.so": fatbin((2, number - 50, 0))
         for number in (118, 121, 126, 128, 130)
     }
-    assert _code(files, "bitsandbytes", cuda) == (
-        f"bitsandbytes/libbitsandbytes_cuda{chosen}.so",
-        (f"sm_{chosen - 50}",),
-    )
+    name = f"bitsandbytes/libbitsandbytes_cuda{chosen}.so"
+    assert _codes(files, "bitsandbytes", cuda) == {name: (f"sm_{chosen - 50}",)}
 
 
 @pytest.mark.parametrize(
@@ -262,12 +260,8 @@ def test_one_library_for_each_cuda(cuda, chosen):
     ],
 )
 def test_no_library_for_this_cuda(cuda):
-    assert _code(
-        {"bitsandbytes/libbitsandbytes_cuda128.so": BASE}, "bitsandbytes", cuda
-    ) == (
-        None,
-        (),
-    )
+    files = {"bitsandbytes/libbitsandbytes_cuda128.so": BASE}
+    assert _codes(files, "bitsandbytes", cuda) == {}
 
 
 def test_an_unknown_package_is_answered_for_by_its_largest_library_with_gpu_code():
@@ -278,7 +272,10 @@ def test_an_unknown_package_is_answered_for_by_its_largest_library_with_gpu_code
         "some/small.so": fatbin((2, 80, 0)),
         "some/data.bin": library(fatbin((2, 80, 0)), 80_000),
     }
-    assert _code(files, "some") == ("some/_C.abi3.so", BASE_NAMES)
+    assert _codes(files, "some") == {
+        "some/_C.abi3.so": BASE_NAMES,
+        "some/small.so": ("sm_80",),
+    }
 
 
 def test_every_row_has_its_evidence():
@@ -289,7 +286,6 @@ def test_every_row_has_its_evidence():
         *table["members"],
         *table["optional"],
         *table["stated"].values(),
-        table["cuda_of_isa"],
         *table["pairs"],
     ]
     assert {row["evidence"] for row in rows} == set(table["evidence"])
@@ -300,7 +296,7 @@ def test_every_row_has_its_evidence():
 def test_a_part_that_others_do_without_answers_for_the_package_that_is_named_after_it():
     files = {"flash_attn_3/_C.so": filler(5000) + fatbin((2, 90, A)) * 3}
 
-    assert _code(files, "flash-attn-3") == ("flash_attn_3/_C.so", ("sm_90a",))
-    assert _code(files, "vllm") == (None, ())
+    assert _codes(files, "flash-attn-3") == {"flash_attn_3/_C.so": ("sm_90a",)}
+    assert _codes(files, "vllm") == {}
     assert not load_members().is_spare("flash-attn-3", "flash_attn_3/_C.so")
     assert load_members().is_spare("vllm", "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so")

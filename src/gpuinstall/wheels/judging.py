@@ -1,0 +1,254 @@
+"""What a reading means for GPUs, their driver and the process: what METADATA leaves out. Pure.
+
+A reading is of a file; a judgement is of a reading, for some GPUs. What is certain after a look at a name, a label and
+METADATA is not asked of the bytes. What was read in part is unknown, and refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from packaging.version import Version
+
+from gpuinstall.base.machine import Gpu
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import Backend, ComputeCapability
+from gpuinstall.catalog import Build
+from gpuinstall.machine.protocol import Code, Rules
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.needs import TorchNeeds, label_cuda, load_libraries, name_cuda
+
+ServedGpus = tuple[tuple[Rules, Gpu], ...]
+"""The GPUs that a package is to run on, each with the rules of its machine."""
+
+_FIRST_CHIPS = {
+    13: ComputeCapability(7, 5),
+    12: ComputeCapability(5, 0),
+    11: ComputeCapability(3, 5),
+}
+"""The oldest chip that the compilers of a CUDA write any code for, by its major.
+
+NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0 and 13.0: the architectures that each removed.
+"""
+
+_OF_ANOTHER_ABI = {("2.6", "cu126")}
+"""Builds with the strings of C++11, where the others of the same release have those before it: nobody measured them.
+
+https://github.com/pytorch/pytorch/releases/tag/v2.6.0
+"""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one file needs, and whether it runs on the GPUs beside any torch at all."""
+
+    excluded: str = ""
+    """Why it runs beside no torch, as what follows its name; empty if nothing is certain."""
+    doubt: str = ""
+    """Why it may not run, which the part that was read does not settle."""
+    cuda: int | None = None
+    """The CUDA major that the process has to have for it; None if it brings its own, needs none, or that is unknown."""
+    torch: TorchNeeds = TorchNeeds()
+    """The torch that has its symbols."""
+    is_settled: bool = True
+    """Whether to read more of the file changes nothing."""
+    is_of_backend: bool = False
+    """Whether it holds beside this backend of torch alone: the file has another library for another CUDA."""
+
+
+def judge_file(
+    read: Callable[[Depth], LearnedRow],
+    gpus: ServedGpus,
+    depths: Sequence[Depth] = (Depth.METADATA, Depth.PART, Depth.WHOLE),
+) -> tuple[LearnedRow, Judgement]:
+    """Read no more of a file than it takes to judge it; return the last reading, and what it means.
+
+    Args:
+        read: Reads the file to a depth.
+        gpus: What it is to run on.
+        depths: How much to read, one after the other.
+
+    Raises:
+        InstallationError: if it cannot be read.
+    """
+    for depth in depths:
+        reading = read(depth)
+        judgement = judge(reading, gpus)
+        if judgement.is_settled:
+            break
+    return reading, judgement
+
+
+def judge(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
+    """Return what a reading means for some GPUs."""
+    judgement = Judgement(
+        cuda=process_cuda(reading),
+        torch=reading.of_torch,
+        is_of_backend=load_members().has_runtimes_apart(reading.package),
+    )
+    for rule in _CERTAIN:
+        why = rule(reading, gpus)
+        if why:
+            return replace(judgement, excluded=why)
+    if reading.depth < Depth.PART:
+        return replace(judgement, is_settled=False)
+    lack = lacking_code(reading, gpus)
+    if lack is None:
+        return judgement
+    if lack.is_whole:
+        return replace(judgement, excluded=str(lack))
+    is_all_read = reading.depth == Depth.WHOLE
+    return replace(judgement, doubt=str(lack), is_settled=is_all_read)
+
+
+def for_windows_alone(reading: LearnedRow, gpus: ServedGpus) -> str | None:  # noqa: ARG001  as all rules
+    """Return that a file has libraries for Windows alone, and is to run elsewhere."""
+    if reading.system != "windows" or reading.platform.startswith("windows"):
+        return None
+    return f"has libraries for Windows alone, although its file {reading.file} is for any platform"
+
+
+def refused_by_driver(reading: LearnedRow, gpus: ServedGpus) -> str | None:
+    """Return that a driver does not run the CUDA that a file is made with."""
+    made = _as_build(reading)
+    for rules, _ in gpus:
+        refused = rules.against_driver(made)
+        if refused:
+            return f"does not run on {rules.driver}: {made_with(reading)}, and {refused.message}"
+    return None
+
+
+def too_old_for_cuda(reading: LearnedRow, gpus: ServedGpus) -> str | None:
+    """Return that the CUDA that a file is made with writes no code for a GPU, whatever of it is unread."""
+    if reading.toolkit is None:
+        return None
+    major, _ = reading.toolkit
+    first = _FIRST_CHIPS.get(major)
+    for rules, gpu in gpus:
+        chip = gpu.compute_capability
+        if first and chip and chip < first and rules.kind == "cuda":
+            return (
+                f"has no code for {gpu.label}: {made_with(reading)}, "
+                f"which has none below {first.sm}"
+            )
+    return None
+
+
+_CERTAIN = (for_windows_alone, refused_by_driver, too_old_for_cuda)
+"""Each may refuse a file by its name, its label or METADATA, before a byte of it is read."""
+
+
+class Lack(NamedTuple):
+    """GPUs that most of the code of a file is not compiled for."""
+
+    gpus: tuple[str, ...]
+    """Their names."""
+    library: str
+    """The largest of the libraries that lack it."""
+    architectures: tuple[str, ...]
+    """What that one has."""
+    is_whole: bool
+
+    def __str__(self) -> str:
+        names = " and ".join(self.gpus)
+        compiled = f"is compiled for {' '.join(self.architectures)}"
+        if self.is_whole:
+            return f"has no code for {names}: {self.library} {compiled}"
+        part = f"the part of {self.library} that was read {compiled}"
+        return f"may have no code for {names}: {part}, the rest was not read"
+
+
+def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
+    """Return the GPUs that most libraries with GPU code have none for; None if there is none, or no GPU code.
+
+    A library that the package does without speaks for a GPU, and never against one.
+    """
+    members = load_members()
+    lacking_gpus = dict[str, None]()
+    at_fault = None
+    for rules, gpu in gpus:
+        has_code = 0
+        lacking = []
+        for code in reading.codes:
+            made = _as_build(reading, code.architectures)
+            if isinstance(rules.code(made, gpu), Code):
+                has_code += 1
+            elif not members.is_optional(reading.package, code.library):
+                lacking.append(code)
+        if len(lacking) > has_code:
+            lacking_gpus[gpu.label] = None
+            at_fault = at_fault or lacking[0]
+    if at_fault is None:
+        return None
+    return Lack(tuple(lacking_gpus), *at_fault, is_whole=reading.is_whole)
+
+
+def process_cuda(reading: LearnedRow) -> int | None:
+    """Return the CUDA major that the process has to have for a file: code that shares its runtime, or is named after it.
+
+    None for a runtime that is linked in or lies in the wheel, which is its own.
+    """
+    shared = load_libraries()
+    majors = shared.cuda_majors(reading.needs)
+    windows = [name for name in reading.opens if name.endswith(".dll")]
+    runtimes = [name for name in reading.opens if name.startswith("libcudart.so")]
+    majors = majors or shared.cuda_majors([*windows, *runtimes])
+    if len(majors) > 1:
+        return None
+    members = load_members()
+    _, _, label = reading.file.partition("+")
+    major = (
+        next(iter(majors), None)
+        or members.stated_cuda(reading.package, Version(reading.version))
+        or name_cuda(reading.package)
+        or label_cuda(label.partition("-")[0])
+    )
+    # Of one library for each CUDA that of the backend was read.
+    is_of_torch = members.has_runtimes_apart(reading.package) and (
+        Backend.parse(reading.backend).version or ""
+    ).startswith(f"{major}.")
+    return None if is_of_torch else major
+
+
+def loads_beside(
+    torch: TorchNeeds,
+    minor: str,
+    backend: str,
+) -> bool | None:
+    """Whether a build of torch has the symbols that a file uses; None if that is not known.
+
+    Args:
+        torch: What the file needs of torch.
+        minor: The minor release, ``2.9``.
+        backend: The tag of its backend.
+    """
+    if torch.kind == "ordinary" and (minor, backend) in _OF_ANOTHER_ABI:
+        return None
+    return torch.verdict(minor)
+
+
+def made_with(reading: LearnedRow) -> str:
+    """Return the CUDA that a file was made with, as a statement: its METADATA may tell it, and no library."""
+    major, _ = reading.toolkit or (0, 0)
+    if reading.witness:
+        return f"{reading.witness} is built with CUDA {major}"
+    return f"it is for CUDA {major}"
+
+
+def _as_build(
+    reading: LearnedRow,
+    architectures: tuple[str, ...] = (),
+) -> Build:
+    """Return what the makers' rules are asked about: a build with the code of a library and its CUDA."""
+    os, _, arch = reading.platform.partition("-")
+    return Build(
+        torch=Version("0"),
+        backend=Backend.parse(reading.backend),
+        os=os,
+        arch=arch,
+        code=architectures,
+        toolkit=reading.toolkit,
+    )

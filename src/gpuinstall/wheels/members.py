@@ -1,0 +1,164 @@
+"""The table of packages: which of their libraries answer for them, what their files do not tell, what goes badly together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from gpuinstall.base.codec import read_object
+from gpuinstall.base.values import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+_Pattern = re.Pattern[str]
+
+
+def _pattern(text: str) -> _Pattern:
+    return re.compile(text, re.ASCII)
+
+
+def _any_case(text: str) -> _Pattern:
+    return re.compile(text, re.IGNORECASE)
+
+
+def _sonames(names: str) -> _Pattern:
+    return re.compile(rf"({names})\.so\.\d+")
+
+
+_Whole = Annotated[_Pattern, _pattern]
+_Specifiers = Annotated[SpecifierSet, SpecifierSet]
+
+
+class Member(NamedTuple):
+    """Packages, with those of their libraries that answer for them."""
+
+    package: _Whole
+    member: _Whole
+
+
+class OptionalPart(NamedTuple):
+    """A part that a package does without."""
+
+    part: Annotated[_Pattern, _any_case]
+
+
+class Statement(NamedTuple):
+    """The CUDA of a package that its files do not tell."""
+
+    since: Mapping[str, int]
+    """Its major, by the version since which it is so, the newest first."""
+    libraries: Annotated[_Pattern, _sonames] | None = None
+    """What it opens by name alone, and does nothing without."""
+
+
+class Clash(NamedTuple):
+    """Packages, and the versions of them, that do not go together; with why not."""
+
+    package: _Whole
+    other: str
+    why: str
+    versions: _Specifiers = SpecifierSet()
+    other_versions: _Specifiers = SpecifierSet()
+
+
+@dataclass(frozen=True)
+class Members:
+    """The table as shipped, ``members.toml``; the patterns match whole names, but for ``optional``."""
+
+    members: tuple[Member, ...]
+    optional: tuple[OptionalPart, ...]
+    runtime: _Whole
+    """The packages that bring CUDA's runtime."""
+    with_torch: _Whole
+    """The packages that torch's own build answers for."""
+    compiled_beside: _Whole
+    """What requires one of these may have GPU code although no row names it."""
+    stated: Mapping[str, Statement]
+    """By package."""
+    pairs: tuple[Clash, ...]
+
+    @property
+    def must_open(self) -> Mapping[str, _Pattern]:
+        """The libraries that packages open by name and do nothing without."""
+        rows = self.stated.items()
+        return {package: row.libraries for package, row in rows if row.libraries}
+
+    def clashes(self, versions: Mapping[str, str]) -> Iterator[str]:
+        """Yield which of some packages do not go together, and why, although no METADATA says so."""
+        for pair in self.pairs:
+            for name, version in versions.items():
+                match = pair.package.fullmatch(name)
+                other = match and match.expand(pair.other)
+                if other is None or other not in versions:
+                    continue
+                is_meant = pair.versions.contains(version, prereleases=True)
+                if is_meant and pair.other_versions.contains(
+                    versions[other], prereleases=True
+                ):
+                    pairing = f"{name} {version} and {other} {versions[other]}"
+                    yield f"{pairing} do not go together: {pair.why}"
+
+    def stated_cuda(self, package: str, version: Version) -> int | None:
+        """Return the CUDA major of a version of a package as its maker states it; None if no row has it."""
+        row = self.stated.get(package)
+        for first, cuda in row.since.items() if row else ():
+            if version >= Version(first):
+                return cuda
+        return None
+
+    def names(self, package: str) -> bool:
+        """Whether it is known which library answers for a package."""
+        return bool(self._libraries_of(package))
+
+    def has_runtimes_apart(self, package: str) -> bool:
+        """Whether a package has one library for each CUDA, of which torch's own is taken."""
+        libraries = self._libraries_of(package)
+        return any("cuda" in library.groupindex for library in libraries)
+
+    def is_spare(self, package: str, library: str) -> bool:
+        """Whether a package does without a library: an optional part, or the one of another CUDA."""
+        return self.has_runtimes_apart(package) or self.is_optional(package, library)
+
+    def is_optional(self, package: str, library: str) -> bool:
+        """Whether a library is a part that a package does without, and not what the package is named after."""
+        if self.is_optional_package(package):
+            return False
+        return any(row.part.search(library) for row in self.optional)
+
+    def is_optional_package(self, package: str) -> bool:
+        """Whether a package is itself what others have as an optional part."""
+        name = package.replace("-", "_")
+        return any(row.part.search(name) for row in self.optional)
+
+    def answering(
+        self,
+        package: str,
+        names: Collection[str],
+    ) -> list[re.Match[str]]:
+        """Return the libraries that answer for a package; more than one if each is for another CUDA."""
+        matches = []
+        for library in self._libraries_of(package):
+            for name in names:
+                match = library.fullmatch(name)
+                if match:
+                    matches.append(match)
+        return matches
+
+    def _libraries_of(self, package: str) -> list[_Pattern]:
+        return [row.member for row in self.members if row.package.fullmatch(package)]
+
+
+@cache
+def load_members() -> Members:
+    """Load the table as shipped."""
+    import tomli
+
+    text = Path(__file__).with_name("members.toml").read_text("utf-8")
+    return read_object(Members, tomli.loads(text))

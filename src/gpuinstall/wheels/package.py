@@ -1,0 +1,283 @@
+"""What the native code of a wheel has and needs: the libraries that decide whether its package runs."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from posixpath import basename
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.base.values import dataclass
+from gpuinstall.wheels.gpu_code import read_fatbins
+from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.needs import (
+    Needs,
+    TorchNeeds,
+    load_libraries,
+    own_cuda,
+    read_needs,
+)
+from gpuinstall.wheels.ranges import WheelError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from gpuinstall.wheels.wheel_reader import WheelReader
+
+_LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
+_CUDA_IN_NAME = re.compile(r"-(gpu|cu(da)?\d*x?)(?=-|$)", re.ASCII)
+"""What the name of a package says of its code, and that of its module does not."""
+_DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
+"""Folders whose files are installed beside the others."""
+_BUNDLED = ".libs/"
+"""Where auditwheel puts the libraries of others."""
+_TRIED = 8
+"""Of how many libraries the beginning is read, the largest first."""
+_MOST = 128 << 20
+"""How many inflated bytes of a library to search if nothing tells that it has GPU code."""
+
+
+class LibraryCode(NamedTuple):
+    """The GPU code of a library that has some."""
+
+    library: str
+    """Its path in the wheel."""
+    architectures: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WheelFacts:
+    """What the native code of a wheel has and needs: all that rules are told of its bytes."""
+
+    codes: tuple[LibraryCode, ...] = ()
+    """The largest library first."""
+    is_whole: bool = True
+    """Whether all code that decides was read."""
+    cuda: int | None = None
+    """The CUDA major that its libraries are linked to, or that wrote its PTX."""
+    needs: tuple[str, ...] = ()
+    """The libraries that its code is linked to and does not bring."""
+    opens: tuple[str, ...] = ()
+    """The libraries that a string alone names."""
+    glibc: str | None = None
+    torch: TorchNeeds = TorchNeeds()
+
+
+class _Code(NamedTuple):
+    """What was read of the GPU code of some libraries."""
+
+    codes: tuple[LibraryCode, ...] = ()
+    is_whole: bool = True
+    isa: tuple[int, int] | None = None
+    """The newest ISA version of their PTX."""
+    opens: frozenset[str] = frozenset()
+
+
+def read_package(
+    wheel: WheelReader,
+    package: str,
+    *,
+    may_have_code: bool,
+    cuda: str | None = None,
+    whole: bool = False,
+) -> WheelFacts:
+    """Return what the native code of a wheel has and needs: that of the libraries that decide whether it runs.
+
+    Args:
+        wheel: The wheel.
+        package: Its package, by its normalized name.
+        may_have_code: Whether GPU code is looked for although no library is linked to what such is linked to.
+        cuda: The CUDA of the torch that it runs beside.
+        whole: Whether the libraries are read to their end.
+
+    Raises:
+        WheelError: if it is malformed.
+    """
+    members = load_members()
+    answering = members.answering(package, wheel.members)
+    if members.has_runtimes_apart(package):
+        # Of its libraries, one for each CUDA, only that of this one counts.
+        nearest = _for_cuda(answering, cuda)
+        names = [nearest] if nearest else []
+        code = _read_code(wheel, names, whole=whole)
+        return _facts(code, read_needs(wheel, names))
+    deciding = deciding_libraries(package, wheel.members)
+    needs = read_needs(wheel, deciding)
+    brings_runtime = any(map(_is_bundled_runtime, wheel.members))
+    if not (needs.is_for_gpus or brings_runtime or may_have_code):
+        return _facts(_Code(), needs)
+    if answering:
+        first = answering[0][0]
+        return _facts(_read_code(wheel, [first], whole=whole), needs)
+    # What auditwheel calls a library of others may be the package's own.
+    own = set(deciding)
+    shared = load_libraries()
+    for name in needs.paths:
+        if not shared.row(basename(name)):
+            own.add(name)
+    if whole:
+        # Parts that it does without have no say against a GPU, but for one.
+        modules = {*map(_module, deciding)}
+        libraries = filter(_LIBRARY.fullmatch, wheel.members)
+        own.update(
+            name
+            for name in libraries
+            if _BUNDLED not in name and _module(name) in modules
+        )
+    return _facts(_read_code(wheel, own, whole=whole), needs)
+
+
+def read_tables(wheel: WheelReader, package: str) -> WheelFacts:
+    """Return what one library of a wheel needs: the one that answers for the package, else its largest own one.
+
+    Raises:
+        WheelError: if the wheel is malformed.
+    """
+    members = load_members()
+    unread = _Code(is_whole=False)
+    if members.has_runtimes_apart(package):
+        return _facts(unread, Needs())
+    names = [match[0] for match in members.answering(package, wheel.members)]
+    names = names or deciding_libraries(package, wheel.members)
+    smallest_first = sorted(names, key=lambda name: wheel.members[name].file_size)
+    largest = smallest_first[-1:]
+    return _facts(unread, read_needs(wheel, largest))
+
+
+def _is_bundled_runtime(name: str) -> bool:
+    """Whether a file is a library of CUDA that a wheel brings for its own, as auditwheel bundles them."""
+    return _BUNDLED in name and load_libraries().cuda(basename(name)) is not None
+
+
+def _facts(code: _Code, needs: Needs) -> WheelFacts:
+    """Return what the code of libraries says with what they need."""
+    opens = {*needs.opened, *code.opens}.difference(needs.libraries)
+    return WheelFacts(
+        codes=code.codes,
+        is_whole=code.is_whole,
+        cuda=own_cuda(needs, opens, code.isa),
+        needs=needs.libraries,
+        opens=tuple(sorted(opens)),
+        glibc=needs.glibc,
+        torch=needs.torch,
+    )
+
+
+def deciding_libraries(
+    package: str,
+    names: Iterable[str],
+) -> list[str]:
+    """Return the libraries that decide whether a package runs: those of the module that it is named after.
+
+    If that has none, all that the wheel does not bundle of others; parts that the package does without are never among
+    them.
+
+    Args:
+        package: The package, by its normalized name.
+        names: The paths in its wheel.
+    """
+    members = load_members()
+    libraries = [name for name in names if _LIBRARY.fullmatch(name)]
+    libraries = [name for name in libraries if not members.is_optional(package, name)]
+    shared = load_libraries()
+    own = [
+        name
+        for name in libraries
+        if _BUNDLED not in name and not shared.row(basename(name))
+    ]
+    # Some are made of nothing but plugins, one for each FFmpeg.
+    own = [name for name in own if not shared.plugins.search(name)] or own
+    modules = {
+        package.replace("-", "_"),
+        _CUDA_IN_NAME.sub("", package).replace("-", "_"),
+    }
+    namesakes = [name for name in own if _module(name).lower() in modules]
+    return namesakes or own or libraries
+
+
+def _module(library: str) -> str:
+    """Return the top-level module of a library, ``_C`` of ``_C.cpython-311-x86_64-linux-gnu.so``."""
+    first, _, _ = _DATA.sub("", library).partition("/")
+    return first.partition(".")[0]
+
+
+def _for_cuda(
+    libraries: Iterable[re.Match[str]],
+    cuda: str | None,
+) -> str | None:
+    """Return the library of this CUDA, else the nearest below it, else the nearest above; of its major if there is one."""
+    version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
+    if version is None:
+        return None
+    major = int(version[1])
+    number = 10 * major + int(version[2])
+
+    def distance(library: re.Match[str]) -> tuple[bool, bool, int]:
+        other = int(library["cuda"])
+        return other // 10 != major, other > number, abs(other - number)
+
+    return min(libraries, key=distance)[0]
+
+
+def _read_code(
+    wheel: WheelReader,
+    libraries: Collection[str],
+    *,
+    whole: bool = False,
+) -> _Code:
+    """Return the GPU code of libraries, the largest first: to the end of each, or not ``whole`` of their beginnings.
+
+    Raises:
+        WheelError: if it is malformed.
+    """
+    largest_first = sorted(
+        libraries, key=lambda name: (-wheel.members[name].file_size, name)
+    )
+    if not whole:
+        largest_first = largest_first[:_TRIED]
+    total = _Code(is_whole=len(largest_first) == len(libraries))
+    for name in largest_first:
+        code = _read_library(wheel, name, whole=whole)
+        total = _Code(
+            codes=total.codes + code.codes,
+            is_whole=total.is_whole and code.is_whole,
+            isa=max(filter(None, (total.isa, code.isa)), default=None),
+            opens=total.opens | code.opens,
+        )
+    return total
+
+
+def _read_library(
+    wheel: WheelReader,
+    name: str,
+    *,
+    whole: bool,
+) -> _Code:
+    """Return the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
+    opens = set[str]()
+    left = wheel.members[name].file_size
+    unread = 0 if whole else max(left - _MOST, 0)
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal left
+        try:
+            for piece in stream:
+                left -= len(piece)
+                opens.update(load_libraries().opened_by(piece))
+                yield piece
+                if 0 < left <= unread:
+                    return
+        except WheelError as error:
+            # What was read until then counts: it is the same each time.
+            if error.code != "wheel-too-large":
+                raise
+
+    with closing(wheel.stream(name)) as stream:
+        code = read_fatbins(pieces(), whole=whole)
+    codes = (LibraryCode(name, code.architectures),) if code.architectures else ()
+    return _Code(
+        codes=codes,
+        is_whole=code.is_whole and left == 0,
+        isa=code.isa,
+        opens=frozenset(opens),
+    )

@@ -1,0 +1,234 @@
+"""What a reading means for GPUs, their driver and torch: a table for each rule."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.machine.vendors import rules_for
+from gpuinstall.machine.words import machine_in_words
+from gpuinstall.wheels.judging import judge, judge_file, process_cuda
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.needs import (
+    TorchNeeds,
+    extra_requirements,
+    label_cuda,
+    pinned_cuda,
+)
+from gpuinstall.wheels.package import LibraryCode
+
+READING = LearnedRow(
+    package="some",
+    version="1.0",
+    backend="cu126",
+    platform="linux-x86_64",
+    file="some-1.0-cp312-cp312-manylinux_2_28_x86_64.whl",
+    url="https://index.example/some.whl",
+    size=9,
+    bytes=9,
+    learned="2026-11-20T10:00:00+00:00",
+    depth=Depth.WHOLE,
+)
+
+
+def gpus(*names, driver="570.86.15"):
+    """GPUs by name, with the rules of a machine that has them."""
+    machine = machine_in_words(names, driver)
+    rules = rules_for(machine, load_catalog(), {"cuda"})
+    return tuple((rules, gpu) for gpu in machine.gpus)
+
+
+def libraries(**codes):
+    """The code of libraries by name, as words: ``fa3`` is a part that a package does without."""
+    names = {"fa3": "some/flash_attn_3.so"}
+    return tuple(
+        LibraryCode(names.get(name, f"some/{name}.so"), tuple(words.split()))
+        for name, words in codes.items()
+    )
+
+
+LACKING = [
+    # One library.
+    ("sm_80 sm_90", "", "", "V100"),
+    ("sm_70", "", "", ""),
+    # PTX runs on what is newer, whatever its own minor.
+    ("sm_60 compute_60", "", "", ""),
+    ("sm_80 compute_80", "", "", "V100"),
+    # Most of the libraries have to lack it.
+    ("sm_80", "sm_70", "", ""),
+    ("sm_80", "sm_70", "sm_80", "V100"),
+    ("sm_70", "sm_70", "sm_90a", ""),
+    ("sm_90a", "", "", "V100"),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "c", "lacking"), LACKING)
+def test_most_libraries_must_lack_code(a, b, c, lacking):
+    codes = [one for one in libraries(a=a, b=b, c=c) if one.architectures]
+    answer = judge(replace(READING, codes=tuple(codes)), gpus("V100"))
+
+    assert ("V100" in answer.excluded) == bool(lacking)
+
+
+def test_a_part_that_a_package_does_without_speaks_for_a_gpu_alone():
+    both = replace(READING, codes=libraries(main="sm_80", fa3="sm_90a"))
+    own = replace(READING, package="flash-attn-3", codes=libraries(fa3="sm_90a"))
+
+    assert judge(both, gpus("RTX 4090")).excluded == ""
+    assert judge(both, gpus("H100")).excluded == ""
+    assert "V100" in judge(both, gpus("V100")).excluded
+    assert "RTX 4090" in judge(own, gpus("RTX 4090")).excluded
+
+
+def test_the_library_at_fault_is_named_and_not_the_largest():
+    codes = libraries(large="sm_70", second="sm_80", third="sm_80 sm_90")
+    answer = judge(replace(READING, codes=codes), gpus("V100"))
+
+    assert answer.excluded == (
+        "has no code for V100: some/second.so is compiled for sm_80"
+    )
+
+
+def test_a_part_of_a_file_excludes_nothing():
+    part = replace(
+        READING, codes=libraries(a="sm_80"), is_whole=False, depth=Depth.PART
+    )
+    answer = judge(part, gpus("V100"))
+
+    assert (answer.excluded, answer.is_settled) == ("", False)
+    assert answer.doubt == (
+        "may have no code for V100: the part of some/a.so that was read is compiled for sm_80, "
+        "the rest was not read"
+    )
+    assert judge(replace(part, depth=Depth.WHOLE), gpus("V100")).is_settled
+
+
+CERTAIN = [
+    # A driver against the CUDA of a name, a label, METADATA.
+    ("13.0", "RTX 4090", "570.86.15", "CUDA 13.x needs driver 580 or newer"),
+    ("13.0", "RTX 4090", "580.95.05", ""),
+    ("12.0", "RTX 4090", "470.256.02", "CUDA 12.x needs driver 525.60.13 or newer"),
+    ("10.0", "RTX 4090", "535.183.01", ""),
+    # CUDA 13 has no code below sm_75.
+    ("13.0", "V100", "580.95.05", "CUDA 13, which has none below sm_75"),
+    ("12.0", "V100", "580.95.05", ""),
+    ("12.0", "Tesla K80", "535.183.01", "CUDA 12, which has none below sm_50"),
+    (None, "V100", "470.256.02", ""),
+]
+
+
+@pytest.mark.parametrize(("cuda", "gpu", "driver", "why"), CERTAIN)
+def test_what_is_certain_is_settled_before_a_byte_is_read(cuda, gpu, driver, why):
+    row = replace(READING, cuda=cuda, depth=Depth.METADATA)
+    answer = judge(row, gpus(gpu, driver=driver))
+
+    assert bool(answer.excluded) == bool(why)
+    assert answer.excluded.endswith(why)
+    assert answer.is_settled == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "deepest"),
+    [("13.0", Depth.METADATA), ("12.0", Depth.PART), (None, Depth.PART)],
+)
+def test_no_more_is_read_than_settles(cuda, deepest):
+    depths = []
+
+    def read(depth):
+        depths.append(depth)
+        return replace(READING, cuda=cuda, codes=libraries(a="sm_89"), depth=depth)
+
+    judge_file(read, gpus("RTX 4090"))
+
+    assert depths[-1] == deepest
+
+
+OF_PROCESS = [
+    # What it is linked to, or opens as its runtime.
+    ({"needs": ("libcudart.so.12",)}, 12),
+    ({"needs": ("libcublas.so.13", "libcudart.so.13")}, 13),
+    ({"opens": ("libcudart.so.12",)}, 12),
+    ({"opens": ("cudart64_13.dll",)}, 13),
+    # Another string alone, or two answers.
+    ({"opens": ("libcublas.so.12",)}, None),
+    ({"needs": ("libcudart.so.12", "libcublas.so.13")}, None),
+    ({"opens": ("libcudart.so.12", "libcudart.so.13")}, None),
+    # A runtime of its own.
+    ({"cuda": "12.0"}, None),
+    # A name, a label, a maker's statement.
+    ({"package": "some-cu13"}, 13),
+    ({"package": "cupy-cuda12x"}, 12),
+    ({"file": "some-1.0+cu128torch2.9-cp312-cp312-linux_x86_64.whl"}, 12),
+    ({"package": "ctranslate2", "version": "4.8.5"}, 12),
+    # One library for each CUDA: that of torch needs nothing more.
+    ({"package": "bitsandbytes", "needs": ("libcublas.so.12",)}, None),
+    ({"package": "bitsandbytes", "needs": ("libcublas.so.11",)}, 11),
+]
+
+
+@pytest.mark.parametrize(("fields", "cuda"), OF_PROCESS)
+def test_the_cuda_that_a_process_has_to_have(fields, cuda):
+    assert process_cuda(replace(READING, **fields)) == cuda
+
+
+@pytest.mark.parametrize(
+    ("label", "cuda"),
+    [
+        ("cu130", 13),
+        ("cu12", 12),
+        ("cu118", 11),
+        ("cu12.8.torch.2.11", 12),
+        ("cu13.0torch2.11", 13),
+        ("pt29cu128", 12),
+        ("d20260121.cu130torch2.10.0", 13),
+        ("e1560d84.2.8torch.cu128", 12),
+        ("cpu", None),
+        ("rocm7.2", None),
+        ("cu12.cu13", None),
+        (None, None),
+    ],
+)
+def test_the_cuda_of_a_label(label, cuda):
+    assert label_cuda(label) == cuda
+
+
+@pytest.mark.parametrize(
+    ("requires", "cuda"),
+    [
+        (["nvidia-nccl-cu13>=2", "numpy"], 13),
+        (["nvidia-nccl-cu13; sys_platform == 'linux'"], 13),
+        (["nvidia-nccl-cu13; sys_platform == 'win32'"], None),
+        (["nvidia-nccl-cu13; platform_machine == 'aarch64'", "nvidia-cublas-cu12"], 12),
+        (["nvidia-nccl-cu13; extra == 'cuda'"], None),
+        (["nvidia-nccl-cu13", "nvidia-cublas-cu12"], None),
+        (["nvidia-nccl-cu13; not a marker"], None),
+    ],
+)
+def test_the_cuda_that_metadata_requires(requires, cuda):
+    assert pinned_cuda(requires, "linux-x86_64") == cuda
+
+
+def test_who_requests_an_extra_has_requested_what_it_brings():
+    requires = [
+        "numpy",
+        "plugin-cu12; extra == 'cuda12'",
+        "plugin-cu13[local]; extra == 'cuda13'",
+        "other; extra == 'cuda13' and sys_platform == 'win32'",
+    ]
+
+    assert extra_requirements(requires, {"cuda13"}, "linux-x86_64") == [requires[2]]
+    assert extra_requirements(requires, (), "linux-x86_64") == []
+
+
+def test_libraries_for_windows_alone_run_nowhere_else():
+    row = replace(READING, system="windows", depth=Depth.TABLES)
+    there = replace(row, platform="windows-x86_64")
+
+    assert "for Windows alone" in judge(row, gpus("RTX 4090")).excluded
+    assert judge(there, gpus("RTX 4090")).excluded == ""
+
+
+def test_symbols_of_torch_are_told_on():
+    needs = TorchNeeds("ordinary", fits=("2.9",), judged=("2.8", "2.9"))
+
+    assert judge(replace(READING, torch=needs), gpus("RTX 4090")).torch == needs

@@ -30,7 +30,7 @@ from gpuinstall.lock.target import best_by_tags
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.wheels.judging import judge, judge_file, loads_beside, made_with
+from gpuinstall.wheels.judging import judge_file, judge_reading, loads_beside, made_with
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.learned.store import learned_store
@@ -153,7 +153,7 @@ class CodeCheck:
             read = partial(self.row, wheel, backend)
             return judge_file(read, self.gpus, depths)
         row = self._metadata_row(wheel)
-        return row, judge(row, self.gpus)
+        return row, judge_reading(row, self.gpus)
 
     def misfit(
         self,

@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     Pair = tuple[ExtensionFile, Build]
     """A file, and a build of torch beside which it may load."""
 
-FILES_AT_ONCE = 4
+READ_AHEAD = 4
+"""How many files of an extension are read side by side."""
 
 MOST_READ = 24
 """How many files of an extension to read, from 0.6 to 16 MB each; the rest is not looked at."""
@@ -194,8 +195,8 @@ class ExtensionChooser:
 
     def _read_ahead(self, unread: dict[str, Pair]) -> None:
         """Read the next few files, and take them out: most of the time is the way to a server and back."""
-        pairs = list(unread.values())[:FILES_AT_ONCE]
-        side_by_side(self._look, pairs, FILES_AT_ONCE)
+        pairs = list(unread.values())[:READ_AHEAD]
+        side_by_side(self._look, pairs, READ_AHEAD)
         for file, _ in pairs:
             del unread[file.wheel.url]
 

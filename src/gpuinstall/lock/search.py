@@ -42,7 +42,7 @@ from gpuinstall.lock.proposal import resolve_programs
 from gpuinstall.lock.request.lock_request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict, all_or_conflict
-from gpuinstall.wheels.judging import judge, loads_beside
+from gpuinstall.wheels.judging import judge_reading, loads_beside
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.needs import name_for_cuda
 
@@ -560,7 +560,7 @@ class OlderVersions:
         check = self._check
         with suppress(InstallationError):
             row = check.row(wheel, check.build.backend, Depth.TABLES)
-            judgement = judge(row, check.gpus)
+            judgement = judge_reading(row, check.gpus)
             return any(
                 self._runs_beside(row, judgement, build) for build in self._runnable
             )

@@ -76,13 +76,13 @@ def judge_file(
     """
     for depth in depths:
         reading = read(depth)
-        judgement = judge(reading, gpus)
+        judgement = judge_reading(reading, gpus)
         if judgement.is_settled:
             break
     return reading, judgement
 
 
-def judge(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
+def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
     """Return what a reading means for some GPUs."""
     judgement = Judgement(
         cuda=process_cuda(reading),

@@ -7,7 +7,7 @@ import pytest
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.machine.words import machine_in_words
-from gpuinstall.wheels.judging import judge, judge_file, process_cuda
+from gpuinstall.wheels.judging import judge_file, judge_reading, process_cuda
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.needs import (
     TorchNeeds,
@@ -65,7 +65,7 @@ LACKING = [
 @pytest.mark.parametrize(("a", "b", "c", "lacking"), LACKING)
 def test_most_libraries_must_lack_code(a, b, c, lacking):
     codes = [one for one in libraries(a=a, b=b, c=c) if one.architectures]
-    answer = judge(replace(READING, codes=tuple(codes)), gpus("V100"))
+    answer = judge_reading(replace(READING, codes=tuple(codes)), gpus("V100"))
 
     assert ("V100" in answer.excluded) == bool(lacking)
 
@@ -74,15 +74,15 @@ def test_a_part_that_a_package_does_without_speaks_for_a_gpu_alone():
     both = replace(READING, codes=libraries(main="sm_80", fa3="sm_90a"))
     own = replace(READING, package="flash-attn-3", codes=libraries(fa3="sm_90a"))
 
-    assert judge(both, gpus("RTX 4090")).excluded == ""
-    assert judge(both, gpus("H100")).excluded == ""
-    assert "V100" in judge(both, gpus("V100")).excluded
-    assert "RTX 4090" in judge(own, gpus("RTX 4090")).excluded
+    assert judge_reading(both, gpus("RTX 4090")).excluded == ""
+    assert judge_reading(both, gpus("H100")).excluded == ""
+    assert "V100" in judge_reading(both, gpus("V100")).excluded
+    assert "RTX 4090" in judge_reading(own, gpus("RTX 4090")).excluded
 
 
 def test_the_library_at_fault_is_named_and_not_the_largest():
     codes = libraries(large="sm_70", second="sm_80", third="sm_80 sm_90")
-    answer = judge(replace(READING, codes=codes), gpus("V100"))
+    answer = judge_reading(replace(READING, codes=codes), gpus("V100"))
 
     assert answer.excluded == (
         "has no code for V100: some/second.so is compiled for sm_80"
@@ -93,14 +93,14 @@ def test_a_part_of_a_file_excludes_nothing():
     part = replace(
         READING, codes=libraries(a="sm_80"), is_whole=False, depth=Depth.PART
     )
-    answer = judge(part, gpus("V100"))
+    answer = judge_reading(part, gpus("V100"))
 
     assert (answer.excluded, answer.is_settled) == ("", False)
     assert answer.doubt == (
         "may have no code for V100: the part of some/a.so that was read is compiled for sm_80, "
         "the rest was not read"
     )
-    assert judge(replace(part, depth=Depth.WHOLE), gpus("V100")).is_settled
+    assert judge_reading(replace(part, depth=Depth.WHOLE), gpus("V100")).is_settled
 
 
 CERTAIN = [
@@ -120,7 +120,7 @@ CERTAIN = [
 @pytest.mark.parametrize(("cuda", "gpu", "driver", "why"), CERTAIN)
 def test_what_is_certain_is_settled_before_a_byte_is_read(cuda, gpu, driver, why):
     row = replace(READING, cuda=cuda, depth=Depth.METADATA)
-    answer = judge(row, gpus(gpu, driver=driver))
+    answer = judge_reading(row, gpus(gpu, driver=driver))
 
     assert bool(answer.excluded) == bool(why)
     assert answer.excluded.endswith(why)
@@ -224,11 +224,11 @@ def test_libraries_for_windows_alone_run_nowhere_else():
     row = replace(READING, system="windows", depth=Depth.TABLES)
     there = replace(row, platform="windows-x86_64")
 
-    assert "for Windows alone" in judge(row, gpus("RTX 4090")).excluded
-    assert judge(there, gpus("RTX 4090")).excluded == ""
+    assert "for Windows alone" in judge_reading(row, gpus("RTX 4090")).excluded
+    assert judge_reading(there, gpus("RTX 4090")).excluded == ""
 
 
 def test_symbols_of_torch_are_told_on():
     needs = TorchNeeds("ordinary", fits=("2.9",), judged=("2.8", "2.9"))
 
-    assert judge(replace(READING, torch=needs), gpus("RTX 4090")).torch == needs
+    assert judge_reading(replace(READING, torch=needs), gpus("RTX 4090")).torch == needs

@@ -67,6 +67,12 @@ ORIGINS = (
 # Those without a distribution.
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
+_BUILDS = "Wrong wheel"
+_OF_TORCH = re.compile(r"gpuinstall install(?! [\w'])|\btorch\b")
+_ANOTHER_BUILD = (
+    "A release of {program} that was built for this card and this driver, or "
+    "compile it for them; torch is no part of it"
+)
 # A failure's number by itself, or a line of ours that ends with one: "error: … [F38]", "… [F38, 90% sure]".
 _NUMBER = re.compile(r"(?:.*\[)?F(?P<number>\d+)(?:, \d+% sure)?\]?", re.IGNORECASE)
 
@@ -146,12 +152,15 @@ def _causes(
     context = replace(context, is_legacy=circumstances.hold("legacy-gpu"))
     causes = []
     for failure, weight, evidence, _line in matches:
+        # The lines that show a failure tell more of it than those around them.
+        told = Circumstances(Transcript(evidence), None).placeholders_of(True)
+        commands = fix(failure.id, context.knowing(**told))
         cause = RecognisedCause(
             failure.id,
             failure.title,
             confidence=weight,
             evidence=evidence,
-            fix=fix(failure.id, context),
+            fix=circumstances.for_program(failure, commands),
         )
         causes.append(cause)
     return tuple(causes)
@@ -199,7 +208,7 @@ class Circumstances:
     @cached_property
     def observations(self) -> tuple[Observation, ...]:
         """What the lines of the text state."""
-        return observe(self.transcript)
+        return observe(self.transcript.messages)
 
     def hold(self, name: str) -> bool:
         """Whether the circumstance or the observation ``name`` holds."""
@@ -215,9 +224,13 @@ class Circumstances:
 
     def locate(self, sign: table.Sign) -> tuple[int, str] | None:
         """Return the first line that shows a sign, with its number, whatever surrounds it."""
+        passage = None
         if sign.says:
-            passage = self.transcript.find(sign.says)
-            return (passage.line, passage.quotation) if passage else None
+            passage = self.transcript.messages.find(sign.says)
+        elif sign.runs:
+            passage = self.transcript.find(sign.runs)
+        if passage:
+            return passage.line, passage.quotation
         for observation in self.observations:
             if sign.sees and sign.sees.fullmatch(observation.name):
                 return observation.line, observation.quotation
@@ -253,14 +266,32 @@ class Circumstances:
             distribution = machine.distribution
         return (*systems, *own_keys(LINUX, distribution))
 
+    def for_program(
+        self, failure: table.Failure, commands: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return commands without those that bring a build of torch, if the text is of another program."""
+        is_of_build = failure.group == _BUILDS or failure.another
+        if not is_of_build or self.hold("torch") or not self.hold("other-asker"):
+            return commands
+        program = self.placeholders.get("program", "the program")
+        lines = [line for line in commands if not _OF_TORCH.search(line)]
+        return tuple(lines) or (_ANOTHER_BUILD.format(program=program),)
+
     @cached_property
     def placeholders(self) -> dict[str, str]:
         """What the text tells of the placeholders of fixes."""
-        values = {}
+        return self.placeholders_of(False)
+
+    def placeholders_of(self, line: bool) -> dict[str, str]:
+        """Return what the text tells of all placeholders, or of those that are told best by one ``line``."""
+        values: dict[str, str] = {}
         for row in table.load_readings():
-            if row.placeholder not in values:
+            if row.placeholder not in values and row.of_line >= line:
                 passage = self.transcript.find(row.says)
-                value = passage.expand(row.value) if passage else ""
+                value = ""
+                if passage:
+                    spell = passage.spelled if row.of_line else passage.expand
+                    value = spell(row.value)
                 if value:
                     values[row.placeholder] = value
         return values

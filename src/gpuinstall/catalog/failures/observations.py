@@ -13,7 +13,7 @@ from gpuinstall.catalog.failures.transcript import Pattern
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.catalog.failures.transcript import Transcript
+    from gpuinstall.catalog.failures.transcript import Lines
 
 # The name of a group, (?P<it>…), is no macro.
 _MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
@@ -76,12 +76,12 @@ def _expanded(says: str, macros: Mapping[str, str]) -> str:
     return says
 
 
-def observe(transcript: Transcript) -> tuple[Observation, ...]:
+def observe(lines: Lines) -> tuple[Observation, ...]:
     """Return what a text states, in the order of its lines; of a line nothing twice."""
     observations: dict[tuple[int, str], Observation] = {}
     for kind in load_kinds():
         for pattern in kind.patterns:
-            for passage in transcript.passages(pattern):
+            for passage in lines.passages(pattern):
                 value = (
                     passage.expand(r"\g<it>")
                     if "it" in passage.match.re.groupindex

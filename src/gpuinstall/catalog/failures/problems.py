@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from string import Formatter
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Where
@@ -145,6 +146,9 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     }
     texts: dict[str, str] = {}
     for line in lines_for(context.keys, _commands(what, context)):
+        # What only a text tells, and this one does not.
+        if not _placeholders_in(line) <= values.keys():
+            continue
         # Where uv is not on PATH, the one that came with us is meant.
         text = _UV.sub(
             lambda found: f"{found[1]}{values['uv']} ", line.format_map(values)
@@ -152,6 +156,10 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
         # Of one command with different notes, the first counts.
         texts.setdefault(_without_note(text), text)
     return tuple(texts.values())
+
+
+def _placeholders_in(line: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(line) if name}
 
 
 def fix_of(what: str, context: FixContext) -> str | None:

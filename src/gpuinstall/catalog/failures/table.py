@@ -31,12 +31,14 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class Sign:
-    """What points to a failure: an observation, or a message by its words if only they tell."""
+    """What points to a failure: an observation, or a message or a command by its words if only they tell."""
 
     weight: float
     """How sure it makes us, from 0 to 1."""
     says: Pattern | None = None
     """The words of a message."""
+    runs: Pattern | None = None
+    """The words of a command, or of a variable that is set."""
     sees: Annotated[re.Pattern[str], re.compile] | None = None
     """The names of observations (``observations.toml``)."""
     when: tuple[str, ...] = ()
@@ -133,6 +135,8 @@ class Reading:
     value: str
     """It may hold the groups of the pattern."""
     says: Pattern
+    of_line: bool = False
+    """Whether the line that shows the failure tells it before others, in its own capitals: a file, not a package."""
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,27 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 LONGEST = 600_000
-"""Characters: of a longer text the first third of so many is read, and the last two thirds."""
+"""Characters: of a longer text the first third of so many is read and the last two thirds, and of what lies between the
+lines that speak of a failure."""
 LONG_LINE = 1000
 """Characters: a longer line is read in pieces."""
 _PARTS = 2
 """A text with at most so many parts between quoted breaks was hardly pasted as one string."""
+_COLUMNS = (80, 100, 120, 132)
+"""Of terminals; other widths show by the lines that fill them."""
+_NARROWEST = 40
+_FULL_LINES = 3
+
+_TROUBLE = re.compile(
+    r"(?i:error|fail|exception|traceback|fatal|undefined symbol|cannot|not found|no such|unable to|could not|no kernel|"
+    r"not supported|insufficient|too old|mismatch|nvrm)"
+)
+_AROUND_TROUBLE = 20
+"""Lines before and after one that speaks of a failure which are read with it."""
+_VALUE = re.compile(r"0x[0-9a-f]+|\d+")
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
@@ -46,6 +59,25 @@ _FRAMES = (
     r"#\d+ \d+\.\d+",  # BuildKit
 )
 _AROUND = re.compile(rf"^(?:\s*(?:{'|'.join(_FRAMES)}))+\s*|\s+[|│┃]$")
+# The kernel repeats the name of NVIDIA's module in each line of a message.
+_MODULE = re.compile(r"^nvrm:\s*")
+# What a person or a script has started, or set: a program's answer has other words.
+_STARTED = re.compile(
+    r"""
+    (?:\S*[$\#%]\s+|[+$]\s+|(?:RUN|ENV|export|set|setenv|sudo|env|exec|nohup|time)\s+)*  # a prompt, a shell's word
+    (?:[A-Z_][A-Z0-9_]+=\S*(?:\s+|$)                                                     # a variable
+    | (?:python[\d.]*|torchrun|accelerate\ launch|deepspeed|mpirun|srun|nvidia-smi|pip[\d.]*\ install)\s+[\w./-]
+    | (?:vllm|sglang|ollama)\ (?:serve|run)\b | docker\ (?:run|exec|build|compose)\b | uv\ (?:pip|run|venv)\b
+    )
+    """,
+    re.VERBOSE,
+)
+_ANSWER = re.compile(
+    r"\b(?:errors?|fail\w*|exception|fatal|cannot|can't|n't|not|no|unable|denied|invalid|undefined|unsupported|missing|"
+    r"insufficient|mismatch|has|is|was|are|installs|removes|depends|gives|returns|shows|hangs|stuck)\b(?!=)|print\(",
+    re.IGNORECASE,
+)
+_INFORMATION = re.compile(r"(?:^|:\d+ |\] )NCCL INFO ")
 _TYPOGRAPHY = str.maketrans("‘’“”：，（）", "''\"\":,()", "\u200b\ufeff")
 # JSON's way to write other letters; halves of a pair are no letter.
 _CODE_POINT = re.compile(r"\\u(?![dD][89a-fA-F])([0-9a-fA-F]{4})")
@@ -117,28 +149,50 @@ class Passage(NamedTuple):
         """Return a template with the groups of the pattern, without the period of a sentence that ends there."""
         return self.match.expand(template).rstrip(".")
 
+    def spelled(self, template: str) -> str:
+        """Return the same with the text's own capitals, where it stands in the text as it is."""
+        value = self.expand(template)
+        quotation = " ".join(self.quotation.split())
+        own = re.search(re.escape(value), quotation, re.IGNORECASE)
+        return own[0] if own else value
 
-class Transcript:
-    """The lines of a text, and where in them a pattern is found."""
 
-    def __init__(self, text: str) -> None:
-        if len(text) > LONGEST:
-            text = f"{text[: LONGEST // 3]}\n{text[-LONGEST * 2 // 3 :]}"
-        self.lines: list[str] = []
-        self._numbers: list[int] = []
+class _Line(NamedTuple):
+    number: int
+    """In the text, from 1."""
+    text: str
+    plain: str
+    """In lower case, without what stands around it."""
+
+
+class Lines:
+    """Lines of a text, and where in them a pattern is found."""
+
+    def __init__(self, lines: Sequence[_Line], unbroken: Lines | None = None) -> None:
+        self._lines = lines
+        self._unbroken = unbroken
         self._starts: list[int] = []
-        self._text = ""
-        cleaned = []
         length = 0
-        for number, line in enumerate(text.split("\n"), 1):
-            for part in _parts(line):
-                self.lines.append(part)
-                self._numbers.append(number)
-                self._starts.append(length)
-                cleaned.append(_clean(part))
-                length += len(cleaned[-1]) + 1
-        self._text = "\n".join(cleaned)
+        for line in lines:
+            self._starts.append(length)
+            length += len(line.plain) + 1
+        self._text = "\n".join(line.plain for line in lines)
         self._first: dict[Pattern, Passage | None] = {}
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines themselves."""
+        return [line.text for line in self._lines]
+
+    @cached_property
+    def messages(self) -> Lines:
+        """The same lines without what only says what was started, set or found in order: it shows no failure."""
+        messages = []
+        for line in self._lines:
+            is_message = _is_message(line.text)
+            messages.append(line if is_message else line._replace(plain=""))
+        unbroken = self._unbroken.messages if self._unbroken else None
+        return Lines(messages, unbroken)
 
     def find(self, pattern: Pattern) -> Passage | None:
         """Return where ``pattern`` is first found."""
@@ -147,7 +201,15 @@ class Transcript:
         return self._first[pattern]
 
     def passages(self, pattern: Pattern) -> Iterator[Passage]:
-        """Yield where the pattern is found."""
+        """Yield where the pattern is found: if it is nowhere, where a terminal may have broken it within a word."""
+        is_found = False
+        for passage in self._passages(pattern):
+            is_found = True
+            yield passage
+        if not is_found and self._unbroken:
+            yield from self._unbroken.passages(pattern)
+
+    def _passages(self, pattern: Pattern) -> Iterator[Passage]:
         # Most patterns are ruled out by this, and never compiled.
         if pattern.needle not in self._text:
             return
@@ -156,8 +218,108 @@ class Transcript:
             # Of an empty match, and of one that ends with a line's break, this line is the last.
             end = max(match.start(), match.end() - 1)
             last = bisect_right(self._starts, end) - 1
-            quotation = "\n".join(self.lines[first : last + 1]).strip()
-            yield Passage(self._numbers[first], quotation, match)
+            found = self._lines[first : last + 1]
+            quotation = "\n".join(line.text for line in found).strip()
+            yield Passage(self._lines[first].number, quotation, match)
+
+
+class Transcript(Lines):
+    """The lines of a text as it was pasted or logged."""
+
+    def __init__(self, text: str) -> None:
+        numbered, self.unread = _lines_to_read(text)
+        whole = list(_unbroken(numbered))
+        unbroken = Lines(_plain(whole)) if len(whole) < len(numbered) else None
+        super().__init__(_plain(numbered), unbroken)
+
+
+def _plain(numbered: Iterable[tuple[int, str]]) -> list[_Line]:
+    """Return lines in plain characters; of a message of the kernel's module its name stands in the first alone."""
+    lines: list[_Line] = []
+    continues = False
+    for number, line in numbered:
+        for part in _parts(line):
+            plain = _clean(part)
+            is_of_module = bool(_MODULE.match(plain))
+            if is_of_module and continues:
+                plain = _MODULE.sub("", plain)
+            continues = is_of_module
+            lines.append(_Line(number, part, plain))
+    return lines
+
+
+def _is_message(line: str) -> bool:
+    if _INFORMATION.search(line):
+        return False
+    # What is written between other letters is a person's sentence.
+    is_started = line.isascii() and _STARTED.match(line.strip())
+    return not is_started or bool(_ANSWER.search(line))
+
+
+def _lines_to_read(text: str) -> tuple[list[tuple[int, str]], int]:
+    """Return the lines to read with their numbers, and how many are left out.
+
+    Of the middle of a long text each line that speaks of a failure is read with its surroundings; of lines that differ
+    in numbers alone, the first.
+    """
+    lines = text.split("\n")
+    numbered = list(enumerate(lines, 1))
+    if len(text) <= LONGEST:
+        return numbered, 0
+    start = _count(lines, LONGEST // 3)
+    end = len(lines) - _count(reversed(lines), LONGEST * 2 // 3)
+    selected = dict.fromkeys(range(start))
+    shapes = set[str]()
+    budget = LONGEST
+    for index in range(start, end):
+        line = lines[index][:LONG_LINE]
+        if not _TROUBLE.search(line):
+            continue
+        shape = _VALUE.sub("", line)
+        if shape in shapes or budget < 0:
+            continue
+        shapes.add(shape)
+        for near in range(index - _AROUND_TROUBLE, index + _AROUND_TROUBLE + 1):
+            if near not in selected and start <= near < end:
+                selected[near] = None
+                budget -= len(lines[near])
+    selected.update(dict.fromkeys(range(max(start, end), len(lines))))
+    return [numbered[index] for index in sorted(selected)], len(lines) - len(selected)
+
+
+def _count(lines: Iterable[str], characters: int) -> int:
+    """Return how many of the lines come to so many characters."""
+    count = 0
+    for line in lines:
+        if characters <= 0:
+            break
+        characters -= len(line) + 1
+        count += 1
+    return count
+
+
+def _unbroken(numbered: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield lines as they were before a terminal broke them within words: it filled its columns to the last."""
+    columns = max((len(line) for _, line in numbered), default=0)
+    full = 0
+    for _, line in numbered:
+        full += len(line) == columns
+    is_broken = columns in _COLUMNS or full >= _FULL_LINES
+    if not is_broken or not _NARROWEST <= columns <= LONG_LINE:
+        yield from numbered
+        return
+    whole: tuple[int, str] | None = None
+    was_full = False
+    for number, line in numbered:
+        if whole and was_full and line[:1].isalnum():
+            whole = (whole[0], whole[1] + line)
+        else:
+            if whole:
+                yield whole
+            whole = (number, line)
+        was_full = len(line) == columns and line[-1:].isalnum()
+    if whole:
+        yield whole
 
 
 def _parts(line: str) -> Iterator[str]:

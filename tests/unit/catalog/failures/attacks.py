@@ -24,10 +24,10 @@ def patterns():
     """Every pattern of the table."""
     return {
         *(
-            sign.says
+            sign.says or sign.runs
             for failure in (*load_failures().values(), *load_lookalikes().values())
             for sign in failure.signs
-            if sign.says
+            if sign.says or sign.runs
         ),
         *(pattern for kind in load_kinds() for pattern in kind.patterns),
         *(pattern for group in load_circumstances().values() for pattern in group),

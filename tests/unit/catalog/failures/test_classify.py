@@ -270,7 +270,7 @@ def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it():
 
     assert onnx[0].startswith("Import torch before onnxruntime")
     assert any("nvidia-cublas-cu12" in line for line in onnx)
-    assert any("libcublaslt.so.12" in line for line in other)
+    assert any("libcublasLt.so.12" in line for line in other)
 
 
 def test_the_machine_decides_between_causes():
@@ -373,6 +373,17 @@ def test_what_only_looks_like_a_gpu_fault_is_named_apart(name, identity):
 )
 def test_one_message_has_one_cause(message, cause):
     assert cause_of(message) == cause
+
+
+def test_a_full_memory_is_no_reason_to_end_ones_own_program():
+    own = "CUDA out of memory. Process 76 has 53.16 GiB memory in use. 40.69 GiB is reserved by PyTorch but unallocated"
+    others = "CUDA out of memory. Process 76 has 53.16 GiB memory in use."
+    (first, *rest), other = (lookalikes(text)[0].fix for text in (own, others))
+    assert "expandable_segments" in first
+    assert "40.69 GiB are held and not used" in first
+    assert not any("76" in line for line in rest)
+    assert any(line.startswith("ps -fp 76 ") for line in other)
+    assert "{" not in "".join(lookalikes("CUDA out of memory")[0].fix)
 
 
 @given(st.text())

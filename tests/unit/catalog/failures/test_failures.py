@@ -69,12 +69,14 @@ def has_signs_that_can_be_looked_for(failure):
 
 def is_sign(sign):
     """Whether a sign is one thing to look for, and holds among circumstances that there are."""
-    is_one = (
-        sign.sees is not None
-        if sign.says is None
-        else sign.sees is None and can_be_looked_for(sign.says)
+    patterns = [pattern for pattern in (sign.says, sign.runs) if pattern]
+    is_one = len(patterns) + (sign.sees is not None) == 1
+    return (
+        is_one
+        and all(map(can_be_looked_for, patterns))
+        and 0 < sign.weight < 1
+        and {*sign.when, *sign.unless} <= NAMES
     )
-    return is_one and 0 < sign.weight < 1 and {*sign.when, *sign.unless} <= NAMES
 
 
 def can_be_looked_for(pattern):

@@ -150,13 +150,8 @@ def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place
 
 def _context(text, machine):
     """Where a fix is read, with the words that the text itself says."""
-    transcript = Transcript(text)
-    rows = {
-        row.placeholder: passage.expand(row.value)
-        for row in reversed(load_readings())
-        if (passage := transcript.find(row.says))
-    }
-    return FixContext.of_machine(machine).knowing(**rows)
+    told = Circumstances(Transcript(text), None).placeholders
+    return FixContext.of_machine(machine).knowing(**told)
 
 
 def _says_where(text):
@@ -200,14 +195,18 @@ def is_well_formed(kind):
     return kind.code == kind.code.lower() and not kind.message.endswith(".")
 
 
+TOLD = {row.placeholder for row in load_readings()}
+"""What a text may tell; without it a line is left out."""
+
+
 def can_be_filled_in(table):
-    """Whether a fix is for kinds of machines that exist, and has lines whose words have a default."""
+    """Whether a fix is for kinds of machines that exist, and has lines whose words have a default or come of a text."""
     lines = [line for commands in table.commands.values() for line in commands]
     words = {word for line in lines for word in re.findall(r"\{(.*?)\}", line)}
     return (
         {key.removesuffix("-legacy") for key in table.commands} <= KEYS
         and set(table.like) <= load_failures().keys() | load_problems().keys()
-        and words <= read_table("distributions")["placeholders"].keys()
+        and words <= read_table("distributions")["placeholders"].keys() | TOLD
         and not any("\n" in line for line in lines)
     )
 

@@ -65,6 +65,45 @@ def test_the_backslashes_of_a_windows_path_break_no_line():
     assert Transcript(path).lines == [path]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Found no NVIDIA driver on you".rjust(80, ".") + "\nr system",
+        "\n".join(
+            [
+                "a" * 50,
+                "b" * 50,
+                "Found no NVIDIA dri".rjust(50, "."),
+                "ver on your system",
+            ]
+        ),
+        "NVRM: Found no NVIDIA driver\nNVRM: on your system",
+        "[ 12.3] NVRM: Found no NVIDIA\n[ 12.3] NVRM:  driver on your system",
+    ],
+)
+def test_a_word_or_a_sentence_of_the_kernel_may_be_broken(text):
+    assert Transcript(text).find(SAYS) is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "is_message"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node=4 train.py", False),
+        ("$ python train.py --seed=46", False),
+        ("root@node:/w# vllm serve m --max-num-seqs=100", False),
+        ("export CUDA_HOME=/usr/local/cuda", False),
+        ("RUN CUDA_HOME=/usr/local/cuda pip install .", False),
+        ("node1:12:34 [0] NCCL INFO Failed to open libibverbs.so[.1]", False),
+        ("node1:12:34 [0] NCCL WARN Failed to open libibverbs.so[.1]", True),
+        ("CUDA_HOME=/usr/local/cuda-12 does not exist", True),
+        ("$ nvidia-smi: command not found", True),
+        ("conda install pytorch installs the CPU version", True),
+    ],
+)
+def test_what_was_started_is_no_message(line, is_message):
+    assert bool(Transcript(line).messages.find(Pattern("\\S"))) == is_message
+
+
 def test_an_apostrophe_is_one_however_it_is_set():
     assert Transcript("it couldn’t communicate").find(Pattern("couldn't communicate"))
 
@@ -75,10 +114,16 @@ def test_an_ellipsis_does_not_cross_lines():
     assert Transcript("libcudnn.so.9 is here\nfile not found").find(pattern) is None
 
 
-def test_of_a_long_text_the_beginning_and_the_end_are_read():
+def test_of_a_long_text_each_line_of_a_failure_is_read():
     noise = "step 1 loss 0.1\n" * (LONGEST // 10)
-    assert quotation(f"{LINE}\n{noise}") == LINE
-    assert quotation(f"{noise}{LINE}\n{noise[:100_000]}") == LINE
+    for text in (
+        f"{LINE}\n{noise}",
+        f"{noise}{LINE}\n{noise[:9000]}",
+        f"{noise}{LINE}\n{noise}",
+    ):
+        assert quotation(text) == LINE
+    assert Transcript(f"{noise}{LINE}\n{noise}").unread > 60_000
+    assert Transcript(LINE).unread == 0
     assert len(quotation("x" * 3_000_000 + LINE)) <= 2001
 
 

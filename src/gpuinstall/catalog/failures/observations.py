@@ -13,7 +13,7 @@ from gpuinstall.catalog.failures.transcript import Pattern
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.catalog.failures.transcript import Lines
+    from gpuinstall.catalog.failures.transcript import TextLines
 
 # The name of a group, (?P<it>…), is no macro.
 _MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
@@ -76,7 +76,7 @@ def _expanded(says: str, macros: Mapping[str, str]) -> str:
     return says
 
 
-def observe(lines: Lines) -> tuple[Observation, ...]:
+def observe(lines: TextLines) -> tuple[Observation, ...]:
     """Return what a text states, in the order of its lines; of a line nothing twice."""
     observations: dict[tuple[int, str], Observation] = {}
     for kind in load_kinds():

@@ -31,7 +31,7 @@ _TROUBLE = re.compile(
     r"not supported|insufficient|too old|mismatch|nvrm)"
 )
 _AROUND_TROUBLE = 20
-"""Lines before and after one that speaks of a failure which are read with it."""
+"""TextLines before and after one that speaks of a failure which are read with it."""
 _VALUE = re.compile(r"0x[0-9a-f]+|\d+")
 
 _ESCAPES = re.compile(
@@ -165,10 +165,12 @@ class _Line(NamedTuple):
     """In lower case, without what stands around it."""
 
 
-class Lines:
-    """Lines of a text, and where in them a pattern is found."""
+class TextLines:
+    """TextLines of a text, and where in them a pattern is found."""
 
-    def __init__(self, lines: Sequence[_Line], unbroken: Lines | None = None) -> None:
+    def __init__(
+        self, lines: Sequence[_Line], unbroken: TextLines | None = None
+    ) -> None:
         self._lines = lines
         self._unbroken = unbroken
         self._starts: list[int] = []
@@ -185,14 +187,14 @@ class Lines:
         return [line.text for line in self._lines]
 
     @cached_property
-    def messages(self) -> Lines:
+    def messages(self) -> TextLines:
         """The same lines without what only says what was started, set or found in order: it shows no failure."""
         messages = []
         for line in self._lines:
             is_message = _is_message(line.text)
             messages.append(line if is_message else line._replace(plain=""))
         unbroken = self._unbroken.messages if self._unbroken else None
-        return Lines(messages, unbroken)
+        return TextLines(messages, unbroken)
 
     def find(self, pattern: Pattern) -> Passage | None:
         """Return where ``pattern`` is first found."""
@@ -223,13 +225,13 @@ class Lines:
             yield Passage(self._lines[first].number, quotation, match)
 
 
-class Transcript(Lines):
+class Transcript(TextLines):
     """The lines of a text as it was pasted or logged."""
 
     def __init__(self, text: str) -> None:
         numbered, self.unread = _lines_to_read(text)
         whole = list(_unbroken(numbered))
-        unbroken = Lines(_plain(whole)) if len(whole) < len(numbered) else None
+        unbroken = TextLines(_plain(whole)) if len(whole) < len(numbered) else None
         super().__init__(_plain(numbered), unbroken)
 
 

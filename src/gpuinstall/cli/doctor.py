@@ -115,6 +115,7 @@ def _repair(
 ) -> tuple[RepairResult, ...]:
     """Show what is wrong and the repairs, ask, and make them; raise UsageError if they are not to be made."""
     from gpuinstall.diagnose.repair import repair_steps, run_repairs
+    from gpuinstall.environments.kept_files import copy_edited
     from gpuinstall.sources.session import open_session
 
     terminal = options.terminal
@@ -129,6 +130,7 @@ def _repair(
         return ()
     if not options.yes:
         confirm(f"Make {number_of(len(steps), 'repair')}?", "nothing was repaired")
+    copy_edited(project.paths.venv, project.paths.kept, terminal)
     with open_session(_sources(project), terminal) as session:
         results = run_repairs(steps, session.environment, terminal)
     for result in results:

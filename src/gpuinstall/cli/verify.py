@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import MachineError, UsageError, VerificationError
 from gpuinstall.cli.install import name_active
 from gpuinstall.cli.options import CommandOptions, find_interpreter
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
+from gpuinstall.environments.damage import find_damage, is_configuration_lost
 from gpuinstall.environments.environment import read_origin
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import fail_devices, verify_environment
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
@@ -71,6 +73,7 @@ def command(options: CommandOptions) -> Outcome:
                 options.terminal.warn(f"this environment was made without {names}")
         if not python:
             say_stranger(folder, options.terminal)
+        _warn_of_damage(folder, options.terminal)
         verdict = verify_environment(
             target,
             machine,
@@ -100,6 +103,20 @@ def command(options: CommandOptions) -> Outcome:
                 reporter=options.terminal,
             ).devices
         return _outcome(verdict, machine, target, measured)
+
+
+def _warn_of_damage(venv: Path, terminal: Terminal) -> None:
+    """Name files that are not what was installed, which no kernel may ever load."""
+    damage = find_damage(read_packages(packages_folders(venv)))
+    messages = [one.message for one in damage]
+    if is_configuration_lost(venv):
+        messages.insert(0, f"{venv / 'pyvenv.cfg'} is empty")
+    for message in messages:
+        terminal.warn(message)
+    if messages:
+        terminal.warn(
+            f"{Advice(OURS, ('doctor', '--venv', str(venv)))} shows how to repair it"
+        )
 
 
 def _find_interpreter(python: str | None, venv: Path) -> Path:

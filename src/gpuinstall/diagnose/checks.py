@@ -10,12 +10,14 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.finding import Finding, Rejection
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_table
+from gpuinstall.environments.damage import Damage, find_damage, is_configuration_lost
 from gpuinstall.environments.environment import changed_build, read_marker
 from gpuinstall.environments.guard import guarded_lines
 from gpuinstall.lock.fit import fit
@@ -123,29 +125,66 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
         )
 
 
-def files_lost(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield packages of torch's family, or that these require, of which files are gone or cut."""
+def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield that the configuration of an environment is empty."""
+    if not is_configuration_lost(evidence.venv):
+        return
+    python = interpreter(evidence.venv)
+    fix = Advice(
+        "uv",
+        (
+            "venv",
+            "--allow-existing",
+            "--python",
+            str(python.resolve()),
+            str(evidence.venv),
+        ),
+        note="writes it again, and keeps the packages",
+    )
+    yield evidence.fault(
+        "configuration-lost",
+        f"{evidence.venv / 'pyvenv.cfg'} is empty",
+        why=_POWER_CUT,
+        fixes=(fix,),
+    )
+
+
+_POWER_CUT = "the power went, or the disk was full, before it was on the disk"
+
+
+def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield packages of which files are gone, cut or edited; what torch's family needs blocks."""
     packages = evidence.contents.by_name
     family = packages.keys() & {"torch", *evidence.catalog.family}
-    names = set(family)
+    needed = set(family)
     for name in family:
         for requirement in packages[name].requires:
-            names.add(canonicalize_name(requirement.name))
-    for name in sorted(names & packages.keys()):
-        package = packages[name]
-        lost = package.lost
-        if not lost:
-            continue
-        are = "are" if len(lost) > 1 else "is"
-        total = sum(file.size > 0 for file in package.files)
-        count = f"{len(lost)} of {total} files {are} missing or truncated"
+            needed.add(canonicalize_name(requirement.name))
+    for damage in find_damage(evidence.contents.packages):
+        package = damage.package
+        is_edited = damage.kind == "edited"
         yield evidence.fault(
-            "files-lost",
-            f"{name} {package.version} is damaged: {count}: {lost[0]}",
-            why="they were removed or truncated after the installation",
-            entry="F167" if name == "torch" else None,
-            fixes=(evidence.repair.reinstall(package),),
+            "files-edited" if is_edited else "files-lost",
+            damage.message,
+            why=_cause(damage),
+            entry="F167" if package.name == "torch" and not is_edited else None,
+            fixes=evidence.repair.reinstall(package, is_in_cache=damage.is_in_cache),
+            blocking=package.name in needed and not is_edited,
         )
+
+
+def _cause(damage: Damage) -> str:
+    match damage.kind:
+        case "no-record":
+            return f"{_POWER_CUT}; others of its files may be empty too"
+        case "lost":
+            return "they were removed or truncated after the installation"
+        case "edited" if damage.is_in_cache:
+            return "uv's cache and other environments have the same files: they were edited with them"
+        case "edited":
+            return (
+                "what you have written there goes when the package is installed again"
+            )
 
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
@@ -186,7 +225,8 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
 
 CHECKS = (
     environment_moved,
-    files_lost,
+    configuration_lost,
+    files_damaged,
     torch_twice,
     guard_passed,
     uv_undoes_build,

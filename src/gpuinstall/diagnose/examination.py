@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
 
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
-DAMAGE = {"files-lost", "requirement-unmet"}
+DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}
 """What explains every check that fails: the files are made again when it is repaired."""
 CHECK_S = 60
 """How long ``uv pip check`` may take."""
@@ -383,9 +383,9 @@ def _verify(
         for fault in device.faults:
             fixes = fault.fixes or (more,)
             if any(str(fix).startswith("gpuinstall doctor --fix") for fix in fixes):
-                fixes = (
-                    evidence.repair.reinstall(torch) if torch else evidence.install(),
-                )
+                fixes = (evidence.install(),)
+                if torch:
+                    fixes = evidence.repair.reinstall(torch)
             if fault.where != "machine":
                 message = f"{device.name}: {fault.message}"
                 failures.append(replace(fault, message=message, fixes=fixes))

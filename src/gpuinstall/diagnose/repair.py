@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.sources import Sources
 
+_CLEAN = ("cache", "clean")
+
 
 class RepairSource(NamedTuple):
     """Where the packages of an environment come from."""
@@ -38,15 +40,28 @@ class RepairSource(NamedTuple):
     family: frozenset[str] = frozenset()
     """The names of the family."""
 
-    def reinstall(self, package: InstalledPackage) -> Advice:
-        """Advise to install a package again that is there, and nothing else."""
+    def reinstall(
+        self,
+        package: InstalledPackage,
+        *,
+        is_in_cache: bool = False,
+    ) -> tuple[Advice, ...]:
+        """Advise to install a package again that is there, and nothing else.
+
+        Args:
+            package: The package.
+            is_in_cache: Whether the same damaged files are in uv's cache: it is cleaned first.
+        """
         again = ("--reinstall-package", package.name)
         if self.lock:
-            return self._with_uv("-r", str(self.lock), *again)
-        requirement = f"{package.name}=={package.version}"
-        return self._with_uv(
-            "--no-deps", *self._source_of(package.name), *again, requirement
-        )
+            step = self._with_uv("-r", str(self.lock), *again)
+        else:
+            source = self._source_of(package.name)
+            requirement = f"{package.name}=={package.version}"
+            step = self._with_uv("--no-deps", *source, *again, requirement)
+        if not is_in_cache:
+            return (step,)
+        return (Advice("uv", (*_CLEAN, package.name)), step)
 
     def install(self, requirement: Requirement) -> Advice:
         """Advise to install what is required and missing, or there in another version."""
@@ -112,7 +127,10 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
             for fix in finding.fixes
         ]
         possible = [advice for advice in advices if advice and _is_step(advice, venv)]
-        steps.update(dict.fromkeys(possible[:1]))
+        # The cache is cleaned for what follows, and by itself repairs nothing.
+        cleaning = [step for step in possible if step.arguments[:2] == _CLEAN]
+        others = [step for step in possible if step not in cleaning]
+        steps.update(dict.fromkeys([*cleaning, *others[:1]]))
     renewals = [step for step in steps if step.program == OURS]
     smaller = [step for step in steps if step.program != OURS]
     # The examination that follows these shows whether more is needed.
@@ -126,6 +144,10 @@ def _is_step(fix: Advice, venv: Path) -> bool:
     match fix.program, fix.arguments:
         case "uv", ("pip", "install" | "uninstall", "--python", python, *_):
             return python == str(interpreter(venv))
+        case "uv", ("venv", "--allow-existing", *_, folder):
+            return folder == str(venv)
+        case "uv", ("cache", "clean", _):
+            return True
         case "gpuinstall", ("install" | "sync", *rest):
             return str(venv) in rest
     return False

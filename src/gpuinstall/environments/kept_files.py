@@ -23,7 +23,7 @@ from gpuinstall.base.removal import (
 )
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
-from gpuinstall.environments.edits import edited_files
+from gpuinstall.environments.damage import edited_files
 from gpuinstall.environments.environment import added_packages
 from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import read_packages
@@ -81,6 +81,26 @@ def remove_environment(
         text = f"{', '.join(packages)}: added by pip or uv to {folder}"
         reporter.notice("Removed", text)
     return size
+
+
+def copy_edited(venv: Path, kept: Path, reporter: Reporter) -> None:
+    """Copy the edited files of an environment's packages into a dated folder: they are about to be replaced.
+
+    Raises:
+        InstallationError: they cannot be written there.
+    """
+    files = {file.relative_to(venv).as_posix() for file in files_below(venv)}
+    paths = sorted(edited_paths(venv) & files)
+    if not paths:
+        return
+    try:
+        place = _dated_folder(kept) / venv.name
+        for path in paths:
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(venv / path, place / path)
+    except OSError as error:
+        raise unwritable(kept, error) from None
+    reporter.notice("Kept", f"{some(paths)}, as they were edited: now in {place}")
 
 
 def edited_paths(venv: Path) -> set[str]:

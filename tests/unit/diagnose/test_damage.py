@@ -107,10 +107,50 @@ def test_a_file_that_was_cut_is_found(site):
     assert [finding.message.split()[0] for finding in site.findings()] == ["triton"]
 
 
-def test_what_torch_does_not_need_is_not_looked_at(site):
+def test_what_torch_does_not_need_is_named_and_blocks_nothing(site):
     site.add("rich", "14.0", "pygments")
     (site.folder / "rich" / "__init__.py").unlink()
-    assert site.findings() == []
+    (finding,) = site.findings()
+    assert (finding.code, finding.blocking) == ("files-lost", False)
+    assert [str(fix)[:40] for fix in finding.fixes] == [
+        f"uv pip install --python {site.venv}"[:40]
+    ]
+
+
+def test_what_a_power_cut_leaves_empty_is_named_and_the_cache_cleaned_first(site):
+    record = site.folder / "torch-2.14.1+cu126.dist-info" / "RECORD"
+    record.write_text("")
+    (site.folder / "triton" / "__init__.py").write_text("")
+    (site.venv / "pyvenv.cfg").write_text("")
+    findings = {finding.message: finding for finding in site.findings()}
+    assert list(findings) == [
+        f"{site.venv}/pyvenv.cfg is empty",
+        "torch 2.14.1+cu126 is damaged: torch-2.14.1+cu126.dist-info/RECORD is empty",
+        "triton 3.5.0 is damaged: 1 of 1 files is missing or truncated: triton/__init__.py",
+    ]
+    configuration, torch, triton = findings.values()
+    assert str(configuration.fixes[0]).startswith("uv venv --allow-existing --python ")
+    assert str(torch.fixes[0]) == "uv cache clean torch"
+    assert str(triton.fixes[0]) == "uv cache clean triton"
+    steps = [step.arguments[:2] for step in repair_steps(findings.values(), site.venv)]
+    assert steps == [
+        ("venv", "--allow-existing"),
+        ("cache", "clean"),
+        ("pip", "install"),
+        ("cache", "clean"),
+        ("pip", "install"),
+    ]
+
+
+def test_an_edited_file_is_named_and_blocks_nothing(site):
+    (site.folder / "triton" / "__init__.py").write_text("y = 2  # mine")
+    (finding,) = site.findings()
+    assert (finding.code, finding.blocking) == ("files-edited", False)
+    assert (
+        finding.message
+        == "triton 3.5.0 was edited after its installation: triton/__init__.py"
+    )
+    assert (finding.why or "").endswith("doctor --fix keeps a copy")
 
 
 def test_a_repair_keeps_what_only_the_user_has(site):

@@ -11,7 +11,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments import kept_files
-from gpuinstall.environments.kept_files import remove_environment
+from gpuinstall.environments.kept_files import copy_edited, remove_environment
 from gpuinstall.install.swap import finish_swap
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
@@ -207,6 +207,17 @@ def test_an_edited_file_of_a_package_is_kept(paths, installed, edit):
     remove(paths)
     assert kept(paths) == {path}
     assert next(paths.kept.glob(f"*/{path}")).read_text() == text
+
+
+def test_a_copy_of_edited_files_is_kept_before_a_repair(paths, installed):
+    edit_in_place(installed / "page")
+    listener = Listener()
+    copy_edited(paths.venv, paths.kept, listener)
+    path = (installed / "page").relative_to(paths.folder).as_posix()
+    assert kept(paths) == {path}
+    assert (installed / "page").exists()
+    [notice] = listener.notices
+    assert f"tool/page, as they were edited: now in {paths.kept}" in notice
 
 
 def test_a_checkout_that_is_linked_into_the_packages_is_left_alone(

@@ -1,0 +1,113 @@
+"""Files of packages that are not what was installed: gone, cut, empty after a power cut, or edited since."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from gpuinstall.base.files import open_regular
+from gpuinstall.base.text import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from gpuinstall.environments.packages import InstalledPackage, RecordedFile
+
+Kind = Literal["no-record", "lost", "edited"]
+
+
+class Damage(NamedTuple):
+    """What is wrong with the files of a package."""
+
+    package: InstalledPackage
+    kind: Kind
+    files: tuple[str, ...]
+    """By their paths below the folder of the packages."""
+    is_in_cache: bool
+    """Whether the installer's cache may have the same files, so that installing again would bring them back."""
+
+    @property
+    def message(self) -> str:
+        """What is wrong, in one line."""
+        name = f"{self.package.name} {self.package.version}"
+        match self.kind:
+            case "no-record":
+                return f"{name} is damaged: {self.files[0]} is empty"
+            case "edited":
+                return f"{name} was edited after its installation: {some(self.files)}"
+            case "lost":
+                are = "are" if len(self.files) > 1 else "is"
+                total = sum(file.size > 0 for file in self.package.files)
+                count = f"{len(self.files)} of {total} files {are} missing or truncated"
+                return f"{name} is damaged: {count}: {self.files[0]}"
+
+
+def find_damage(packages: Iterable[InstalledPackage]) -> Iterator[Damage]:
+    """Yield what is wrong with the files of packages: the first that applies of each."""
+    for package in packages:
+        folder = package.record.parent
+        record = package.record / "RECORD"
+        if _size(record) == 0:
+            # The cache was written in the same seconds.
+            yield Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
+        elif package.lost:
+            is_cut = any((folder / path).exists() for path in package.lost)
+            yield Damage(package, "lost", package.lost, is_cut)
+        else:
+            edited = tuple(row.path for row in edited_files(package))
+            if edited:
+                links = [(folder / path).stat().st_nlink for path in edited]
+                yield Damage(package, "edited", edited, max(links) > 1)
+
+
+def is_configuration_lost(venv: Path) -> bool:
+    """Whether pyvenv.cfg is empty, by which Python knows which installation an environment belongs to."""
+    return _size(venv / "pyvenv.cfg") == 0
+
+
+def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
+    """Yield the files of a package that do not hold what its RECORD says: size and time are asked first, then the hash.
+
+    A file that is gone or empty is lost, and not edited; scripts and data outside the folder of the packages are not
+    looked at.
+    """
+    folder = f"{package.record.parent}{os.sep}"
+    unpacked = _time(package.record / "METADATA")
+    installed = _time(package.record / "RECORD")
+    for row in package.files:
+        if not row.digest:
+            continue
+        with suppress(OSError):
+            status = os.stat(folder + row.path)  # noqa: PTH116  a Path takes longer than its stat
+            # A file that several environments have was written when its wheel was unpacked into the cache.
+            written = unpacked if status.st_nlink > 1 else installed
+            is_as_installed = (
+                status.st_size == row.size and status.st_mtime_ns <= written
+            )
+            if status.st_size and not (is_as_installed or _holds(folder, row)):
+                yield row
+
+
+def _size(file: Path) -> int | None:
+    with suppress(OSError):
+        return file.stat().st_size
+    return None
+
+
+def _time(file: Path) -> int:
+    with suppress(OSError):
+        return file.stat().st_mtime_ns
+    return 0
+
+
+def _holds(folder: str, row: RecordedFile) -> bool:
+    """Whether a file has the hash that its row has."""
+    sha256 = hashlib.sha256()
+    with open_regular(folder + row.path) as file:
+        while chunk := file.read(1 << 20):
+            sha256.update(chunk)
+    return base64.urlsafe_b64encode(sha256.digest()).decode().rstrip("=") == row.digest

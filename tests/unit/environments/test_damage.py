@@ -1,0 +1,111 @@
+"""Damaged and edited files, in environments that uv has linked to one cache; the advice repairs both."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from gpuinstall.base import process, uv
+from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.diagnose.repair import RepairSource
+from gpuinstall.environments.damage import find_damage
+from gpuinstall.environments.packages import read_packages
+from tests.lab.wheels import make_wheel
+
+MODULES: dict[str, str | bytes] = {"tool/__init__.py": "", "tool/core.so": b"code"}
+
+
+class Projects:
+    """Environments with the same package, by one cache."""
+
+    def __init__(self, folder):
+        make_wheel(folder, "tool", "1.0", modules=MODULES)
+        self.folder = folder
+        self.variables = {
+            **os.environ,
+            "UV_CACHE_DIR": str(folder / "cache"),
+            "UV_FIND_LINKS": str(folder),
+            "UV_NO_INDEX": "1",
+            "UV_LINK_MODE": "hardlink",
+        }
+
+    def run(self, *words):
+        done = process.run([uv.uv(), *words], env=self.variables)
+        assert done.ok, done.err
+
+    def environment(self, name):
+        venv = self.folder / name
+        self.run("venv", "--python", sys.executable, venv)
+        self.run("pip", "install", "--python", venv / "bin" / "python", "tool")
+        return venv
+
+
+@pytest.fixture
+def projects(tmp_path):
+    return Projects(tmp_path)
+
+
+def damage(venv):
+    return list(find_damage(read_packages(packages_folders(venv))))
+
+
+def library(venv):
+    return next(venv.glob("lib/python*/site-packages/tool/core.so"))
+
+
+CASES = {
+    "edited in place": (
+        b"CODE",
+        "tool 1.0 was edited after its installation: tool/core.so",
+    ),
+    "edited and longer": (
+        b"my code",
+        "tool 1.0 was edited after its installation: tool/core.so",
+    ),
+    "empty": (
+        b"",
+        "tool 1.0 is damaged: 1 of 5 files is missing or truncated: tool/core.so",
+    ),
+    "cut": (
+        b"co",
+        "tool 1.0 is damaged: 1 of 5 files is missing or truncated: tool/core.so",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), CASES.values(), ids=CASES)
+def test_a_file_of_the_cache_is_named_everywhere_and_both_are_repaired(
+    projects, content, message
+):
+    first, second = projects.environment("first"), projects.environment("second")
+    assert damage(first) == []
+    library(first).write_bytes(content)
+    third = projects.environment("third")
+    for venv in (first, second, third):
+        assert [one.message for one in damage(venv)] == [message]
+    (found,) = damage(first)
+    for step in RepairSource(first).reinstall(
+        found.package, is_in_cache=found.is_in_cache
+    ):
+        projects.run(*step.arguments)
+    assert damage(first) == []
+    assert library(projects.environment("fourth")).read_bytes() == b"code"
+
+
+def test_a_file_that_was_replaced_is_this_environments_alone(projects):
+    first, second = projects.environment("first"), projects.environment("second")
+    file = library(first)
+    file.unlink()
+    file.write_bytes(b"mine")
+    (found,) = damage(first)
+    assert (found.kind, found.is_in_cache) == ("edited", False)
+    assert damage(second) == []
+
+
+def test_an_environment_that_was_copied_is_not_edited(projects, tmp_path):
+    first = projects.environment("first")
+    copy = shutil.copytree(
+        first, tmp_path / "copy", symlinks=True, copy_function=shutil.copyfile
+    )
+    assert damage(copy) == []

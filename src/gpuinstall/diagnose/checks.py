@@ -182,9 +182,7 @@ def _cause(damage: Damage) -> str:
         case "edited" if damage.is_in_cache:
             return "uv's cache and other environments have the same files: they were edited with them"
         case "edited":
-            return (
-                "what you have written there goes when the package is installed again"
-            )
+            return "you or another program wrote it; doctor --fix keeps a copy"
 
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:

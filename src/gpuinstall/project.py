@@ -26,6 +26,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.text import redacted
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.conda import CondaRequest, parse_conda
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
@@ -560,7 +561,7 @@ class Project:
 
         - the caller, by an option or an argument;
         - ``[tool.gpuinstall]``, then ``.python-version`` and ``requires-python``;
-        - what conda's packages ask for, of which the backend is a preference only.
+        - what conda's packages ask for, of which a CUDA is a preference only, and the CPU is not.
 
         Raise UsageError for a path of this machine that does not exist.
         """
@@ -574,6 +575,7 @@ class Project:
             files=listed.files,
             revision=listed.revision,
             python=request.python or self.config.python or self.conda.python,
+            backend=request.backend or (CPU.tag if self.conda.is_for_cpu else None),
             preferred_backend=self.conda.backend,
             allowed_backends=request.allowed_backends or self.config.allowed_backends,
             newest_per_target=request.newest_per_target

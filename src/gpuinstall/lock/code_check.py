@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
@@ -30,12 +29,17 @@ from gpuinstall.lock.target import best_by_tags
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.wheels.judging import judge_file, judge_reading, loads_beside, made_with
+from gpuinstall.wheels.judging import (
+    judge_file,
+    judge_reading,
+    misfit_beside,
+    missing_libraries,
+)
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.learned.store import learned_store
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import extra_requirements, load_libraries
+from gpuinstall.wheels.needs import extra_requirements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,43 +165,12 @@ class CodeCheck:
         judgement: Judgement,
         build: Build,
     ) -> str | None:
-        """Return why a package does not run, or not beside a build of torch; None if nothing certain speaks against it."""
-        if judgement.excluded:
-            return judgement.excluded
-        beside = f"is incompatible with torch {build.name}"
-        major = judgement.cuda
-        is_other = build.toolkit and major not in {None, build.toolkit[0]}
-        if is_other and not self._brings_runtime(row, major):
-            return f"{beside}: {made_with(row)}"
-        if loads_beside(judgement.torch, build.minor, build.backend.tag) is False:
-            return f"{beside}: its code works with {judgement.torch.torches}"
-        return None
-
-    def _brings_runtime(self, row: LearnedRow, major: int | None) -> bool:
-        """Whether the runtime of a CUDA that is not torch's is in the lock for a package."""
-        if row.package in load_members().must_open:
-            return not self.missing_libraries(row)
-        # What links torch meets its CUDA in the process: torch's libraries are loaded before it.
-        if row.of_torch.kind in {"stable", "ordinary"}:
-            return False
-        for name, version in self._versions.items():
-            is_runtime = load_members().runtime.fullmatch(name)
-            if is_runtime and Version(version).major == major:
-                return True
-        return False
+        """Return why a package does not run beside a build of torch; None if nothing certain speaks against it."""
+        return misfit_beside(row, judgement, build, self._versions)
 
     def missing_libraries(self, row: LearnedRow) -> list[str]:
         """Return the packages, none of them in the lock, with the libraries that a package opens and does nothing without."""
-        must_open = load_members().must_open.get(row.package)
-        if must_open is None or row.toolkit is None:
-            return []
-        missing = dict[str, None]()
-        for name in filter(must_open.fullmatch, row.opens):
-            library = load_libraries().row(name)
-            package = library.package_for(row.toolkit[0]) if library else None
-            if package and package not in self._versions:
-                missing[package] = None
-        return list(missing)
+        return missing_libraries(row, self._versions)
 
     @cached_property
     def faults(self) -> dict[Wheel, Fault]:

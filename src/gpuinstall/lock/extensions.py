@@ -325,7 +325,7 @@ class ExtensionChooser:
             if pin.is_exact and needs.kind == "none" and not row.architectures:
                 # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
                 return Reason("no-code", f"{demand}, and it has no library for it")
-        loads = loads_beside(needs, build.minor, build.backend.tag)
+        loads = loads_beside(needs, build)
         is_named = (
             file.torch or pins or self._paired_with(file.wheel.package, build.torch)
         )

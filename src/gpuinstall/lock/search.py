@@ -620,8 +620,7 @@ class OlderVersions:
         chosen = check.build
         torch = judgement.torch
         lacks_here = (
-            loads_beside(torch, chosen.minor, chosen.backend.tag) is False
-            and loads_beside(torch, build.minor, build.backend.tag) is None
+            loads_beside(torch, chosen) is False and loads_beside(torch, build) is None
         )
         return not lacks_here and check.misfit(row, judgement, build) is None
 

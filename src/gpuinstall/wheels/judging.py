@@ -6,7 +6,7 @@ METADATA is not asked of the bytes. What was read in part is unknown, and refuse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -213,21 +213,71 @@ def process_cuda(reading: LearnedRow) -> int | None:
     return None if is_of_torch else major
 
 
-def loads_beside(
-    torch: TorchNeeds,
-    minor: str,
-    backend: str,
-) -> bool | None:
-    """Whether a build of torch has the symbols that a file uses; None if that is not known.
+def misfit_beside(
+    reading: LearnedRow,
+    judgement: Judgement,
+    build: Build,
+    versions: Mapping[str, str],
+) -> str | None:
+    """Return why a file does not run beside a build of torch, as far as that is certain; None if nothing is.
 
     Args:
-        torch: What the file needs of torch.
-        minor: The minor release, ``2.9``.
-        backend: The tag of its backend.
+        reading: What the file said.
+        judgement: What that means.
+        build: The build of torch.
+        versions: The packages of the same environment, as far as they are known.
     """
-    if torch.kind == "ordinary" and (minor, backend) in _OF_ANOTHER_ABI:
+    if judgement.excluded:
+        return judgement.excluded
+    beside = f"is incompatible with torch {build.name}"
+    cuda = judgement.cuda
+    is_other = cuda and build.toolkit and cuda != build.toolkit[0]
+    if is_other and not _has_own_runtime(reading, versions):
+        return f"{beside}: {made_with(reading)}"
+    if loads_beside(judgement.torch, build) is False:
+        return f"{beside}: its code works with {judgement.torch.torches}"
+    return None
+
+
+def loads_beside(torch: TorchNeeds, build: Build) -> bool | None:
+    """Whether a build of torch has the symbols that a file uses; None if that is not known."""
+    is_other_abi = (build.minor, build.backend.tag) in _OF_ANOTHER_ABI
+    if torch.kind == "ordinary" and is_other_abi:
         return None
-    return torch.verdict(minor)
+    return torch.verdict(build.minor)
+
+
+def _has_own_runtime(
+    reading: LearnedRow,
+    versions: Mapping[str, str],
+) -> bool:
+    """Whether another package brings the runtime of its CUDA, which is not torch's."""
+    members = load_members()
+    if reading.package in members.must_open:
+        return not missing_libraries(reading, versions)
+    # What links torch meets its CUDA in the process: torch's libraries are loaded before it.
+    if reading.of_torch.kind in {"stable", "ordinary"}:
+        return False
+    runtimes = filter(members.runtime.fullmatch, versions)
+    majors = {Version(versions[name]).major for name in runtimes}
+    return process_cuda(reading) in majors
+
+
+def missing_libraries(
+    reading: LearnedRow,
+    versions: Mapping[str, str],
+) -> list[str]:
+    """Return the packages, none of them in ``versions``, with what a package opens by name and does nothing without."""
+    must_open = load_members().must_open.get(reading.package)
+    if must_open is None or reading.toolkit is None:
+        return []
+    missing = dict[str, None]()
+    for name in filter(must_open.fullmatch, reading.opens):
+        library = load_libraries().row(name)
+        package = library.package_for(reading.toolkit[0]) if library else None
+        if package and package not in versions:
+            missing[package] = None
+    return list(missing)
 
 
 def made_with(reading: LearnedRow) -> str:

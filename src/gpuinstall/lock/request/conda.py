@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
-from gpuinstall.base.versions import known_backend
+from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import authored
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-_PACKAGE = re.compile(r"(?:\S+::)?([\w.-]+)\s*(.*)")
-_VERSION = re.compile(r"(==?)?\s*(\d[\w.]*?)(?:\.\*)?(?:(?:=|\s+)(\S+))?")
+_PACKAGE = re.compile(r"(?:\S+::)?([\w.-]+)\s*(.*?)\s*(?:\[(.*)\])?")
+_VERSION = re.compile(r"(==?)?(\d\w*(?:\.\w+)*?)(\.?\*)?")
+_BUILD_BEHIND = re.compile(r"(.*[^=<>!~])=([^=<>!~]+)")
+_BRACKET = re.compile(r"(\w+)\s*=\s*(?:'([^']*)'|\"([^\"]*)\"|([^,]*))")
+_CPU_BUILD = re.compile(r"(?:^|[*_])cpu", re.ASCII)
+_CUDA_BUILD = re.compile(r"cuda_?(\d{2})\.?(\d)", re.ASCII)
 
 
 class CondaRequest(NamedTuple):
@@ -25,9 +29,14 @@ class CondaRequest(NamedTuple):
     python: str | None = None
     """An ``X.Y`` or a specifier."""
     backend: str | None = None
-    """The tag of the backend that they name: a preference among builds."""
+    """The tag of the backend that they name: a preference among builds, but for ``cpu``."""
     without_wheel: tuple[str, ...] = ()
     """Those of which no wheel is known: the default index may have another project of that name."""
+
+    @property
+    def is_for_cpu(self) -> bool:
+        """Whether they ask for the build without CUDA, which is another request and no preference."""
+        return self.backend == CPU.tag
 
     @property
     def note(self) -> str:
@@ -40,58 +49,126 @@ class CondaRequest(NamedTuple):
         return f"no wheel is known of {some(self.without_wheel)}; if needed: {command}"
 
 
+class _Spec(NamedTuple):
+    """One line, as conda's MatchSpec reads it."""
+
+    text: str
+    name: str
+    version: str = ""
+    """As written, without blanks."""
+    build: str = ""
+    """A pattern for the build's string: ``*cuda*``, ``py3.10_cuda12.1_cudnn8.9.2_0``."""
+
+    @classmethod
+    def parse(cls, text: str) -> _Spec:
+        """Read ``name``, ``name=1.2=build``, ``name >=1.2 build`` or ``name[version='>=1.2', build='*cuda*']``."""
+        match = _PACKAGE.fullmatch(text)
+        if match is None:
+            return cls(text, text)
+        name, constraint, brackets = match.groups()
+        keys = {
+            key: next(filter(None, values), "")
+            for key, *values in _BRACKET.findall(brackets or "")
+        }
+        version, _, build = re.sub(r"([<>=!~,|])\s+", r"\1", constraint).partition(" ")
+        behind = _BUILD_BEHIND.fullmatch(version)
+        if behind:
+            version, build = behind.groups()
+        return cls(
+            text,
+            name,
+            version=keys.get("version", version).replace(" ", ""),
+            build=keys.get("build", build).strip(),
+        )
+
+    @property
+    def bounds(self) -> str:
+        """Its versions as a specifier; empty if they are none of those that wheels know."""
+        version = _VERSION.fullmatch(self.version)
+        if version:
+            operator, number, wildcard = version.groups()
+            # One equals sign is a prefix; with a build's string, or none at all, it is exactly this version.
+            is_exact = operator == "==" or self.build
+            prefix = "" if is_exact and not wildcard else ".*"
+            return f"=={number}{prefix}"
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            return str(SpecifierSet(self.version))
+        except InvalidSpecifier:
+            return ""
+
+    @property
+    def cuda(self) -> tuple[str, str] | None:
+        """The CUDA, ``("12", "6")``, that a version pins, of which the minor may be empty; None if it pins none."""
+        version = re.match(r"==(\d+)(?:\.(\d+))?", self.bounds)
+        return (version[1], version[2] or "") if version else None
+
+
 def parse_conda(packages: Collection[str]) -> CondaRequest:
     """Read conda's packages as conda writes them: ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``."""
     if not packages:
         return CondaRequest()
-    names = authored.read_data("conda_names.toml")
-    requirements = []
+    table = authored.read_data("conda_names.toml")
+    specs = [_Spec.parse(text) for text in packages]
+    backends = _backends(specs, table["preferences"], table["wheels"])
+    requirements: dict[str, list[str]] = {}
     without_wheel = []
-    pythons = []
-    preferred = []
-    for text in packages:
-        match = _PACKAGE.fullmatch(text)
-        name, version = match.groups() if match else (text, "")
-        bounds = _bounds(version)
-        if name == "python":
-            exact = re.match(r"==(3\.\d+)", bounds)
-            pythons.append(exact[1] if exact else bounds)
-        elif name in names["preferences"]:
-            preferred.append(_tag(names["preferences"][name], bounds))
-        elif name in names["wheels"]:
-            requirements.append(f"{names['wheels'][name] or name}{bounds}")
-        elif name not in names["brought"]:
-            without_wheel.append(text)
+    python = None
+    for spec in specs:
+        wheel = table["wheels"].get(spec.name)
+        if wheel is not None and "{cuda}" in wheel:
+            wheel = _name_for_cuda(wheel, specs, table["preferences"])
+        if spec.name == "python":
+            exact = re.match(r"==(3\.\d+)", spec.bounds)
+            python = (exact[1] if exact else spec.bounds) or python
+        elif wheel is not None:
+            bounds = requirements.setdefault(wheel or spec.name, [])
+            bounds += filter(None, [spec.bounds])
+        elif spec.name in table["tools"] or not (
+            spec.name in table["brought"] or spec.name in table["preferences"]
+        ):
+            without_wheel.append(spec.text)
     return CondaRequest(
-        requirements=tuple(requirements),
-        python=next(filter(None, reversed(pythons)), None),
-        backend=next(filter(None, reversed(preferred)), None),
+        requirements=tuple(
+            name + ",".join(dict.fromkeys(bounds))
+            for name, bounds in requirements.items()
+        ),
+        python=python,
+        backend=CPU.tag if CPU.tag in backends else next(iter(backends), None),
         without_wheel=tuple(without_wheel),
     )
 
 
-def _bounds(written: str) -> str:
-    """Write conda's constraint as a specifier; empty if it is none of those that wheels know."""
-    version = _VERSION.fullmatch(written)
-    if version:
-        # One equals sign is a prefix; a build's string after it names one build, of exactly this version.
-        is_exact = version[1] == "==" or version[3]
-        prefix = "" if is_exact else ".*"
-        return f"=={version[2]}{prefix}"
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+def _backends(
+    specs: Collection[_Spec],
+    preferences: dict[str, str],
+    wheels: dict[str, str],
+) -> list[str]:
+    """Return the tags of the backends that packages name: the last by its version first, then those of torch's builds."""
+    by_version = []
+    by_build = []
+    for spec in specs:
+        prefix = preferences.get(spec.name)
+        if prefix == CPU.tag:
+            by_version.append(prefix)
+        elif prefix and spec.cuda and spec.cuda[1]:
+            by_version.append(prefix + "".join(spec.cuda))
+        cuda = _CUDA_BUILD.search(spec.build)
+        if wheels.get(spec.name) != "torch":
+            continue
+        if _CPU_BUILD.search(spec.build):
+            by_build.append(CPU.tag)
+        elif cuda:
+            by_build.append(f"cu{cuda[1]}{cuda[2]}")
+    return list(filter(known_backend, (*reversed(by_version), *by_build)))
 
-    try:
-        specifier = SpecifierSet(written.replace(" ", ""))
-    except InvalidSpecifier:
-        return ""
-    return str(specifier)
 
-
-def _tag(prefix: str, bounds: str) -> str | None:
-    """Return the tag of a backend with the version that a package is pinned to, or of one that has none."""
-    version = re.match(r"==(\d+)\.(\d)", bounds)
-    if version:
-        tag = f"{prefix}{version[1]}{version[2]}"
-        if known_backend(tag):
-            return tag
-    return prefix if known_backend(prefix) else None
+def _name_for_cuda(
+    name: str,
+    specs: Collection[_Spec],
+    preferences: dict[str, str],
+) -> str | None:
+    """Return the name of a wheel that carries CUDA's major, as other packages pin that; None if none does."""
+    majors = [spec.cuda[0] for spec in specs if spec.name in preferences and spec.cuda]
+    return name.format(cuda=majors[-1]) if majors else None

@@ -9,7 +9,9 @@ CASES = {
     ("pytorch::pytorch==2.1", "cudatoolkit=11.3.1"): CondaRequest(
         ("torch==2.1",), backend="cu113"
     ),
-    ("pytorch=2.1.0=py3.10_cuda12.1_cudnn8.9.2_0",): CondaRequest(("torch==2.1.0",)),
+    ("pytorch=2.1.0=py3.10_cuda12.1_cudnn8.9.2_0",): CondaRequest(
+        ("torch==2.1.0",), backend="cu121"
+    ),
     ("pytorch=2.1.0=py3.10_cuda12.1_0", "pytorch-cuda=11.8"): CondaRequest(
         ("torch==2.1.0",), backend="cu118"
     ),
@@ -23,6 +25,27 @@ CASES = {
     ("conda-forge::ffmpeg >=6", "gcc_linux-64=11"): CondaRequest(
         without_wheel=("conda-forge::ffmpeg >=6", "gcc_linux-64=11")
     ),
+    # conda-forge's names, and what a build's string names.
+    ("pytorch-gpu>=2.4", "cuda-version=12.6"): CondaRequest(
+        ("torch>=2.4",), backend="cu126"
+    ),
+    ("pytorch-cpu=2.5",): CondaRequest(("torch==2.5.*",), backend="cpu"),
+    ("pytorch=*=*cuda*", "libtorch=2.5.1"): CondaRequest(("torch==2.5.1.*",)),
+    ("pytorch=2.5.*=*cpu*",): CondaRequest(("torch==2.5.*",), backend="cpu"),
+    ("pytorch=2.5=*cuda*",): CondaRequest(("torch==2.5",)),
+    ("pytorch=*=*cpu*", "cuda-version=12.6"): CondaRequest(("torch",), backend="cpu"),
+    ("pytorch >=2.4 cpu_generic*",): CondaRequest(("torch>=2.4",), backend="cpu"),
+    ("pytorch >= 2.4, <2.6",): CondaRequest(("torch<2.6,>=2.4",)),
+    ("pytorch[version='>=2.4,<2.6', build='*cuda126*']",): CondaRequest(
+        ("torch<2.6,>=2.4",), backend="cu126"
+    ),
+    ("pytorch>=2.4=cuda126*", "pyg=2.6", "pytorch-scatter"): CondaRequest(
+        ("torch>=2.4", "torch-geometric==2.6.*", "torch-scatter"), backend="cu126"
+    ),
+    ("cupy>=13", "cuda-version=12.4", "cuda-nvcc=12.4"): CondaRequest(
+        ("cupy-cuda12x>=13",), backend="cu124", without_wheel=("cuda-nvcc=12.4",)
+    ),
+    ("cupy", "cuda-version>=12,<13"): CondaRequest(without_wheel=("cupy",)),
     ("", "??"): CondaRequest(without_wheel=("", "??")),
 }
 

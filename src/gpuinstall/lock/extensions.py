@@ -34,7 +34,12 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.lock.programs import torch_requirements
-from gpuinstall.lock.source_builds import build_needs, known_builds
+from gpuinstall.lock.source_builds import (
+    CXX_20_SINCE,
+    build_needs,
+    known_builds,
+    wants_older_torch,
+)
 from gpuinstall.plan import Rejected
 from gpuinstall.wheels.judging import Judgement, judge_file, loads_beside
 from gpuinstall.wheels.learned.reader import Reader
@@ -559,10 +564,14 @@ def check_compiling(
     if known and not known.compiles:
         return
     words = ["compiles it", "once torch is installed"]
+    build = request.choice.build
     if known:
-        words[1:1] = build_needs(known, request.choice.build.backend)
+        words[1:1] = build_needs(known, build.backend)
     command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
     hint = f"{command}   # {', '.join(words)}"
+    if known and wants_older_torch(known, build.torch):
+        older = f"gpuinstall install 'torch<{CXX_20_SINCE}'"
+        hint = f"{older}   # {name} is C++17, and the headers of newer torch want C++20\n{hint}"
     if extension.unclaimed:
         hint = f"Leave {name} out: its name on the default index is nobody's"
     raise NoBuildError(

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tomli_w
+from packaging.version import Version
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError
@@ -33,6 +34,10 @@ NO_WHEEL = "has no wheel for this machine, and --only-binary allows nothing else
 WITH_SOURCES = "Run it again without --only-binary, or request another version"
 
 
+CXX_20_SINCE = Version("2.14")
+"""The torch whose headers want C++20 of what is compiled beside it."""
+
+
 @dataclass(frozen=True)
 class KnownBuild:
     """What the build of a package needs; the file documents each field."""
@@ -42,6 +47,7 @@ class KnownBuild:
     tools: tuple[str, ...] = ()
     gib_per_job: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
+    cxx: int = 0
     note: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -54,6 +60,11 @@ def known_builds() -> Mapping[str, KnownBuild]:
         row["name"]: read_object(KnownBuild, {**table["default"], **row})
         for row in table["packages"]
     }
+
+
+def wants_older_torch(known: KnownBuild, torch: Version | str) -> bool:
+    """Whether the sources of a package are of an older C++ than a torch compiles with."""
+    return known.cxx == 17 and Version(str(torch)) >= CXX_20_SINCE
 
 
 class SourceBuild(NamedTuple):
@@ -167,7 +178,9 @@ def check_builds(
         NoBuildError: if it is built ``here`` and that cannot work.
     """
     for build in builds:
-        needs = build_needs(build.known, site.backend)
+        needs = [*build_needs(build.known, site.backend)]
+        if wants_older_torch(build.known, site.versions.get("torch", "0")):
+            needs.append(f"torch below {CXX_20_SINCE}, whose headers take C++17")
         text = ", ".join([f"{build} is built from {build.origin}", *needs])
         reporter.step("Source", text)
     for build in builds:

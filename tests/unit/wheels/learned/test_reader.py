@@ -1,5 +1,6 @@
 """What a wheel on this disk says of itself, and whether a package runs beside a torch."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -9,14 +10,17 @@ from packaging.version import Version
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import Build, Wheel
+from gpuinstall.catalog.extensions import ExtensionSource, load_extensions
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import LearnedStore
 from gpuinstall.wheels.ranges import WheelError
+from tests.lab.host import Answer
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
+from tests.unit.wheels.made import server, serving
 
 CU130 = Build(
     Version("2.9.0"), Backend("cuda", "13.0"), "linux", "x86_64", toolkit=(13, 0)
@@ -110,3 +114,47 @@ def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_p
             (wheel,) = default_wheels(sources, client, package)
             answers[package] = reader.may_have_code(wheel)
     assert answers == {"plain": False, "kernels": True}
+
+
+@pytest.mark.parametrize("is_of_source", [True, False])
+def test_a_file_is_read_where_the_host_of_its_source_sends_us(
+    tmp_path, monkeypatch, is_of_source
+):
+    path = make_wheel(tmp_path, "painter", "1.0", "cp312-cp312-linux_x86_64")
+    with server(serving(path.read_bytes())) as there:
+        moved = Answer(302, headers={"Location": f"{there.url}/asset?signature=s"})
+        with server(lambda *_: moved) as here, Client(logins={}) as client:
+            hosts = frozenset(url.partition("//")[2] for url in (here.url, there.url))
+            source = ExtensionSource("releases", 4, here.url, hosts=hosts)
+            sources = {"releases": source} if is_of_source else {}
+            table = replace(load_extensions(), sources=sources)
+            monkeypatch.setattr(
+                "gpuinstall.wheels.learned.reader.load_extensions", lambda: table
+            )
+            reader = Reader(
+                read_sources(None, {}, tmp_path),
+                client,
+                LearnedStore(tmp_path / "learned"),
+                Reporter(),
+            )
+            wheel = Wheel(
+                "painter", Version("1.0"), path.name, f"{here.url}/a", frozenset()
+            )
+            with (
+                nullcontext()
+                if is_of_source
+                else pytest.raises(WheelError, match="redirects to another host")
+            ):
+                row = reader.companion(wheel, CU130.backend, "linux-x86_64")
+                assert row.size == path.stat().st_size
+
+
+def test_github_may_send_downloads_to_its_own_hosts_alone():
+    hosts = load_extensions().hosts_beside("github.com")
+
+    assert hosts == {
+        "github.com",
+        "objects.githubusercontent.com",
+        "release-assets.githubusercontent.com",
+    }
+    assert load_extensions().hosts_beside("other.example") == set()

@@ -1,4 +1,4 @@
-"""The shell that a person types into: a text as one printable word of it, and the lines that it needs."""
+"""The shell that a person types into: a text as one word of it, shown or written, and the lines that it needs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
-ShellName = Literal["sh", "bash", "zsh", "fish", "powershell", "cmd"]
+from gpuinstall.base.text import is_shown, visible
+
+ShellName = Literal["sh", "bash", "zsh", "fish", "csh", "powershell", "cmd"]
 Shell = Literal["sh", "bash", "zsh", "fish", "powershell"]
 """The shells that variables are written for."""
 _PLAIN = re.compile(r"(?!=)[\w@%+=:,./-]+", re.ASCII)
 _PLAIN_ON_WINDOWS = re.compile(r"[\w.:\\/+=-]+", re.ASCII)
+_OF_WINDOWS = {"powershell", "cmd"}
 _SCRIPTS = {
     "fish": "activate.fish",
+    "csh": "activate.csh",
     "powershell": "activate.ps1",
     "cmd": "activate.bat",
 }
@@ -23,6 +27,7 @@ _ACTIVATIONS = {"cmd": "{}", "powershell": "{}", "sh": ". {}"}
 _ON_PATH = {
     "cmd": 'set "PATH={};%PATH%"',
     "fish": "fish_add_path {}",
+    "csh": "set path = ({} $path:q)",
     "powershell": "$env:PATH = {} + [IO.Path]::PathSeparator + $env:PATH",
 }
 _SETTINGS = {
@@ -30,12 +35,20 @@ _SETTINGS = {
     "powershell": ("$env:{} = {}", "$env:{} = $null"),
 }
 _USUAL_SETTINGS = ("export {}={}", "unset {}")
+_BY_NUMBERS = {
+    "sh": ("\"$(printf %b '", "\\0{:03o}", "')\""),
+    "fish": ("", "\\X{:02x}", ""),
+    "csh": ("\"`printf %b '", "\\0{:03o}", "'`\""),
+}
+_USUAL_NUMBERS = ("$'", "\\x{:02x}", "'")
+"""How a shell writes a byte by its number, between what begins and ends such a word."""
 
 
 def this_shell(environ: Mapping[str, str], parent: str | None = None) -> ShellName:
     """Return the shell: the program that started us, as far as that is told, else what the variables say."""
     names: dict[str, ShellName] = {name: name for name in get_args(ShellName)}
     names["dash"] = "sh"
+    names["tcsh"] = "csh"
     names["pwsh"] = "powershell"
     if parent in names:
         return names[parent]
@@ -55,18 +68,59 @@ def parent_program() -> str | None:
 
 
 def quoted(word: Path | str, shell: ShellName | None = None) -> str:
-    """Return a text as one word of a shell; without one, of the shells of this system.
+    """Return a text as one word of a shell, to be shown: it can be pasted, and stands for the text to the last character.
 
-    What cannot be printed, such as a line break, is written out, so that nothing is run for it.
+    What cannot be printed, such as a line break, is written by its number, so that nothing is run for it. Without a
+    shell it is one of the shells of this system.
     """
-    text = _printable(str(word))
+    text = str(word)
     if shell is None and os.name == "nt":
         shell = this_shell(os.environ)
-    is_windows = shell in {"powershell", "cmd"}
-    if (_PLAIN_ON_WINDOWS if is_windows else _PLAIN).fullmatch(text):
+    if shell in _OF_WINDOWS and _PLAIN_ON_WINDOWS.fullmatch(text):
         return text
-    if is_windows:
-        return _value(text, shell)
+    return _value(text, shell)
+
+
+def _value(text: str, shell: ShellName | None) -> str:
+    """Return a word that stands for itself: PowerShell would run a bare one if it expects a value."""
+    if shell not in _OF_WINDOWS and _PLAIN.fullmatch(text):
+        return text
+    if all(map(is_shown, text)):
+        return literal(text, shell or "sh")
+    shell = shell or this_shell(os.environ)
+    if shell == "cmd":
+        # It has no way to write a character by its number.
+        return literal(visible(text), shell)
+    if shell == "powershell":
+        marks = []
+        for mark in text:
+            stands_for_itself = is_shown(mark) and mark not in '`"“”„$'
+            number = f"$([char]::ConvertFromUtf32({ord(mark)}))"
+            marks.append(mark if stands_for_itself else number)
+        return f'"{"".join(marks)}"'
+    before, number, after = _BY_NUMBERS.get(shell, _USUAL_NUMBERS)
+    octets = []
+    for octet in os.fsencode(text):
+        is_plain = _PLAIN.fullmatch(chr(octet))
+        octets.append(chr(octet) if is_plain else number.format(octet))
+    return f"{before}{''.join(octets)}{after}"
+
+
+def literal(word: Path | str, shell: ShellName) -> str:
+    """Return a text as one word of a shell, to be written into a file: every character stands there as itself."""
+    text = str(word)
+    match shell:
+        case "cmd":
+            doubled = text.replace('"', '""')
+            return f'"{doubled}"'
+        case "powershell":
+            # The marks that typesetters use end a text too.
+            doubled = re.sub("(['‘’‚‛])", r"\1\1", text)
+            return f"'{doubled}'"
+        case "csh":
+            # Within quotes too, it looks for commands of before, and ends at a line break.
+            text = re.sub(r"[!\n]", r"\\\g<0>", text.replace("'", r"'\''"))
+            return f"'{text}'"
     # Not shlex.quote: in fish, a backslash within single quotes is one before a quote or another backslash.
     words = [
         f"\\{part}" if part in {"\\", "'"} else f"'{part}'"
@@ -74,23 +128,6 @@ def quoted(word: Path | str, shell: ShellName | None = None) -> str:
         if part
     ]
     return "".join(words) or "''"
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
-
-
-def _value(text: str, shell: ShellName | None) -> str:
-    """Return a word that stands for itself: PowerShell would run a bare one if it expects a value."""
-    text = _printable(text)
-    if shell == "cmd":
-        doubled = text.replace('"', '""')
-        return f'"{doubled}"'
-    if shell == "powershell":
-        # The marks that typesetters use end a text too.
-        doubled = re.sub("(['‘’‚‛])", r"\1\1", text)
-        return f"'{doubled}'"
-    return quoted(text, shell)
 
 
 def joined(words: Iterable[Path | str], shell: ShellName | None = None) -> str:
@@ -115,7 +152,7 @@ def activation(
 
 def on_path(folder: str, shell: ShellName) -> str:
     """Return the line that puts a folder on PATH, for this window alone or, if the shell has one, for good."""
-    word = _printable(folder) if shell == "cmd" else _value(folder, shell)
+    word = visible(folder) if shell == "cmd" else _value(folder, shell)
     return _ON_PATH.get(shell, "export PATH={}:$PATH").format(word)
 
 

@@ -59,10 +59,15 @@ def visible(text: str, keep: str = "") -> str:
         return text
     return "".join(
         mark
-        if mark.isprintable() or mark in keep or category(mark) == "Zs"
+        if is_shown(mark) or mark in keep
         else mark.encode("unicode_escape").decode()
         for mark in text
     )
+
+
+def is_shown(mark: str) -> bool:
+    """Whether a character stands for itself where it is shown: it is printed, or a space of any width."""
+    return mark.isprintable() or category(mark) == "Zs"
 
 
 def readable(size: int) -> str:

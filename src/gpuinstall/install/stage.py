@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
@@ -16,8 +15,9 @@ from gpuinstall.base.environment_paths import interpreter, site_packages
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import link_tree, write_atomically, write_temporarily
 from gpuinstall.base.removal import remove_file, remove_path
-from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.shell import joined
 from gpuinstall.base.text import number_of
+from gpuinstall.environments.activation import settle_activation
 from gpuinstall.environments.environment import damaged_torch, installed_packages
 from gpuinstall.environments.guard import (
     GUARD_FILES,
@@ -82,7 +82,7 @@ def build(priced: PricedLock, project: Project) -> Installation:
             fit = replace(fit, lock=_install(new, priced, project))
             _check_files(new, priced, project)
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
-    settle_activate(paths.staging, paths.venv)
+    settle_activation(paths.staging, paths.venv)
     if not keeps_guard:
         lines = constraint_lines(
             fit.lock.versions_of(project.catalog.family),
@@ -264,20 +264,6 @@ def _base_python(version: str, session: Session) -> Path:
             f"uv downloaded Python {version}, but it cannot be found",
         )
     return fetched
-
-
-def settle_activate(built: Path, final: Path) -> None:
-    """Make ``activate`` of the environment at ``built`` right for ``final``, where it is about to go.
-
-    uv's relocatable form finds its own place in bash, zsh and ksh; plain sh (dash) cannot. The other shells' files
-    and all scripts find it themselves.
-    """
-    script = built / "bin" / "activate"
-    if script.is_file():
-        text = script.read_text(encoding="utf-8")
-        assignment = f"VIRTUAL_ENV={quoted(final, 'sh')}"
-        settled = re.sub(r"(?m)^VIRTUAL_ENV=''.*$", lambda _: assignment, text)
-        script.write_text(settled, encoding="utf-8")
 
 
 COMMAND_FOLDERS = ("bin/", "Scripts/")

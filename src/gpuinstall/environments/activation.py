@@ -1,0 +1,74 @@
+"""The scripts that activate an environment: in every shell they lead to where it lies, whatever its folder is called.
+
+uv's relocatable ones find their own place, but for those of plain sh, and there is none for csh.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.files import read_document, write_atomically
+from gpuinstall.base.removal import is_link
+from gpuinstall.base.shell import literal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SH = re.compile(r"(?s)(?<=\ndeactivate nondestructive\n).*?(?=\nif \(\[)")
+"""What sets the variable, in uv's ``activate``."""
+_FISH = re.compile(r"(?s)(?<=\nset -gx VIRTUAL_ENV ).*?(?=\n\n|\nset -gx _OLD)")
+
+_CSH = """# Use it with "source bin/activate.csh" in csh.
+setenv VIRTUAL_ENV {folder}
+if (! $?_OLD_VIRTUAL_PATH) set _OLD_VIRTUAL_PATH = "$PATH:q"
+setenv PATH "$VIRTUAL_ENV:q/bin:$_OLD_VIRTUAL_PATH:q"
+unsetenv PYTHONHOME
+if ($?prompt && ! $?VIRTUAL_ENV_DISABLE_PROMPT) then
+    if (! $?_OLD_VIRTUAL_PROMPT) set _OLD_VIRTUAL_PROMPT = "$prompt:q"
+    set prompt = "($VIRTUAL_ENV:t:q) $_OLD_VIRTUAL_PROMPT:q"
+endif
+alias _venv_prompt 'test $?_OLD_VIRTUAL_PROMPT = 1 && set prompt = "$_OLD_VIRTUAL_PROMPT:q" && unset _OLD_VIRTUAL_PROMPT'
+alias _venv_path 'setenv PATH "$_OLD_VIRTUAL_PATH:q"; unset _OLD_VIRTUAL_PATH; unsetenv VIRTUAL_ENV; rehash'
+alias deactivate '_venv_prompt; _venv_path; unalias _venv_prompt _venv_path deactivate'
+rehash
+"""
+
+
+def settle_activation(built: Path, final: Path) -> None:
+    """Make the scripts of activation of the environment at ``built`` right for ``final``, where it lies or will lie.
+
+    What is a link is the user's, and stays.
+
+    Raises:
+        InstallationError: one cannot be written.
+    """
+    scripts = built / "bin"
+    if not scripts.is_dir():
+        return  # on Windows each finds its own place
+    _replace(scripts / "activate", _SH, _sh_lines(final))
+    if "\n" in str(final):
+        # fish makes several words of several lines.
+        _replace(scripts / "activate.fish", _FISH, literal(final, "fish"))
+    csh = scripts / "activate.csh"
+    if not is_link(csh):
+        write_atomically(csh, _CSH.format(folder=literal(final, "csh")))
+
+
+def _replace(script: Path, pattern: re.Pattern[str], text: str) -> None:
+    if script.is_file() and not is_link(script):
+        before = read_document(script)
+        after = pattern.sub(lambda _: text, before, count=1)
+        if after != before:
+            write_atomically(script, after)
+
+
+def _sh_lines(folder: Path) -> str:
+    """Return the lines that set VIRTUAL_ENV: by the script's own place in the shells that tell it."""
+    fixed = literal(folder, "sh")
+    script = literal(folder / "bin" / "activate", "sh")
+    return f"""
+VIRTUAL_ENV={fixed}
+if [ -n "${{BASH_VERSION:+x}}${{ZSH_VERSION:+x}}${{KSH_VERSION:+x}}" ]; then
+    VIRTUAL_ENV="$(dirname -- "$(dirname -- "$(realpath -- "$SCRIPT_PATH" 2>/dev/null || printf %s {script})")")"
+fi"""

@@ -1,0 +1,152 @@
+"""An environment is activated in every shell, whatever its folder is called, also after the folder was moved."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base import process, uv
+from gpuinstall.base.shell import ShellName, activation, literal, quoted
+from gpuinstall.environments.activation import settle_activation
+
+NAMES = (
+    "a blank",
+    'it\'s "quoted"',
+    "ideographic\u3000space",
+    "no-break\u00a0space",
+    "a\ttab",
+    "a line\nbreak",
+    "😀 👩\u200d💻",
+    "$HOME `x` %s",
+    "back\\slash\\",
+    "bang!",
+    "gpj\u202egnp",
+)
+PROGRAMS: dict[str, tuple[ShellName, list[str]]] = {
+    "bash": ("bash", ["bash", "-c"]),
+    "sh": ("sh", ["sh", "-c"]),
+    "zsh": ("zsh", ["zsh", "-fc"]),
+    "fish": ("fish", ["fish", "-N", "-c"]),
+    "ksh": ("sh", ["ksh", "-c"]),
+    "csh": ("csh", ["tcsh", "-fc"]),
+}
+SHELLS = [
+    "bash",
+    "sh",
+    *(pytest.param(name, marks=pytest.mark.heavy) for name in [*PROGRAMS][2:]),
+]
+
+
+def names_for(shell):
+    """The names of folders; a line break cannot be pasted into csh."""
+    return [name for name in NAMES if shell != "csh" or "\n" not in name]
+
+
+def program_of(name):
+    """The shell that a name of the table stands for, and the words that start it."""
+    shell, words = PROGRAMS[name]
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"no {words[0]} here")
+    return shell, words
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    venv = tmp_path_factory.mktemp("built") / "venv"
+    variables = {**os.environ, "UV_NO_CONFIG": "1"}
+    done = process.run(uv.create(Path(sys.executable), venv), env=variables)
+    assert done.ok, done.err
+    return venv
+
+
+def environment_in(folder, built):
+    venv = shutil.copytree(built, folder / ".venv", symlinks=True)
+    settle_activation(venv, venv)
+    return venv
+
+
+def activated(name, venv):
+    """What a shell says of itself with an environment in it, and where the Python lies that it starts."""
+    shell, words = program_of(name)
+    line = activation(str(venv), shell, windows=False)
+    value = "$VIRTUAL_ENV:q" if shell == "csh" else "$VIRTUAL_ENV"
+    python = "import sys; print(sys.prefix)"
+    script = f"""{line}; printf "[%s]" "{value}"; python -c '{python}'"""
+    done = process.run([*words, script], cwd=Path("/"))
+    assert done.ok, done.err
+    return done.out
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_the_line_that_is_shown_activates_an_environment_of_any_name(
+    name, built, tmp_path
+):
+    wrong = {}
+    for folder in names_for(name):
+        venv = environment_in(tmp_path / folder, built)
+        said = activated(name, venv)
+        if said != f"[{venv}]{venv}\n":
+            wrong[folder] = said
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_word_stands_for_its_text_shown_and_written(name):
+    shell, words = program_of(name)
+    said = {}
+    for text in names_for(name):
+        for word in (literal(text, shell), quoted(text, shell)):
+            said[word] = process.run([*words, f"printf '[%s]' {word}"]).out
+    expected = {}
+    for text in names_for(name):
+        for word in (literal(text, shell), quoted(text, shell)):
+            expected[word] = f"[{text}]"
+    assert said == expected
+
+
+def test_a_word_that_is_shown_has_no_mark_that_moves_or_hides_text():
+    shells: list[ShellName] = ["bash", "sh", "fish", "csh", "powershell", "cmd"]
+    words = [quoted(text, shell) for text in NAMES for shell in shells]
+    marks = {mark for word in words for mark in word}
+    assert not marks & set("\t\n\u202e\u200d")
+
+
+@pytest.mark.parametrize("name", ["bash", *SHELLS[2:]])
+def test_a_moved_environment_activates_where_it_is(name, built, tmp_path):
+    if name == "csh":
+        pytest.skip("it cannot tell where a script lies")
+    venv = environment_in(tmp_path / "before", built)
+    moved = (tmp_path / "before").rename(tmp_path / "after it") / ".venv"
+    assert activated(name, moved) == f"[{moved}]{moved}\n"
+    assert not venv.exists()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_moved_environment_is_settled_again(name, built, tmp_path):
+    environment_in(tmp_path / "before", built)
+    moved = (tmp_path / "before").rename(tmp_path / "after it") / ".venv"
+    settle_activation(moved, moved)
+    assert activated(name, moved) == f"[{moved}]{moved}\n"
+
+
+def test_activate_is_right_when_it_is_named_relative_to_another_folder(built, tmp_path):
+    venv = environment_in(tmp_path / "the project", built)
+    script = '. "./the project/.venv/bin/activate"; cd /; command -v python'
+    done = process.run(["sh", "-c", script], cwd=tmp_path)
+    assert done.out.strip() == str(venv / "bin" / "python")
+
+
+def test_a_script_that_is_a_link_is_not_written_through(built, tmp_path):
+    venv = shutil.copytree(built, tmp_path / ".venv", symlinks=True)
+    for name in ("activate", "activate.csh"):
+        own = tmp_path / f"my {name}"
+        own.write_text("mine\ndeactivate nondestructive\n\nVIRTUAL_ENV=''\nif ([")
+        (venv / "bin" / name).unlink(missing_ok=True)
+        (venv / "bin" / name).symlink_to(own)
+    settle_activation(venv, venv)
+    for name in ("activate", "activate.csh"):
+        assert (tmp_path / f"my {name}").read_text().startswith("mine\n")
+        assert (tmp_path / f"my {name}").read_text().endswith("VIRTUAL_ENV=''\nif ([")
+        assert (venv / "bin" / name).is_symlink()

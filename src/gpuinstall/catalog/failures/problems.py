@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.packages import Step, driver_steps, release_of
 from gpuinstall.catalog.failures.table import (
     FixTable,
     load_distributions,
@@ -142,6 +143,7 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     """
     values = {
         **read_table("distributions")["placeholders"],
+        "release-of-system": release_of(context.keys),
         **dict(context.placeholders),
     }
     texts: dict[str, str] = {}
@@ -244,7 +246,7 @@ def _commands(
     """Return the first of these that there is, then the commands that hold anywhere.
 
     1. Those of what it is about, and nothing else.
-    2. Those of the closest key of the place; for an old GPU its ``-legacy`` form goes first.
+    2. What its packages take, and those of the closest key of the place; for an old GPU its ``-legacy`` form goes first.
     3. Those of what the failure is ``like``.
     4. Nothing, if some hold anywhere.
     5. Those of Linux, for which most are written; ``lines_for`` adapts them.
@@ -257,16 +259,30 @@ def _commands(
     suffixes = ("-legacy", "") if context.is_legacy else ("",)
     keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]
     fitting = [key for key in keys if key in table.commands]
-    own: tuple[str, ...] = ()
+    own = _package_lines(table, context)
     if fitting:
-        own = table.commands[fitting[0]]
-    else:
+        own += table.commands[fitting[0]]
+    elif not own:
         for name in table.like:
             own += _commands(name, context)
     anywhere = table.commands.get(ANYWHERE, ())
     if own or anywhere:
         return own + anywhere
     return table.commands.get(LINUX, ())
+
+
+def _package_lines(table: FixTable, context: FixContext) -> tuple[str, ...]:
+    """Return the steps of its packages on the system of a place."""
+    words = dict(context.placeholders)
+    branch = words.get("branch", read_table("distributions")["placeholders"]["branch"])
+    steps: list[Step] = []
+    for action in (*table.before, *table.packages):
+        if action == "install" and context.is_legacy:
+            action = "install-older"  # noqa: PLW2901  for the GPUs that current branches no longer drive
+        steps += driver_steps(action, context.keys, int(branch))
+    if table.before:
+        steps = [replace(step, restart=False) for step in steps]
+    return tuple(map(str, steps))
 
 
 def _table(what: str) -> tuple[FixTable, bool]:

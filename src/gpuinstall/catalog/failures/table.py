@@ -62,6 +62,10 @@ class FixTable:
     commands stand alone."""
     like: tuple[str, ...] = ()
     """The entries and codes whose commands hold if there are none here."""
+    packages: tuple[str, ...] = ()
+    """The actions of ``packages.toml`` whose steps come first, on a system that has a driver of its own."""
+    before: tuple[str, ...] = ()
+    """The same, where what follows restarts the machine."""
 
     @classmethod
     def from_document(
@@ -69,9 +73,14 @@ class FixTable:
         body: Mapping[str, list[str]],
         _place: str,
     ) -> FixTable:
-        """Return it as a file has it: its keys are those of the commands, and ``like``."""
+        """Return it as a file has it: its keys are those of the commands, and of the other fields."""
         commands = {key: tuple(lines) for key, lines in body.items()}
-        return cls(commands, like=commands.pop("like", ()))
+        return cls(
+            commands,
+            like=commands.pop("like", ()),
+            packages=commands.pop("packages", ()),
+            before=commands.pop("before", ()),
+        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Environment, Machine
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
-from gpuinstall.catalog.failures.problems import FixContext, fix_of
+from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.catalog.failures.table import load_cuda_errors
 from gpuinstall.machine.nvidia.driver import MachineDriver
 from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence, drivers
@@ -233,9 +233,7 @@ def _with_driver(
         chip < tables.kernel_modules.open_from for chip in chips
     )
     branch = min(branches) if legacy else tables.recommended
-    context = replace(evidence.fix_context, is_legacy=legacy).knowing(branch=branch)
-    install = fix_of("driver-missing", context) or ""
-    return context.knowing(install=install.replace(" && sudo reboot", ""))
+    return replace(evidence.fix_context, is_legacy=legacy).knowing(branch=branch)
 
 
 def evidence_line(evidence: NvidiaEvidence) -> str:

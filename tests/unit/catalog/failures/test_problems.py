@@ -238,22 +238,10 @@ def test_every_code_of_the_table_is_reported_somewhere():
 @pytest.mark.parametrize(
     ("keys", "legacy", "start"),
     [
-        (
-            ("ubuntu", "apt", "linux"),
-            False,
-            "sudo apt-get install nvidia-driver-580-open",
-        ),
         (("ubuntu", "apt", "linux"), True, "sudo apt-get install nvidia-driver-580 "),
-        (("debian", "apt", "linux"), False, "sudo apt-get install linux-headers-amd64"),
-        (("fedora", "dnf", "linux"), True, "sudo dnf install akmod-nvidia-580xx"),
-        (
-            ("rhel", "dnf", "linux"),
-            False,
-            "sudo dnf module install nvidia-driver:580-open",
-        ),
-        (("suse", "zypper", "linux"), False, "sudo zypper install nvidia-open"),
+        (("fedora", "dnf", "linux"), True, "sudo dnf install https://mirrors.rpm"),
         (("arch", "pacman", "linux"), True, "yay -S nvidia-580xx-dkms"),
-        (("nixos", "nixos", "linux"), True, "services.xserver.videoDrivers"),
+        (("nixos", "nixos", "linux"), True, "In the configuration: services.xserver"),
         (("alpine", "apk", "linux"), True, "Install a distribution with glibc"),
         (("wsl", "ubuntu", "apt", "linux"), False, "Install the driver in Windows"),
         (("windows",), False, "Install NVIDIA driver 580 or newer"),

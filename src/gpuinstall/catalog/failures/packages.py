@@ -1,0 +1,108 @@
+"""What installs NVIDIA's driver, and what belongs to it, on one system: the rows of ``data/packages.toml``."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.codec import read
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.table import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ELSEWHERE = frozenset(("container", "wsl", "jetson", "windows", "macos"))
+"""The places whose driver comes with something else: the host, Windows, JetPack."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do, on the machine that has the GPU."""
+
+    run: str = ""
+    """A command; empty if there is only a note."""
+    note: str = ""
+    root: bool = False
+    """Whether the command needs it."""
+    restart: bool = False
+    """Whether the machine is then restarted."""
+
+    def __str__(self) -> str:
+        if not self.run:
+            return self.note
+        line = f"sudo {self.run}" if self.root else self.run
+        if self.restart:
+            line += " && sudo reboot"
+        return f"{line}   # {self.note}" if self.note else line
+
+
+@dataclass(frozen=True)
+class DriverPackages:
+    """How one system does one thing with the driver."""
+
+    system: str
+    """A distribution, one of its releases, its package manager, or ``linux`` for a system that is not known."""
+    action: str
+    steps: tuple[Step, ...]
+    checked: str
+    """How the names of the packages were: the head of the file tells."""
+    to: int | None = None
+    """The newest branch that the packages have; None: they follow NVIDIA's."""
+    first: str | None = None
+    """The repository that has to be added before."""
+
+
+@cache
+def load_packages() -> tuple[DriverPackages, ...]:
+    """Return the rows in their order: of those that fit, the first counts."""
+    rows = read_table("packages")["package"]
+    packages: tuple[DriverPackages, ...]
+    packages = read(tuple[DriverPackages, ...], rows, "packages")
+    return packages
+
+
+@cache
+def load_repositories() -> Mapping[str, tuple[Step, ...]]:
+    """Return what adds each repository."""
+    rows = read_table("packages")["repositories"]
+    repositories: Mapping[str, tuple[Step, ...]]
+    repositories = read(dict[str, tuple[Step, ...]], rows, "repositories")
+    return repositories
+
+
+def driver_steps(
+    action: str,
+    keys: Sequence[str],
+    branch: int,
+) -> tuple[Step, ...]:
+    """Return what does something with the driver of branch ``branch``; nothing where another system has it.
+
+    Args:
+        action: A name of the file, such as ``install``.
+        keys: The keys of the place, the closest first.
+        branch: The driver's branch.
+    """
+    if not ELSEWHERE.isdisjoint(keys):
+        return ()
+    for key in (*keys, "linux"):
+        for row in load_packages():
+            if row.action == action and _holds(row, key, branch):
+                repository = load_repositories()[row.first] if row.first else ()
+                return (*repository, *row.steps)
+    return ()
+
+
+def release_of(keys: Sequence[str]) -> str:
+    """Return the major release of a distribution, by its key ``debian-12``; empty if it is not known."""
+    for key in keys:
+        _, _, release = key.partition("-")
+        if release:
+            return release.partition(".")[0]
+    return ""
+
+
+def _holds(row: DriverPackages, key: str, branch: int) -> bool:
+    # A row of rhel-9 is for rhel-9.4 too.
+    is_system = key == row.system or key.startswith(f"{row.system}.")
+    return is_system and (row.to is None or branch <= row.to)

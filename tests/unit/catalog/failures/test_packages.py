@@ -1,0 +1,192 @@
+"""What installs the driver on each system: no command that its packages do not have, and a page where none is known."""
+
+import pytest
+
+from gpuinstall.catalog.failures.packages import load_packages, load_repositories
+from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
+
+SYSTEMS = (
+    "Ubuntu 24.04",
+    "Linux Mint 22",
+    "Debian 12",
+    "Debian 13",
+    "Kali GNU/Linux 2026.3",
+    "Fedora Linux 44",
+    "Rocky Linux 9.4",
+    "AlmaLinux 10.1",
+    "Amazon Linux 2023",
+    "Microsoft Azure Linux 3.0",
+    "openSUSE Leap 15.6",
+    "Arch Linux",
+    "NixOS 25.11",
+    "Void",
+)
+ARCHIVES = {
+    # Of the component non-free, with what the commands add of main, by apt-cache on 2026-11-25.
+    "debian-12": {
+        "linux-headers-$(dpkg": "",
+        "nvidia-driver": "535.261.03-1",
+        "firmware-misc-nonfree": "20230210-5",
+        "libcuda1": "535.261.03-1",
+        "libnvidia-ml1": "535.261.03-1",
+        "nvidia-smi": "535.261.03-1",
+        "nvidia-tesla-470-driver": "470.256.02-1~deb12u1",
+    },
+    "debian-13": {
+        "linux-headers-$(dpkg": "",
+        "nvidia-driver": "550.163.01-2",
+        "firmware-misc-nonfree": "20250410-2",
+        "libcuda1": "550.163.01-2",
+        "libnvidia-ml1": "550.163.01-2",
+        "nvidia-smi": "550.163.01-2",
+    },
+}
+
+
+def first_line(what, system, **known):
+    context = FixContext(own_keys("linux", system), is_legacy=known.pop("old", False))
+    return fix(what, context.knowing(**known))[0]
+
+
+def last_install(what, system, **known):
+    context = FixContext(own_keys("linux", system), is_legacy=known.pop("old", False))
+    lines = [
+        line
+        for line in fix(what, context.knowing(**known))
+        if "nstall" in line or "pacman" in line
+    ]
+    return lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("system", "command"),
+    [
+        ("Ubuntu 24.04", "apt-get install nvidia-driver-580-open && sudo reboot"),
+        ("Linux Mint 22", "apt-get install nvidia-driver-580-open && sudo reboot"),
+        ("Debian 12", "nvidia-open && sudo reboot   # Debian 12 itself ends at 535"),
+        ("Debian 13", "nvidia-open && sudo reboot   # Debian 13 itself ends at 550"),
+        ("Kali GNU/Linux 2026.3", "https://www.nvidia.com/drivers"),
+        ("Fedora Linux 44", "sudo dnf install akmod-nvidia xorg-x11-drv-nvidia-cuda"),
+        ("Rocky Linux 9.4", "module enable nvidia-driver:580-open && sudo dnf install"),
+        (
+            "Rocky Linux 8.10",
+            "module enable nvidia-driver:580-open && sudo dnf install",
+        ),
+        ("AlmaLinux 10.1", "sudo dnf install nvidia-open && sudo reboot"),
+        ("Amazon Linux 2023", "module enable nvidia-driver:580-open"),
+        ("Microsoft Azure Linux 3.0", "sudo dnf install nvidia-open && sudo reboot"),
+        ("openSUSE Leap 15.6", "nvidia-open-driver-G06-signed-kmp-meta"),
+        ("Arch Linux", "sudo pacman -S nvidia-open && sudo reboot"),
+        ("Void", "Install NVIDIA driver 580 or newer: https://www.nvidia.com/drivers"),
+    ],
+)
+def test_a_driver_for_cuda_13_is_one_that_the_system_has(system, command):
+    assert command in last_install("driver-missing", system)
+
+
+def test_debian_itself_serves_what_its_branch_does():
+    branches = {535: "nvidia-driver", 550: "nvidia-open", 580: "nvidia-open"}
+    found = {
+        branch: last_install("driver-missing", "Debian 12", branch=branch)
+        for branch in branches
+    }
+    assert [
+        name for branch, name in branches.items() if name not in found[branch]
+    ] == []
+    assert "contrib and non-free" in first_line("F01", "Debian 12", branch=535)
+    assert "debian13/x86_64/cuda-keyring" in first_line("F01", "Debian 13")
+
+
+def test_a_repository_is_added_before_what_it_has():
+    firsts = {
+        ("F25", "Ubuntu 24.04"): "libnvidia-container/gpgkey",
+        ("F25", "Fedora Linux 44"): "nvidia-container-toolkit.repo",
+        ("F01", "Rocky Linux 9.4"): "repos/rhel9/x86_64/cuda-rhel9.repo",
+        ("F01", "AlmaLinux 10.1"): "repos/rhel10/x86_64/cuda-rhel10.repo",
+        ("F01", "Amazon Linux 2023"): "repos/amzn2023/",
+        ("F01", "Fedora Linux 44"): "rpmfusion-nonfree-release",
+        (
+            "F10",
+            "Ubuntu 24.04",
+        ): "nvidia-driver-580-server-open nvidia-fabricmanager-580",
+    }
+    wrong = {
+        place: first_line(*place, running=580)
+        for place, part in firsts.items()
+        if part not in first_line(*place, running=580)
+    }
+    assert wrong == {}
+
+
+def test_no_system_is_given_anothers_manager():
+    managers = {
+        "apt-get ": "apt",
+        "dnf ": "dnf",
+        "zypper ": "zypper",
+        "pacman ": "arch",
+    }
+    wrong = []
+    for row in load_packages():
+        steps = (*load_repositories().get(row.first or "", ()), *row.steps)
+        keys = {
+            "ubuntu": "apt",
+            "debian": "apt",
+            "fedora": "dnf",
+            "rhel": "dnf",
+            "suse": "zypper",
+        }
+        system = row.system.partition("-")[0]
+        own = keys.get(system, system)
+        for step in steps:
+            word = step.run.partition(" ")[0] + " "
+            if word in managers and managers[word] != own:
+                wrong.append((row.system, row.action, step.run))
+    assert wrong == []
+
+
+def test_every_system_can_do_everything():
+    actions = {row.action for row in load_packages()}
+    assert actions == {
+        "install",
+        "install-older",
+        "libraries",
+        "fabric-manager",
+        "container-toolkit",
+    }
+    assert {row.action for row in load_packages() if row.system == "linux"} == actions
+    assert {row.checked for row in load_packages()} == {
+        "archive",
+        "guide",
+        "seen",
+        "no",
+    }
+    empty = [
+        (what, system)
+        for what in ("F01", "F06", "F10", "F25", "libcuda-missing", "F39")
+        for system in SYSTEMS
+        if not first_line(what, system)
+    ]
+    assert empty == []
+
+
+def test_what_debian_is_told_to_install_is_in_its_archive():
+    wrong = []
+    for row in load_packages():
+        if row.checked != "archive":
+            continue
+        for system, archive in ARCHIVES.items():
+            if row.system not in (system, "debian"):
+                continue
+            for step in row.steps:
+                words = step.run.partition(" install ")[2].split()
+                names = [word for word in words if not word.startswith("--print")]
+                wrong += [(system, name) for name in names if name not in archive]
+            if row.to:
+                assert archive["nvidia-driver"].startswith(str(row.to))
+    assert wrong == []
+
+
+def test_another_places_driver_is_not_installed_here():
+    for key in ("container", "wsl", "jetson"):
+        lines = fix("F01", FixContext((key, "ubuntu", "apt", "linux")))
+        assert [line for line in lines if line.startswith("sudo apt")] == [], key

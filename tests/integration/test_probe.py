@@ -211,7 +211,7 @@ def test_gpus_that_compute_confidentially_are_set_ready(play, facts, code, fix):
     ("state", "code", "fix"),
     [
         (0, "system-not-ready", "nvidia-smi conf-compute -f"),
-        (1, "fabric-manager-not-running", "sudo apt-get install nvidia-fabricmanager"),
+        (1, "fabric-manager-not-running", ""),
         (2, "fabric-manager-not-running", "nvidia-smi -q | grep -A 3 Fabric"),
         (3, "system-not-ready", "nvidia-smi conf-compute -f"),
     ],

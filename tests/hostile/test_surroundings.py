@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 from base64 import b64encode
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -24,6 +24,7 @@ from tests.lab.environments import packages, put_package
 from tests.lab.failing import PLACES
 from tests.lab.host import UNAUTHORIZED
 from tests.lab.index import Habits, StandInIndex
+from tests.lab.mounts import mounted
 from tests.lab.workshop import Workshop
 from tests.unit.install.environments import make_environment
 
@@ -52,22 +53,7 @@ def here(workshop, play):
 
 def small_disk(place, size):
     """Mount a file system of that size."""
-    return mounted(place, "tmpfs", f"size={size}")
-
-
-@contextmanager
-def mounted(place, kind, options):
-    """Mount a file system of that kind."""
-    place.mkdir(parents=True, exist_ok=True)
-    if os.getuid() or shutil.which("mount") is None:
-        pytest.skip("mounting a file system needs root")
-    made = process.run(["mount", "-t", kind, "-o", options, kind, place])
-    if not made.ok:
-        pytest.skip(f"no {kind} can be mounted here: {made.err.strip()}")
-    try:
-        yield
-    finally:
-        process.run(["umount", "-l", place])
+    return mounted(place, "-t", "tmpfs", "-o", f"size={size}", "tmpfs")
 
 
 def traces(folder, word):
@@ -300,7 +286,7 @@ def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(
 
 def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path):
     home = tmp_path / "disk" / "gpuinstall"
-    with mounted(home.parent, "tmpfs", "size=100k"):
+    with mounted(home.parent, "-t", "tmpfs", "-o", "size=100k", "tmpfs"):
         (home / "bin").mkdir(parents=True)
         for name in ("bin/gpuinstall", "notes"):
             (home / name).touch()
@@ -321,7 +307,7 @@ def test_an_environment_can_be_removed_from_a_full_disk(tmp_path, monkeypatch):
         "no bytes": "size=100k,nr_inodes=99",
         "no files": "size=1m,nr_inodes=30",
     }.items():
-        with mounted(disk, "tmpfs", size):
+        with mounted(disk, "-t", "tmpfs", "-o", size, "tmpfs"):
             paths = EnvironmentPaths(make_environment(disk / ".venv", "made"))
             site = packages(paths.venv)
             put_package(site, "compiled", {"compiled/__init__.py": ""})
@@ -335,6 +321,21 @@ def test_an_environment_can_be_removed_from_a_full_disk(tmp_path, monkeypatch):
             assert list(removed) == [paths.venv], name
             assert not paths.venv.exists(), name
             assert not paths.work.exists()
+
+
+@pytest.mark.root
+def test_rights_are_asked_before_anything_is_downloaded(here, stand_in):
+    records = here.caches / "state" / "gpuinstall"
+    places = {"the project": here.folder, "the records": records}
+    assert here.run("install", "torch==2.13.0").status == 0
+    for name, place in places.items():
+        stand_in.forget()
+        with mounted(place, "--bind", "-o", "ro", place):
+            process.run(["mount", "-o", "remount,bind,ro", place])
+            error = here.refusal("install", "torch==2.14.1", exit_code=4)
+        assert error["code"] == "not-writable", name
+        assert "read-only" in error["message"].lower(), name
+        assert stand_in.sent() == {}, name
 
 
 def fill(disk):
@@ -367,7 +368,7 @@ def test_an_environment_in_a_lower_layer_is_left_as_it_was_and_nothing_is_left_b
     for name in ("upper", "work", "image"):
         (tmp_path / name).mkdir()
     layers = f"redirect_dir=off,lowerdir={here.folder},upperdir={tmp_path / 'upper'},workdir={tmp_path / 'work'}"
-    with mounted(tmp_path / "image", "overlay", layers):
+    with mounted(tmp_path / "image", "-t", "overlay", "-o", layers, "overlay"):
         above = replace(here, folder=tmp_path / "image")
         before = above.entries()
         assert (

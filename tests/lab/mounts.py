@@ -11,7 +11,9 @@ from gpuinstall.base import process
 
 @contextmanager
 def mounted(place, *words):
-    """Mount what the words say, those of mount(8), at a folder or a file."""
+    """Mount what the words say, those of mount(8), at a file or a folder, which is made if it is not there."""
+    if not place.exists():
+        place.mkdir(parents=True)
     if os.getuid() or shutil.which("mount") is None:
         pytest.skip("mounting needs root")
     done = process.run(["mount", *words, place])

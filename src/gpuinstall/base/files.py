@@ -201,7 +201,7 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         return
     # In a user namespace, root is seen as another user.
     owners = {0, os.getuid(), Path("/").stat().st_uid}
-    way = list(_way_to(folder.absolute()))
+    way = list(way_to(folder.absolute()))
     strangers = []
     for part in way:
         status = part.lstat()
@@ -222,12 +222,12 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         )
 
 
-def _way_to(path: Path) -> Iterator[Path]:
+def way_to(path: Path) -> Iterator[Path]:
     """Yield each folder and each link that a path leads through, the path included, from the root on."""
     for part in (*reversed(path.parents), path):
         yield part
         if part.is_symlink():
-            yield from _way_to(part.parent / part.readlink())
+            yield from way_to(part.parent / part.readlink())
 
 
 def _is_everybodys(status: os.stat_result) -> bool:

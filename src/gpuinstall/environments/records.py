@@ -7,6 +7,7 @@ What ``--into`` may undo in an environment of others is vouched for in the same 
 from __future__ import annotations
 
 import hashlib
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_document, write_atomically
-from gpuinstall.base.removal import is_folder
+from gpuinstall.base.removal import is_folder, remove_file
 from gpuinstall.environments.environment import read_marker
 
 if TYPE_CHECKING:
@@ -42,6 +43,17 @@ def vouch(path: Path, identity: str) -> None:
     if identity not in earlier:
         fields = [str(path), *earlier[1 - MOST_IDENTITIES :], identity]
         write_atomically(_record(path), "\0".join(fields))
+
+
+def check_records() -> None:
+    """Check that what this user makes can be recorded.
+
+    Raises:
+        InstallationError: the state folder is full, or cannot be written.
+    """
+    trial = _folder() / f".trial-{os.getpid()}"
+    write_atomically(trial, " " * 4096)
+    remove_file(trial)
 
 
 def is_vouched(path: Path, identity: str) -> bool:

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
-from gpuinstall.base.errors import MachineError, NoBuildError
+from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.removal import size_of
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import (
@@ -20,7 +20,8 @@ from gpuinstall.environments.environment import (
     installed_packages,
     read_marker,
 )
-from gpuinstall.environments.records import remember
+from gpuinstall.environments.records import check_records, remember
+from gpuinstall.environments.rights import check_rights, reason_not_ours
 from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import (
@@ -195,17 +196,30 @@ def locked_state(
     if state.action is Action.NOTHING and is_idle(project.paths):
         yield state
         return
+    _check_rights(state, project)
     with environment_lock(project.paths, project.reporter) as has_waited:
         # Every run that changes an environment gives it another marker.
         if has_waited or read_marker(project.paths.venv) != state.existing.marker:
             state = read_state(project, options, catalog, again=True)
         if not state.existing.made_here:
-            project.reporter.warn(
-                f"{project.paths.venv} was not made on this machine; rebuilding it"
-            )
+            venv = project.paths.venv
+            project.reporter.warn(f"{venv} {reason_not_ours(venv)}; rebuilding it")
         if state.action is not Action.NOTHING and not state.existing.is_proven:
             state = with_preflight(state, project)
         yield state
+
+
+def _check_rights(state: InstallState, project: Project) -> None:
+    """Check that what is to come can be written and recorded; raise InstallationError."""
+    check_rights(project.paths)
+    try:
+        check_records()
+    except InstallationError as error:
+        if state.existing.marker:
+            raise
+        project.reporter.warn(
+            f"{error.message}; the next command will not know that you have made this environment"
+        )
 
 
 def with_preflight(state: InstallState, project: Project) -> InstallState:

@@ -1,0 +1,96 @@
+"""Whether this user may change an environment: asked before anything is downloaded, and answered with whose it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.environment_paths import interpreter, packages_folders
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import way_to
+from gpuinstall.base.shell import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from gpuinstall.base.environment_paths import EnvironmentPaths
+
+_ANOTHER = "gpuinstall install --venv DIR   # an environment of your own"
+
+
+def check_rights(paths: EnvironmentPaths) -> None:
+    """Check that an environment can be changed, or made where there is none.
+
+    Raises:
+        InstallationError: a folder of it cannot be written, or its Python cannot be started.
+    """
+    check_writable(_written_folders(paths))
+    python = interpreter(paths.venv)
+    for part in way_to(python) if os.path.lexists(python) else ():
+        if part.is_symlink():
+            continue  # whatever it leads to comes next
+        mode = os.X_OK if part.is_dir() else os.R_OK | os.X_OK
+        if os.path.lexists(part) and not os.access(part, mode):
+            raise InstallationError(
+                "python-unreadable",
+                f"the Python of {paths.venv} cannot be started: {part}: {_reason(part)}",
+                hint=f"{_ANOTHER}\nls -ld {quoted(part)}",
+            )
+
+
+def check_writable(folders: Iterable[Path]) -> None:
+    """Raise InstallationError if a folder cannot be written, with whose it is."""
+    for folder in folders:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InstallationError(
+                "not-writable",
+                f"{folder} cannot be written: {_reason(folder)}",
+                hint=f"{_ANOTHER}\nls -ld {quoted(folder)}",
+            )
+
+
+def reason_not_ours(venv: Path) -> str:
+    """Return why an environment with our marker is not taken for one that this user has made."""
+    if is_of_another_user(venv):
+        return f"belongs to {owner_of(venv)}"
+    return "was not made on this machine"
+
+
+def owner_of(path: Path) -> str:
+    """Return the name of the user whose a file or a folder is; its number if it has none."""
+    number = path.lstat().st_uid
+    if os.name == "posix":
+        import pwd
+
+        try:
+            return pwd.getpwuid(number).pw_name
+        except KeyError:
+            pass
+    return f"uid {number}"
+
+
+def is_of_another_user(path: Path) -> bool:
+    """Whether a file or a folder is another user's."""
+    return os.name == "posix" and path.lstat().st_uid != os.getuid()
+
+
+def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
+    """Yield the folders in which a change creates, replaces or removes files."""
+    yield next(folder for folder in paths.venv.parents if folder.exists())
+    if paths.venv.is_dir():
+        scripts = interpreter(paths.venv).parent
+        for folder in (paths.venv, scripts, *packages_folders(paths.venv)):
+            if folder.is_dir():
+                yield folder
+
+
+def _reason(path: Path) -> str:
+    """Return why this user cannot write or open something."""
+    if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "the file system is read-only"
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if is_of_another_user(path):
+        return f"it belongs to {owner_of(path)}, with the mode {mode:o}"
+    return f"its mode is {mode:o}"

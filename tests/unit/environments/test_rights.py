@@ -1,0 +1,101 @@
+"""What a user may not change is known before a download, and whose it is."""
+
+import os
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.environments.records import check_records
+from gpuinstall.environments.rights import check_rights, reason_not_ours
+from tests.lab.mounts import mounted
+from tests.lab.nobody import NOBODY, open_folder, said_to_nobody
+from tests.unit.install.environments import make_environment
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def folder():
+    with open_folder() as folder:
+        yield folder
+
+
+def make_for_nobody(venv):
+    make_environment(venv, "shared")
+    (venv / "bin" / "python").chmod(0o755)
+    for path in (venv.parent, venv, *venv.rglob("*")):
+        os.lchown(path, NOBODY, NOBODY)
+    return EnvironmentPaths(venv)
+
+
+def test_what_can_be_written_is_let_through(folder):
+    check = partial(check_rights, make_for_nobody(folder / ".venv"))
+    assert said_to_nobody(check) == "None"
+    assert (
+        said_to_nobody(
+            partial(check_rights, EnvironmentPaths(folder / "new" / ".venv"))
+        )
+        == "None"
+    )
+
+
+def test_the_owner_of_an_environment_is_named(folder):
+    paths = make_for_nobody(folder / ".venv")
+    packages = paths.venv / "lib" / "python3.12" / "site-packages"
+    os.chown(packages, 0, 0)
+    assert said_to_nobody(partial(check_rights, paths)) == (
+        f"{packages} cannot be written: it belongs to root, with the mode 755"
+    )
+    os.chown(paths.venv, 0, 0)
+    assert said_to_nobody(partial(check_rights, paths)) == (
+        f"{paths.venv} cannot be written: it belongs to root, with the mode 755"
+    )
+    assert said_to_nobody(partial(reason_not_ours, paths.venv)) == "belongs to root"
+    assert reason_not_ours(paths.venv) == "was not made on this machine"
+
+
+def test_a_folder_that_takes_no_environment_is_named(folder):
+    paths = EnvironmentPaths(folder / "project" / ".venv")
+    assert said_to_nobody(partial(check_rights, paths)) == (
+        f"{folder} cannot be written: it belongs to root, with the mode 755"
+    )
+
+
+def test_a_python_below_a_folder_of_roots_is_named_with_the_folder(folder):
+    paths = make_for_nobody(folder / ".venv")
+    hidden = folder / "root"
+    (hidden / "python").mkdir(parents=True)
+    (hidden / "python" / "python3").touch(0o755)
+    hidden.chmod(0o700)
+    (paths.venv / "bin" / "python").unlink()
+    (paths.venv / "bin" / "python").symlink_to(hidden / "python" / "python3")
+    assert said_to_nobody(partial(check_rights, paths)) == (
+        f"the Python of {paths.venv} cannot be started: {hidden}: it belongs to root, with the mode 700"
+    )
+
+
+def test_a_read_only_disk_is_named(folder):
+    with mounted(folder, "-t", "tmpfs", "none"):
+        paths = EnvironmentPaths(make_environment(folder / ".venv", "made"))
+        with mounted(folder, "-o", "remount,ro"):
+            with pytest.raises(
+                Exception, match="the file system is read-only"
+            ) as refused:
+                check_rights(paths)
+            assert str(refused.value).startswith(str(folder))
+
+
+def test_a_state_folder_that_takes_no_file_is_named(folder, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    records = folder / "gpuinstall" / "environments"
+    with mounted(folder, "-t", "tmpfs", "-o", "size=16k", "none"):
+        check_records()
+        assert [*records.iterdir()] == []
+        with suppress(OSError):
+            (folder / "filler").write_bytes(bytes(100_000))
+        with pytest.raises(InstallationError, match="No space left on device"):
+            check_records()
+        assert [*records.iterdir()] == []

@@ -23,7 +23,7 @@ from gpuinstall.base.removal import (
 )
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
-from gpuinstall.environments.damage import edited_files
+from gpuinstall.environments.damage import find_damage
 from gpuinstall.environments.environment import added_packages
 from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import read_packages
@@ -106,9 +106,10 @@ def copy_edited(venv: Path, kept: Path, reporter: Reporter) -> None:
 def edited_paths(venv: Path) -> set[str]:
     """Return the files of an environment's packages that were edited, by their paths in it."""
     edited = set[str]()
-    for package in read_packages(packages_folders(venv)):
-        site = package.record.parent.relative_to(venv).as_posix()
-        edited.update(f"{site}/{row.path}" for row in edited_files(package))
+    for damage in find_damage(read_packages(packages_folders(venv))):
+        if damage.kind == "edited":
+            site = damage.package.record.parent.relative_to(venv).as_posix()
+            edited.update(f"{site}/{path}" for path in damage.files)
     return edited
 
 

@@ -109,3 +109,14 @@ def test_an_environment_that_was_copied_is_not_edited(projects, tmp_path):
         first, tmp_path / "copy", symlinks=True, copy_function=shutil.copyfile
     )
     assert damage(copy) == []
+
+
+def test_a_file_that_two_packages_write_is_not_edited(projects):
+    make_wheel(projects.folder, "other", "1.0", modules={"tool/core.so": b"longer"})
+    venv = projects.environment("first")
+    projects.run("pip", "install", "--python", venv / "bin" / "python", "other")
+    assert damage(venv) == []
+    projects.run(
+        "pip", "install", "--python", venv, "--reinstall-package", "tool", "tool"
+    )
+    assert damage(venv) == []

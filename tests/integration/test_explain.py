@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,13 @@ def test_a_paste_in_a_terminal_is_read_to_its_end():
     os.close(theirs)
     assert err.decode().startswith("Paste the error, then press Ctrl-D")
     assert "[F37, " in out.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sh closes it")
+def test_a_closed_stdin_is_an_empty_text():
+    done = process.run(["sh", "-c", f"{shlex.join(GPUINSTALL)} explain <&-"])
+    assert (done.status, done.err) == (0, "")
+    assert done.out == "the text is empty: there is nothing to explain\n"
 
 
 def test_what_only_looks_like_a_gpu_fault_is_said_and_is_no_cause():

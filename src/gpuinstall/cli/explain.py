@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import sys
 from collections import deque
@@ -16,15 +17,10 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import number_of
 from gpuinstall.base.uv import uv_in_words
-from gpuinstall.catalog.failures.classify import (
-    UNSURE_BELOW,
-    RecognisedCause,
-    classify,
-    lookalikes,
-)
-from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
-from gpuinstall.catalog.failures.transcript import Transcript
+from gpuinstall.catalog.failures.classify import UNSURE_BELOW, RecognisedCause
+from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 
@@ -32,14 +28,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.diagnose.explanation import Explanation
+    from gpuinstall.diagnose.this_machine import ThisMachine
 
 LABEL = len("one of")
 LIKELIEST = 5
 # One word that can only mean a file: a path, or a name that ends as logs do.
 _PATH = re.compile(r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)")
-BLOCK = 1 << 20
-"""Bytes of a log that are read at once: its first block is kept, and its last ones."""
-LAST_BLOCKS = 2
+_NUMBER = re.compile(r"F?\d{1,4}", re.IGNORECASE)
+MOST_BYTES = 64 << 20
+"""Of a longer log so much of its beginning and as much of its end are read."""
+_BLOCK = 1 << 20
 
 
 @framed(
@@ -47,35 +46,90 @@ LAST_BLOCKS = 2
     "Find the cause in an error message: TEXT itself or its number (F38), a file or stdin.",
     "venv",
 )
-@click.argument("text", required=False)
-def command(options: CommandOptions, *, text: str | None) -> Outcome:
+@click.argument("text", nargs=-1)
+def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
     """Find the cause in an error message: TEXT itself or its number (F38), a file or stdin."""
-    words = _words(options.environment.absolute())
-    transcript = Transcript(_read_text(text))
-    causes = classify(transcript, here=_here(), placeholders=words)
-    likeliest = max((cause.confidence for cause in causes), default=0)
-    if 0 < likeliest < UNSURE_BELOW:
-        causes = _by_the_cards_here(causes, transcript, words)
-    others = lookalikes(transcript, here=_here(), placeholders=words)
-    data = {
-        "causes": [cause.to_dict() for cause in causes],
-        "lookalikes": [other.to_dict() for other in others],
-    }
+    from gpuinstall.diagnose.explanation import explain_text
+
+    venv = _environment(options.environment.absolute())
+    words = _words(venv)
+    document = _read_text(" ".join(text))
+    explanation = explain_text(
+        document,
+        lambda: _look(venv),
+        here=_here(),
+        placeholders=words,
+    )
 
     def show(screen: Terminal) -> None:
-        _show_causes(screen, causes)
-        _show_lookalikes(screen, others)
-        if not (causes or others):
+        if not document.strip():
+            screen.line("the text is empty: there is nothing to explain")
+            return
+        _show_causes(screen, explanation.causes)
+        _show_lookalikes(screen, explanation)
+        if not (explanation.causes or explanation.lookalikes):
             screen.line("gpuinstall does not recognise a failure in this text.")
-            whole = "# the whole output, from the command to its last line"
-            doctor = f"gpuinstall doctor{words.get('at', '')}"
-            rows = [
-                ("do", f"<command> 2>&1 | gpuinstall explain   {whole}"),
-                ("or", f"{doctor}   # on the machine itself"),
-            ]
-            screen.rows(rows, LABEL)
+        _show_here(screen, explanation)
+        if not (explanation.causes or explanation.lookalikes):
+            _show_what_would_tell(screen, words)
+        if explanation.unread:
+            screen.line()
+            count = number_of(explanation.unread, "line")
+            screen.line(f"{count} in the middle speak of no failure and were not read.")
 
-    return Outcome(data, show)
+    return Outcome(explanation.to_dict(), show)
+
+
+def _look(venv: Path) -> ThisMachine:
+    from gpuinstall.diagnose.this_machine import read_this_machine
+
+    return read_this_machine(venv)
+
+
+def _environment(venv: Path) -> Path:
+    """Return the environment that is meant: conda's active one, if there is no other."""
+    conda = os.environ.get("CONDA_PREFIX")
+    return Path(conda) if conda and not venv.exists() else venv
+
+
+def _show_here(terminal: Terminal, explanation: Explanation) -> None:
+    """Show what was found on this machine, apart from what the text says."""
+    view = explanation.here
+    if view is None:
+        return
+    machine = view.machine
+    torch = f"torch {machine.torch.version}" if machine.torch else "no torch"
+    gpus = [f"{gpu.label} ({gpu.code_name})" for gpu in machine.machine.gpus]
+    driver = machine.machine.driver
+    version = driver.version if driver else None
+    parts = [
+        f"{torch} in {machine.venv.name}",
+        ", ".join(dict.fromkeys(gpus)) or "no GPU",
+        f"driver {version}" if version else "no driver",
+    ]
+    rows: list[tuple[str, str | None]] = [("here", " · ".join(parts))]
+    rows += [("fits", fault.message) for fault in view.fitting]
+    rows += [("there", path) for path in view.libraries.values() if path]
+    if view.is_elsewhere:
+        rows.append(("", "the text names another torch or another card than these"))
+    elif not view.fitting:
+        rows.append(("", "nothing that is wrong here fits the text"))
+    terminal.line()
+    terminal.rows(rows, LABEL)
+
+
+def _show_what_would_tell(terminal: Terminal, words: Mapping[str, str]) -> None:
+    whole = "# from the command to its last line: the line after 'Traceback' and the last one tell most"
+    python = words.get("python", "python")
+    rows = [
+        ("do", f"<command> 2>&1 | gpuinstall explain   {whole}"),
+        (
+            "or",
+            f"{python} -m torch.utils.collect_env | gpuinstall explain   # versions, driver and card",
+        ),
+        ("or", f"gpuinstall doctor{words.get('at', '')}   # on the machine itself"),
+    ]
+    terminal.rows(rows, LABEL)
 
 
 def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
@@ -94,7 +148,7 @@ def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
         ]
         rows = [
             ("seen", cause.evidence),
-            ("why", failure.cause),
+            ("why", cause.why),
             ("one of", "\n".join(narrower)),
             ("apart", failure.apart if is_unsure else None),
             ("do", "\n".join(cause.fix)),
@@ -102,13 +156,14 @@ def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
         terminal.rows(rows, LABEL)
 
 
-def _show_lookalikes(terminal: Terminal, others: Sequence[RecognisedCause]) -> None:
-    for other in others:
-        terminal.line()
+def _show_lookalikes(terminal: Terminal, explanation: Explanation) -> None:
+    for number, other in enumerate(explanation.lookalikes):
+        if number or explanation.causes:
+            terminal.line()
         terminal.line(": not caused by the driver or the build", head=other.title)
         rows = [
             ("seen", other.evidence),
-            ("why", load_lookalikes()[other.id].cause),
+            ("why", other.why),
             ("do", "\n".join(other.fix)),
         ]
         terminal.rows(rows, LABEL)
@@ -126,22 +181,6 @@ def _words(venv: Path) -> dict[str, str]:
             words["path"] = quoted(shadow)
             words["moved"] = quoted(f"{shadow}.away")
     return words
-
-
-def _by_the_cards_here(
-    causes: tuple[RecognisedCause, ...],
-    text: Transcript,
-    words: Mapping[str, str],
-) -> tuple[RecognisedCause, ...]:
-    """Return the causes as the GPUs of this machine decide between them; as they were if it has none, or has another."""
-    from gpuinstall.machine.probe import read_machine
-
-    machine = read_machine()
-    if not machine.gpus:
-        return causes
-    decided = classify(text, machine, placeholders=words)
-    known = {cause.id for cause in causes}
-    return decided if decided and decided[0].id in known else causes
 
 
 def _here() -> Machine:
@@ -164,13 +203,16 @@ def _here() -> Machine:
     )
 
 
-def _read_text(text: str | None) -> str:
+def _read_text(text: str) -> str:
     """Return what to explain: the file that ``text`` names, ``text`` itself, or stdin.
 
     Raises:
-        UsageError: if it cannot be read.
+        UsageError: if it cannot be read, or is the number of no failure.
     """
-    if text is None or text == "-":
+    if text in {"", "-"}:
+        # A program may have closed it.
+        if sys.stdin is None:
+            return ""
         if sys.stdin.isatty():
             sys.stderr.write(
                 "Paste the error, then press Ctrl-D on a line of its own:\n"
@@ -181,6 +223,9 @@ def _read_text(text: str | None) -> str:
     # A long text is no path at all.
     with suppress(OSError, ValueError):
         is_file = path.is_file()
+        if path.is_dir():
+            message = f"{path} is a folder, not a log"
+            raise UsageError("file-missing", message, hint="gpuinstall explain FILE")
     if is_file:
         try:
             with path.open("rb") as file:
@@ -192,16 +237,22 @@ def _read_text(text: str | None) -> str:
         raise UsageError(
             "file-missing", f"no such file: {path}", hint="gpuinstall explain FILE"
         )
+    number = _NUMBER.fullmatch(text)
+    if number and f"F{text.lstrip('Ff'):0>2}" not in load_failures():
+        message = (
+            f"there is no failure {text}: they go from F01 to {[*load_failures()][-1]}"
+        )
+        raise UsageError("failure-unknown", message, hint="gpuinstall explain F38")
     return text
 
 
 def _read(file: IO[bytes]) -> str:
-    """Return a log; of a long one its beginning and its end. What cannot be read in it is replaced."""
-    start = file.read(BLOCK)
-    end: deque[bytes] = deque(maxlen=LAST_BLOCKS)
+    """Return a log; of a very long one its beginning and its end. What cannot be read in it is replaced."""
+    start = file.read(MOST_BYTES)
+    end: deque[bytes] = deque(maxlen=MOST_BYTES // _BLOCK)
     # A terminal would be asked for more after its end.
-    if len(start) == BLOCK:
-        end.extend(iter(lambda: file.read(BLOCK), b""))
+    if len(start) == MOST_BYTES:
+        end.extend(iter(lambda: file.read(_BLOCK), b""))
     is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     document = b"".join((start, *end))
     return document.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from gpuinstall.base.finding import Finding, Reason
@@ -132,6 +133,12 @@ class Rules:
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Return what a build without code for some of the GPUs has: ``begins at sm_75``."""
         return "has none"
+
+    def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
+        """Return the entry for a GPU without code: one that is newer than all ``code``, or one that is older."""
+        unnamed = replace(gpu, compute_capability=None)
+        ranks = [self.rank(replace(unnamed, architecture=name)) for name in code]
+        return self.no_code_causes[self.rank(gpu) > max(ranks)]
 
     def against_driver(self, build: Build) -> Reason | None:
         """Return why the driver does not run a build."""

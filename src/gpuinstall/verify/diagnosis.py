@@ -221,12 +221,7 @@ def _no_code_cause(
     gpu = target.gpu
     if gpu is None or not report.architectures:
         return "F37"
-    rules = proof.rules
-    unnamed = replace(gpu, compute_capability=None)
-    newest = max(
-        rules.rank(replace(unnamed, architecture=name)) for name in report.architectures
-    )
-    return rules.no_code_causes[rules.rank(gpu) > newest]
+    return proof.rules.no_code_cause(report.architectures, gpu)
 
 
 def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:

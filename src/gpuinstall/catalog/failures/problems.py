@@ -149,7 +149,7 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     texts: dict[str, str] = {}
     for line in lines_for(context.keys, _commands(what, context)):
         # What only a text tells, and this one does not.
-        if not _placeholders_in(line) <= values.keys():
+        if not placeholders_in(line) <= values.keys():
             continue
         # Where uv is not on PATH, the one that came with us is meant.
         text = _UV.sub(
@@ -160,7 +160,8 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     return tuple(texts.values())
 
 
-def _placeholders_in(line: str) -> set[str]:
+def placeholders_in(line: str) -> set[str]:
+    """Return the names that stand in braces in a line."""
     return {name for _, name, _, _ in Formatter().parse(line) if name}
 
 

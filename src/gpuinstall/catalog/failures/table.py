@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -127,6 +127,9 @@ class Failure:
     """The entries that follow from this one."""
     narrows: tuple[str, ...] = ()
     """Of a mere symptom: its likely causes, the likeliest first."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """In place of ``cause``, where the text tells more: by a circumstance, an observation or a placeholder that it tells.
+    The first that holds counts, if the text fills its placeholders."""
     another: str | None = None
     """``code`` or ``toolkit``: a build with another one may not have it."""
 
@@ -138,12 +141,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a text itself tells of a placeholder of fixes."""
+    """What a text itself tells of placeholders of fixes."""
 
-    placeholder: str
-    value: str
-    """It may hold the groups of the pattern."""
     says: Pattern
+    fills: Mapping[str, str]
+    """Their values, which may hold the groups of the pattern."""
     of_line: bool = False
     """Whether the line that shows the failure tells it before others, in its own capitals: a file, not a package."""
 

@@ -37,7 +37,10 @@ from gpuinstall.verify.interpreter import FoundTorch
 FAILURES, KINDS = tuple(load_failures().values()), tuple(load_problems().values())
 PYTHON = Path("/data/envs/it/bin/python")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
+TOLD = {name for row in load_readings() for name in row.fills}
+"""What a text may tell; without it a line is left out."""
 KEYS = {
+    *TOLD,
     *(key for known in load_distributions() for key in (known.key, known.manager)),
     *(
         *CONTAINERS,
@@ -193,10 +196,6 @@ def test_every_problem_and_every_fix_is_well_formed():
 def is_well_formed(kind):
     """Whether a problem's code and message are written as all are."""
     return kind.code == kind.code.lower() and not kind.message.endswith(".")
-
-
-TOLD = {row.placeholder for row in load_readings()}
-"""What a text may tell; without it a line is left out."""
 
 
 def can_be_filled_in(table):

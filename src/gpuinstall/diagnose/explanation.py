@@ -1,0 +1,152 @@
+"""What a text says of a failure, and what this machine shows of it, told apart."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.classify import (
+    RELIABLE,
+    Circumstances,
+    RecognisedCause,
+    classify,
+    lookalikes,
+)
+from gpuinstall.catalog.failures.transcript import Transcript
+from gpuinstall.diagnose.this_machine import (
+    LocalFault,
+    ThisMachine,
+    local_faults,
+    missing_libraries,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpuinstall.base.machine import Machine
+
+_CARD = re.compile(r"\b(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}\b")
+_TORCH = re.compile(
+    r"(?:pytorch version: |torch\.__version__\W{1,6}|\(you have )(\d+\.\d+\.\d+(?:\+\w+)?)"
+)
+
+
+@dataclass(frozen=True)
+class LocalView:
+    """What a look at this machine found, for one text."""
+
+    machine: ThisMachine
+    libraries: Mapping[str, str | None]
+    """The libraries that the text misses, with their paths here."""
+    faults: tuple[LocalFault, ...]
+    possible: frozenset[str]
+    """The failures that the text may be of."""
+    is_elsewhere: bool
+    """Whether the text names another torch or another card than this machine has."""
+
+    @property
+    def fitting(self) -> list[LocalFault]:
+        """Those of the faults that fit the text."""
+        if self.is_elsewhere:
+            return []
+        return [fault for fault in self.faults if fault.id in self.possible]
+
+    @property
+    def deciding(self) -> dict[str, str]:
+        """The messages of those that tell one cause from another, by their entries."""
+        return {fault.id: fault.message for fault in self.fitting if not fault.is_usual}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as the Explanation document has it."""
+        fitting = self.fitting
+        found = []
+        for fault in self.faults:
+            row = {"id": fault.id, "message": fault.message}
+            found.append({**row, "fits": fault in fitting})
+        return {**self.machine.to_dict(self.libraries), "found": found}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The causes of a text, best first, and what only looks like one."""
+
+    causes: tuple[RecognisedCause, ...]
+    lookalikes: tuple[RecognisedCause, ...]
+    here: LocalView | None
+    """None: the text told the cause, or nobody looked."""
+    unread: int
+    """Lines of a long text that were not read: they speak of no failure."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as the Explanation document has it."""
+        return {
+            "causes": [cause.to_dict() for cause in self.causes],
+            "lookalikes": [other.to_dict() for other in self.lookalikes],
+            "here": self.here and self.here.to_dict(),
+        }
+
+
+def explain_text(
+    text: str,
+    look: Callable[[], ThisMachine] | None = None,
+    *,
+    here: Machine | None = None,
+    placeholders: Mapping[str, str] | None = None,
+) -> Explanation:
+    """Explain a text; if it does not tell its cause for certain, what a look at the machine finds decides.
+
+    Args:
+        text: The text.
+        look: Looks at the machine on which it failed; None if that is another one.
+        here: Where the commands will be used.
+        placeholders: What names the environment that they are for.
+    """
+    transcript = Transcript(text)
+    causes = classify(transcript, here=here, placeholders=placeholders)
+    others = lookalikes(transcript, here=here, placeholders=placeholders)
+    view = None
+    is_sure = bool(causes) and causes[0].confidence >= RELIABLE
+    if look and not is_sure and not (others and not causes):
+        view = _view(transcript, look())
+        decided = classify(
+            transcript,
+            # Without a torch the cards alone tell something: which builds have no code for them.
+            None if view.machine.torch or view.is_elsewhere else view.machine.machine,
+            here=here,
+            placeholders=placeholders,
+            faults=view.deciding,
+        )
+        if decided and decided[0].id in view.possible:
+            causes = decided
+    return Explanation(causes, others, view, transcript.unread)
+
+
+def _view(transcript: Transcript, machine: ThisMachine) -> LocalView:
+    """Compare what is wrong on a machine with what a text may be of."""
+    circumstances = Circumstances(transcript, None)
+    libraries: dict[str, str | None] = {}
+    faults = dict.fromkeys(local_faults(machine))
+    for name, path, fault in missing_libraries(circumstances.observations, machine):
+        libraries[name] = path
+        if path is None and machine.torch:
+            faults[fault] = None
+    return LocalView(
+        machine,
+        libraries,
+        tuple(faults),
+        possible=frozenset(circumstances.possible()),
+        is_elsewhere=_is_elsewhere(transcript, machine),
+    )
+
+
+def _is_elsewhere(transcript: Transcript, machine: ThisMachine) -> bool:
+    """Whether a text names another torch or another card than this machine has."""
+    text = "\n".join(transcript.lines).lower()
+    versions = set(_TORCH.findall(text))
+    torch = machine.torch
+    if torch and versions and torch.version not in versions:
+        return True
+    cards = set(_CARD.findall(text))
+    names = " ".join(gpu.label for gpu in machine.machine.gpus).lower()
+    return bool(names and cards) and not any(card in names for card in cards)

@@ -1,0 +1,382 @@
+"""A fast look at this machine and one of its environments: nothing is imported, no context is made on a GPU.
+
+What is wrong here is told apart from what a text says: ``explain`` puts the two together.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packaging.version import InvalidVersion, Version
+
+from gpuinstall.base.environment_paths import interpreter, packages_folders
+from gpuinstall.base.files import open_regular, read_document
+from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CPU, Backend, known_backend
+from gpuinstall.catalog import Build, load_catalog
+from gpuinstall.catalog.failures.observations import Observation
+from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.machine.nvidia.toolchain import Compiler, find_compiler
+from gpuinstall.machine.probe import read_machine
+from gpuinstall.machine.protocol import Code, Rules
+from gpuinstall.machine.vendors import VENDORS, rules_for, vendor_of
+from gpuinstall.wheels.gpu_code import read_flags
+
+_MIB = 1 << 20
+USUAL_SHARED_MEMORY = 64 * _MIB
+"""What a container has if it was not told otherwise; NCCL and data loaders want more."""
+LEAST_DISK = 200 * _MIB
+_ASSIGNED = r"^{}(?:: [^=\n]+)? = '([\w.+-]{{1,100}})'"
+_FLAGS = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
+"""The library that lists the architectures: 5 to 7 MB."""
+_BLOCK = _MIB
+_MISSING = "missing library"
+_FILE = re.compile(r"\blib[\w+-]+\.so(?:\.\d+)*")
+_LOADER_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/cuda/lib64")
+_FIRST_OF_NUMPY_2 = Version("2.3")
+"""The first torch that was compiled with NumPy 2."""
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  nothing is written there
+_COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
+
+
+class LocalFault(NamedTuple):
+    """What is wrong here."""
+
+    id: str
+    """Its entry in the table of failures."""
+    message: str
+    is_usual: bool = False
+    """Whether machines that work have it too: then it decides between no causes."""
+
+
+class InstalledTorch(NamedTuple):
+    """The torch of an environment, by its files."""
+
+    version: str
+    backend: Backend
+    build: Build | None = None
+    """With the architectures that it was compiled for; None: neither its files nor the catalogue tell them."""
+
+
+@dataclass(frozen=True)
+class ThisMachine:
+    """What a look found."""
+
+    machine: Machine
+    venv: Path
+    packages: tuple[InstalledPackage, ...] = ()
+    torch: InstalledTorch | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    compiler: Compiler | None = None
+    """nvcc."""
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The packages of the environment with their versions."""
+        return {package.name: package.version for package in self.packages}
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The rules of the maker that torch is for."""
+        kinds = (self.torch.backend.kind,) if self.torch else ()
+        return rules_for(self.machine, load_catalog(), kinds)
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs that torch is for."""
+        return [
+            gpu
+            for gpu in self.machine.gpus
+            if vendor_of(gpu, self.machine) == self.rules.vendor
+        ]
+
+    def find_library(self, name: str) -> str | None:
+        """Return where a library lies, in the environment or on the system; None if it is in none of the usual folders."""
+        for folder in packages_folders(self.venv):
+            for pattern in ("torch/lib", "nvidia/*/lib", "*.libs"):
+                for path in folder.glob(f"{pattern}/{name}"):
+                    return str(path)
+        listed = self.environ.get("LD_LIBRARY_PATH", "").split(":")
+        arch = f"{self.machine.arch}-linux-gnu"
+        usual = [f"{folder}/{arch}" for folder in _LOADER_FOLDERS[:2]]
+        for place in (*filter(None, listed), *_LOADER_FOLDERS, *usual):
+            if os.path.exists(f"{place}/{name}"):  # noqa: PTH110  a name from a text may be no path at all
+                return f"{place}/{name}"
+        return None
+
+    def to_dict(self, libraries: Mapping[str, str | None]) -> dict[str, Any]:
+        """Return it as the Explanation document has it."""
+        torch = self.torch
+        driver = self.machine.driver
+        return {
+            "environment": str(self.venv) if self.venv.is_dir() else None,
+            "torch": torch and torch.version,
+            "architectures": list(torch.build.code) if torch and torch.build else [],
+            "driver": str(driver.version) if driver and driver.version else None,
+            "gpus": [
+                {"name": gpu.label, "architecture": gpu.code_name}
+                for gpu in self.machine.gpus
+            ],
+            "libraries": dict(libraries),
+        }
+
+
+def read_this_machine(venv: Path) -> ThisMachine:
+    """Look at this machine and at an environment, which need not be there."""
+    machine = read_machine()
+    packages = read_packages(packages_folders(venv))
+    return ThisMachine(
+        machine,
+        venv,
+        packages,
+        torch=_read_torch(venv, machine),
+        environ=dict(os.environ),
+        compiler=find_compiler(os.environ),
+    )
+
+
+def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
+    """Read the version and the build of an environment's torch from the text of its own files, which is not run."""
+    for folder in packages_folders(venv):
+        text = ""
+        with suppress(OSError, ValueError):
+            text = read_document(folder / "torch" / "version.py", venv)
+        version = _value(text, "__version__")
+        if version:
+            backend = _backend(version, text)
+            build = _build(version, backend, machine)
+            code = _architectures(folder)
+            if build and code:
+                build = replace(build, code=code)
+            return InstalledTorch(version, backend, build)
+    return None
+
+
+def _value(text: str, name: str) -> str | None:
+    """Return the text that a line of Python assigns to a name; None if there is none."""
+    match = re.search(_ASSIGNED.format(name), text, re.MULTILINE | re.ASCII)
+    return match[1] if match else None
+
+
+def _backend(version: str, text: str) -> Backend:
+    """Return what a torch was built for: by its label, else by its toolkit."""
+    label = version.partition("+")[2]
+    for tag in (label, label.partition(".")[0]):
+        backend = known_backend(tag)
+        if backend:
+            return backend
+    for kind, name in (("cuda", "cuda"), ("rocm", "hip")):
+        toolkit = _value(text, name)
+        if toolkit:
+            return Backend(kind, ".".join(toolkit.split(".")[:2]))
+    return CPU
+
+
+def _architectures(folder: Path) -> tuple[str, ...]:
+    """Return the architectures that torch's own library lists; empty if it has none."""
+    for name in _FLAGS:
+        with suppress(OSError, ValueError), open_regular(folder / name) as file:
+            return read_flags(iter(lambda: file.read(_BLOCK), b""))
+    return ()
+
+
+def _build(version: str, backend: Backend, machine: Machine) -> Build | None:
+    """Return the build as the catalogue has it."""
+    with suppress(InvalidVersion):
+        public = Version(Version(version).public)
+        serving = load_catalog().serving(backend.kind)
+        for build in serving.builds_for(machine.os, machine.arch):
+            if build.torch == public and build.backend == backend:
+                return build
+    return None
+
+
+def machine_problems(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield what the probe found."""
+    for problem in here.machine.problems:
+        if problem.id:
+            yield LocalFault(problem.id, problem.message)
+
+
+def build_without_code(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield that the installed build has no code for a GPU."""
+    build = here.torch and here.torch.build
+    if not build or build.backend == CPU:
+        return
+    reasons = {gpu: here.rules.code(build, gpu) for gpu in here.gpus}
+    without = [gpu for gpu, code in reasons.items() if not isinstance(code, Code)]
+    if without and len(without) < len(reasons):
+        names = " and ".join(gpu.label for gpu in without)
+        yield LocalFault("F40", f"torch {build.name} has no code for {names}")
+    for gpu in without:
+        code = " ".join(build.code)
+        message = (
+            f"torch {build.name} has code for {code}; {gpu.label} is {gpu.code_name}"
+        )
+        yield LocalFault(here.rules.no_code_cause(build.code, gpu), message)
+
+
+def old_driver(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield that the driver does not run the installed build."""
+    build = here.torch and here.torch.build
+    if not build or not here.gpus:
+        return
+    reason = here.rules.against_driver(build)
+    if reason:
+        driver = here.machine.driver
+        version = driver.version if driver else None
+        is_570 = version is not None and version.branch in range(570, 580)
+        is_blackwell = any(here.rules.rank(gpu) >= (10, 0) for gpu in here.gpus)
+        entry = "F39" if is_570 and is_blackwell else "F02"
+        message = f"torch {build.name}: {reason.message}; here is {here.rules.driver}"
+        yield LocalFault(entry, message)
+
+
+def idle_gpus(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield that the build is for the CPU, or for another maker's GPUs."""
+    if here.torch is None:
+        return
+    for gpu in here.machine.gpus:
+        vendor = VENDORS.get(vendor_of(gpu, here.machine) or "")
+        if vendor and here.torch.backend.kind not in {vendor.kind, CPU.kind}:
+            kind = here.torch.backend
+            message = f"torch {here.torch.version} is the {kind} build, and the GPU is {gpu.label}"
+            yield LocalFault(vendor.idle_causes[1], message)
+        elif vendor and here.torch.backend == CPU != Backend(vendor.kind):
+            message = f"torch {here.torch.version} is the CPU's build: {gpu.label} is not used"
+            yield LocalFault(vendor.idle_causes[0], message)
+
+
+def absent_torch(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield that an environment has no torch."""
+    if here.torch is None and interpreter(here.venv).exists():
+        yield LocalFault("F105", f"there is no torch in {here.venv}", is_usual=True)
+
+
+def other_companions(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield a torchvision or a torchaudio of another torch."""
+    torch = here.torch
+    for package in here.packages:
+        entry = _COMPANIONS.get(package.name)
+        if torch is None or entry is None:
+            continue
+        name = f"{package.name} {package.version}"
+        label = package.version.partition("+")[2]
+        own = torch.version.partition("+")[2]
+        for requirement in package.requires:
+            if requirement.name == "torch" and not requirement.specifier.contains(
+                torch.version, prereleases=True
+            ):
+                message = f"{name} requires torch{requirement.specifier}, and {torch.version} is installed"
+                yield LocalFault(entry, message)
+        if label and own and label != own:
+            yield LocalFault(entry, f"{name} is beside torch {torch.version}")
+
+
+def newer_numpy(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield a NumPy that torch was not compiled with."""
+    numpy = here.versions.get("numpy")
+    with suppress(InvalidVersion):
+        is_newer = numpy is not None and Version(numpy).major > 1
+        if is_newer and here.torch and Version(here.torch.version) < _FIRST_OF_NUMPY_2:
+            message = f"NumPy {numpy} is beside torch {here.torch.version}, which was compiled with NumPy 1"
+            yield LocalFault("F66", message)
+
+
+def lost_files(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield a torch of which files are gone."""
+    for package in here.packages:
+        if package.name == "torch" and package.lost:
+            yield LocalFault("F167", f"{package.lost[0]} of torch is missing or cut")
+
+
+def hidden_gpus(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield a variable that hides every GPU."""
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        devices = here.environ.get(name)
+        if devices is not None and devices.strip() in {"", "-1", "NoDevFiles"}:
+            yield LocalFault("F15", f"{name} is {devices!r}: no GPU is visible")
+
+
+def compiler_of_another_cuda(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield that there is no nvcc, or one of another CUDA than torch's."""
+    toolkit = here.torch.backend.version if here.torch else None
+    if here.compiler is None:
+        message = "there is no nvcc: neither CUDA_HOME nor PATH leads to one"
+        yield LocalFault("F57", message, is_usual=True)
+    elif toolkit and not here.compiler.serves(toolkit):
+        message = f"{here.compiler.path} is of CUDA {here.compiler.version}, torch of {toolkit}"
+        yield LocalFault("F57", message, is_usual=True)
+
+
+def full_places(_here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield a shared memory that is small, and a disk that is full."""
+    with suppress(OSError):
+        shared = shutil.disk_usage(_SHARED_MEMORY)
+        if shared.total <= USUAL_SHARED_MEMORY:
+            message = f"{_SHARED_MEMORY} has {shared.total // _MIB} MiB"
+            yield LocalFault("F69", message, is_usual=True)
+    for place in (Path.home(), Path.cwd()):
+        with suppress(OSError):
+            free = shutil.disk_usage(place).free
+            if free < LEAST_DISK:
+                yield LocalFault("F70", f"{place} has {free // _MIB} MiB free")
+
+
+def other_libraries(here: ThisMachine) -> Iterator[LocalFault]:
+    """Yield folders of LD_LIBRARY_PATH with libraries that torch brings itself."""
+    for folder in filter(None, here.environ.get("LD_LIBRARY_PATH", "").split(":")):
+        with suppress(OSError):
+            names = os.listdir(folder)  # noqa: PTH208  as the loader takes it
+            for library, entry in (("libcudnn", "F51"), ("libnvJitLink", "F49")):
+                if any(name.startswith(library) for name in names):
+                    message = (
+                        f"LD_LIBRARY_PATH has {folder}, where another {library} lies"
+                    )
+                    yield LocalFault(entry, message)
+
+
+LOCAL_CHECKS: tuple[Callable[[ThisMachine], Iterator[LocalFault]], ...] = (
+    machine_problems,
+    build_without_code,
+    old_driver,
+    idle_gpus,
+    absent_torch,
+    other_companions,
+    newer_numpy,
+    lost_files,
+    hidden_gpus,
+    compiler_of_another_cuda,
+    full_places,
+    other_libraries,
+)
+
+
+def local_faults(here: ThisMachine) -> tuple[LocalFault, ...]:
+    """Return what is wrong here, each once."""
+    return tuple(
+        dict.fromkeys(fault for check in LOCAL_CHECKS for fault in check(here))
+    )
+
+
+def missing_libraries(
+    observations: Iterable[Observation], here: ThisMachine
+) -> Iterator[tuple[str, str | None, LocalFault]]:
+    """Yield the libraries that a text misses, with the path of each here, and what it means that there is none."""
+    for observation in observations:
+        if not observation.name.startswith(_MISSING):
+            continue
+        is_of_system = observation.name == f"{_MISSING} system"
+        entry = "F166" if is_of_system else "F102"
+        for name in _FILE.findall(observation.quotation):
+            message = f"{name} is neither in {here.venv} nor on the system"
+            yield name, here.find_library(name), LocalFault(entry, message)

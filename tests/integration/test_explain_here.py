@@ -1,0 +1,100 @@
+"""``gpuinstall explain`` on the machine where it failed: the text and what is found there, told apart."""
+
+import pytest
+
+from tests.lab.driver import NO_GPU, RTX_4090, RTX_5090, FakeDriver
+from tests.lab.environments import small_torch
+from tests.stories.test_stories import CARDS
+
+NO_KERNEL = (
+    "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+)
+NOT_AVAILABLE = "RuntimeError: Torch is not able to use GPU"
+GTX_1080 = FakeDriver((CARDS["GTX 1080"],))
+OLD_DRIVER = FakeDriver((CARDS["RTX 4090"],), driver="470.82.01", cuda=11040)
+CERTAIN = 0.99
+
+
+def explained(workshop, *text):
+    data = workshop.document("explain", *text)["data"]
+    first = [(cause["id"], cause["confidence"]) for cause in data["causes"][:1]]
+    here = data["here"] or {"found": []}
+    return first, {row["id"]: row["fits"] for row in here["found"]}
+
+
+@pytest.fixture
+def found(workshop, play):
+    """Play a machine with a small torch; return the first cause of a text there, and which faults fit it."""
+
+    def look(text, driver, build):
+        play(driver)
+        torch, _, backend = build.partition("+")
+        venv = workshop.folder / ".venv"
+        if not venv.exists():
+            small_torch(venv, backend, torch)
+        return explained(workshop, text)
+
+    return look
+
+
+@pytest.mark.parametrize(
+    ("text", "driver", "build", "cause"),
+    [
+        (NO_KERNEL, GTX_1080, "2.7.1+cu128", "F37"),
+        (NO_KERNEL, RTX_5090, "2.6.0+cu124", "F38"),
+        (NOT_AVAILABLE, RTX_4090, "2.14.1+cpu", "F33"),
+        ("The NVIDIA driver is not recent enough", OLD_DRIVER, "2.14.1+cu126", "F02"),
+    ],
+)
+def test_what_is_found_where_it_failed_decides(text, driver, build, cause, found):
+    first, fits = found(text, driver, build)
+    assert [entry for entry, _ in first] == [cause]
+    assert fits[cause]
+
+
+@pytest.mark.parametrize(
+    ("driver", "build", "fault"),
+    [
+        (RTX_4090, "2.14.1+cu126", None),
+        (RTX_5090, "2.7.1+cu128", None),
+        (OLD_DRIVER, "2.14.1+cu126", "F02"),
+        (RTX_4090, "2.14.1+cpu", "F33"),
+    ],
+)
+def test_another_fault_or_none_changes_no_answer(driver, build, fault, found):
+    first, fits = found(NO_KERNEL, driver, build)
+    assert first == [("F37", 0.46)]
+    assert not any(fits.values())
+    assert fault is None or fault in fits
+
+
+def test_a_text_of_another_machine_is_left_as_it_is(workshop, found):
+    for line in ("NVIDIA GeForce RTX 5090", "PyTorch version: 2.9.0+cu130"):
+        first, fits = found(f"{line}\n{NO_KERNEL}", GTX_1080, "2.7.1+cu128")
+        assert first[0][1] < CERTAIN
+        assert not any(fits.values())
+    said = workshop.run("explain", f"PyTorch version: 2.9.0+cu130\n{NO_KERNEL}").out
+    assert "names another torch or another card than these" in said
+
+
+def test_a_sure_text_is_not_looked_for(workshop, play):
+    play(GTX_1080)
+    text = "AssertionError: Torch not compiled with CUDA enabled"
+    assert workshop.document("explain", text)["data"]["here"] is None
+
+
+def test_a_library_of_the_text_is_looked_for(workshop, found):
+    text = "libcaffe2.so: cannot open shared object file: No such file or directory"
+    first, fits = found(text, NO_GPU, "2.14.1+cu126")
+    assert first == [("F102", CERTAIN)]
+    assert fits["F102"]
+    library = workshop.folder / ".venv/lib/libcaffe2.so"
+    library.touch()
+    data = workshop.document("explain", text)["data"]
+    assert data["here"]["libraries"] == {"libcaffe2.so": None}
+    site = next(workshop.folder.glob(".venv/lib/python*/site-packages"))
+    (site / "torch/lib").mkdir()
+    library.rename(site / "torch/lib/libcaffe2.so")
+    first, fits = found(text, NO_GPU, "2.14.1+cu126")
+    assert first[0][1] < CERTAIN
+    assert "F102" not in fits

@@ -26,12 +26,29 @@ _COLUMNS = (80, 100, 120, 132)
 _NARROWEST = 40
 _FULL_LINES = 3
 
-_TROUBLE = re.compile(
-    r"(?i:error|fail|exception|traceback|fatal|undefined symbol|cannot|not found|no such|unable to|could not|no kernel|"
-    r"not supported|insufficient|too old|mismatch|nvrm)"
+_TROUBLE = (
+    "error",
+    "fail",
+    "exception",
+    "traceback",
+    "fatal",
+    "undefined symbol",
+    "cannot",
+    "not found",
+    "no such",
+    "unable to",
+    "could not",
+    "no kernel",
+    "not supported",
+    "insufficient",
+    "too old",
+    "mismatch",
+    "nvrm",
 )
-_AROUND_TROUBLE = 20
-"""TextLines before and after one that speaks of a failure which are read with it."""
+_AROUND_TROUBLE = 1500
+"""Characters before and after a line that speaks of a failure which are read with it."""
+_MOST_LINES = 20_000
+"""With one of these words: of a log in which every line has it the first are enough."""
 _VALUE = re.compile(r"0x[0-9a-f]+|\d+")
 
 _ESCAPES = re.compile(
@@ -259,45 +276,54 @@ def _is_message(line: str) -> bool:
 
 
 def _lines_to_read(text: str) -> tuple[list[tuple[int, str]], int]:
-    """Return the lines to read with their numbers, and how many are left out.
+    """Return the lines to read with their numbers, and how many are left out."""
+    parts = [(0, len(text))]
+    if len(text) > LONGEST:
+        start, end = LONGEST // 3, len(text) - LONGEST * 2 // 3
+        parts = [(0, start), *_troubles(text, start, end), (end, len(text))]
+    lines: list[tuple[int, str]] = []
+    number = 1
+    position = unread = 0
+    for start, end in parts:
+        left_out = text.count("\n", position, start)
+        unread += left_out
+        number += left_out
+        for line in text[start:end].split("\n"):
+            lines.append((number, line))
+            number += 1
+        # What follows the part goes on in its last line.
+        number -= 1
+        position = end
+    return lines, unread
 
-    Of the middle of a long text each line that speaks of a failure is read with its surroundings; of lines that differ
-    in numbers alone, the first.
-    """
-    lines = text.split("\n")
-    numbered = list(enumerate(lines, 1))
-    if len(text) <= LONGEST:
-        return numbered, 0
-    start = _count(lines, LONGEST // 3)
-    end = len(lines) - _count(reversed(lines), LONGEST * 2 // 3)
-    selected = dict.fromkeys(range(start))
+
+def _troubles(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the parts of a text's middle that speak of a failure; of lines that differ in numbers alone, the first."""
+    middle = text[start:end].lower()
     shapes = set[str]()
+    found = []
+    for word in _TROUBLE:
+        at = middle.find(word)
+        for _ in range(_MOST_LINES):
+            if at < 0:
+                break
+            first = middle.rfind("\n", max(0, at - LONG_LINE), at) + 1 or at
+            last = middle.find("\n", at, at + LONG_LINE)
+            last = last if last >= 0 else at + LONG_LINE
+            shape = _VALUE.sub("", middle[first:last])
+            if shape not in shapes:
+                shapes.add(shape)
+                found.append((first - _AROUND_TROUBLE, last + _AROUND_TROUBLE))
+            at = middle.find(word, last)
+    parts: list[tuple[int, int]] = []
     budget = LONGEST
-    for index in range(start, end):
-        line = lines[index][:LONG_LINE]
-        if not _TROUBLE.search(line):
-            continue
-        shape = _VALUE.sub("", line)
-        if shape in shapes or budget < 0:
-            continue
-        shapes.add(shape)
-        for near in range(index - _AROUND_TROUBLE, index + _AROUND_TROUBLE + 1):
-            if near not in selected and start <= near < end:
-                selected[near] = None
-                budget -= len(lines[near])
-    selected.update(dict.fromkeys(range(max(start, end), len(lines))))
-    return [numbered[index] for index in sorted(selected)], len(lines) - len(selected)
-
-
-def _count(lines: Iterable[str], characters: int) -> int:
-    """Return how many of the lines come to so many characters."""
-    count = 0
-    for line in lines:
-        if characters <= 0:
-            break
-        characters -= len(line) + 1
-        count += 1
-    return count
+    for first, last in sorted(found):
+        low = max(start + first, parts[-1][1] if parts else start)
+        high = min(start + last, end)
+        if low < high and budget > 0:
+            parts.append((low, high))
+            budget -= high - low
+    return parts
 
 
 def _unbroken(numbered: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:

@@ -350,8 +350,8 @@ def test_what_follows_from_a_cause_counts_less_than_it():
     causes = classify(
         "Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available"
     )
-    assert [cause.id for cause in causes] == ["F10", "F15"]
-    assert causes[1].confidence < 0.6
+    # The consequence has less than one part in ten.
+    assert [cause.id for cause in causes] == ["F10"]
 
 
 @pytest.mark.parametrize(

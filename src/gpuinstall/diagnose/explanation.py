@@ -17,8 +17,8 @@ from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.diagnose.this_machine import (
     LocalFault,
     ThisMachine,
+    libraries_of_text,
     local_faults,
-    missing_libraries,
 )
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _view(transcript: Transcript, machine: ThisMachine) -> LocalView:
     circumstances = Circumstances(transcript, None)
     libraries: dict[str, str | None] = {}
     faults = dict.fromkeys(local_faults(machine))
-    for name, path, fault in missing_libraries(circumstances.observations, machine):
+    for name, path, fault in libraries_of_text(circumstances.observations, machine):
         libraries[name] = path
         if path is None and machine.torch:
             faults[fault] = None

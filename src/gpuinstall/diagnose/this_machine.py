@@ -368,7 +368,7 @@ def local_faults(here: ThisMachine) -> tuple[LocalFault, ...]:
     )
 
 
-def missing_libraries(
+def libraries_of_text(
     observations: Iterable[Observation], here: ThisMachine
 ) -> Iterator[tuple[str, str | None, LocalFault]]:
     """Yield the libraries that a text misses, with the path of each here, and what it means that there is none."""

@@ -213,7 +213,7 @@ def marker_holds(
     extra: str = "",
 ) -> bool:
     """Whether a marker holds on a machine with the CPython ``X.Y``, for one extra of the package or for none."""
-    environment = marker_environment(machine.os, machine.arch, python.removesuffix("t"))
+    environment = marker_environment(machine.os, machine.arch, python)
     return marker.evaluate({**environment, "extra": extra})
 
 

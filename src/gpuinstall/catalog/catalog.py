@@ -75,7 +75,7 @@ class Build:
     libraries: tuple[tuple[str, str], ...] = ()
     """The libraries in the wheel, with their versions, that narrow what runs it."""
     pythons: tuple[str, ...] = ()
-    """The Pythons that it has a wheel for: ``X.Y``, or ``X.Yt`` free-threaded."""
+    """The Pythons ``X.Y`` that it has a wheel for, but for those that are free-threaded."""
     glibc: str | None = None
     """The oldest glibc that its platform tag allows."""
     macos: str | None = None

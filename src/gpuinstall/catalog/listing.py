@@ -423,12 +423,7 @@ def unknown_builds(
 
 def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
     names = {python(wheel.tags) for wheel in wheels}
-    return tuple(sorted(filter(None, names), key=_python_key))
-
-
-def _python_key(name: str) -> tuple[int, str]:
-    minor = name.removesuffix("t").partition(".")[2]
-    return int(minor), name
+    return tuple(sorted(filter(None, names), key=Version))
 
 
 def platforms(tags: Iterable[Tag]) -> frozenset[tuple[str, str]]:
@@ -443,7 +438,7 @@ def platforms(tags: Iterable[Tag]) -> frozenset[tuple[str, str]]:
 
 
 def python(tags: Iterable[Tag]) -> str | None:
-    """Return the one CPython that a wheel is for: ``X.Y`` or, free-threaded, ``X.Yt``."""
+    """Return the one CPython ``X.Y`` that a wheel is for; None if that is none, several, or free-threaded."""
     names = {_python(tag) for tag in tags}
     if len(names) > 1:
         return None
@@ -452,10 +447,9 @@ def python(tags: Iterable[Tag]) -> str | None:
 
 def _python(tag: Tag) -> str | None:
     match = re.fullmatch(r"cp3([0-9]+)", tag.interpreter)
-    if match is None or tag.abi == "abi3":
+    if match is None or tag.abi == "abi3" or tag.abi.endswith("t"):
         return None
-    name = f"3.{match[1]}"
-    return f"{name}t" if tag.abi.endswith("t") else name
+    return f"3.{match[1]}"
 
 
 def platform_floor(tags: Iterable[Tag], system: str) -> str | None:

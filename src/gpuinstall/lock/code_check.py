@@ -42,7 +42,7 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import extra_requirements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gpuinstall.base.machine import Gpu
     from gpuinstall.base.versions import Backend
@@ -142,6 +142,7 @@ class CodeCheck:
         self,
         wheel: Wheel,
         build: Build | None = None,
+        depths: Sequence[Depth] = tuple(Depth),
     ) -> tuple[LearnedRow, Judgement]:
         """Return what a wheel says and what that means beside a build of torch: that of the resolution, if no other is given.
 
@@ -150,10 +151,9 @@ class CodeCheck:
         """
         backend = (build or self.build).backend
         if self._decides(wheel.package):
-            depths = [Depth.METADATA, Depth.PART, Depth.WHOLE]
-            if self._has_fallback(wheel.package):
-                # It refuses nothing: a part is enough for a warning.
-                depths.pop()
+            # What refuses nothing is read in part: that is enough for a warning.
+            deepest = Depth.PART if self._has_fallback(wheel.package) else depths[-1]
+            depths = [depth for depth in depths if depth <= deepest]
             read = partial(self.row, wheel, backend)
             return judge_file(read, self.gpus, depths)
         row = self._metadata_row(wheel)

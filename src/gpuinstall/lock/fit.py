@@ -123,7 +123,7 @@ def _python_for(
         # As its newest patch release: ">=3.12.4" leaves 3.12 possible.
         minor = minor_version(python or "")
         # A request may have a range in place of a version.
-        if minor[:1].isdigit() and f"{minor.removesuffix('t')}.99" in allowed:
+        if minor[:1].isdigit() and f"{minor}.99" in allowed:
             return minor
     return ""
 

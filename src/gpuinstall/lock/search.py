@@ -66,6 +66,8 @@ AT_ONCE = 8
 
 _OLDER = "older-for-code"
 
+_BEGINNINGS = (Depth.METADATA, Depth.TABLES, Depth.PART)
+
 _DOES_WITHOUT = "what requires it is taken in a version that does without it"
 
 
@@ -517,24 +519,40 @@ class OlderVersions:
         self._unread: dict[Version, str] = {}
 
     def newest_running(self) -> Version | None:
-        """Return the newest older version that runs here.
+        """Return the newest older version that is known to run here.
 
-        What is cheap decides first: METADATA and the tables of one library. Only the wheels that pass are read for
-        their code, one after the other.
+        What is cheap decides first: METADATA and the tables of a few libraries, then the beginning of the code. Only if
+        one is known to run, what may run of the newer ones is read whole.
         """
-        check = self._check
         self._unread.clear()
+        known = None
+        doubtful = []
+        for wheel in self._possible():
+            if self._check.is_spent:
+                self._unread[wheel.version] = "as much was read as is read for one lock"
+            elif self.serving(wheel, _BEGINNINGS):
+                known = wheel.version
+                break
+            elif wheel.version in self._unread:
+                doubtful.append(wheel)
+        return self._newest_of(doubtful) or known
+
+    def _possible(self) -> Iterator[Wheel]:
+        """Yield the older versions that METADATA and the tables of a few libraries do not exclude, the newest first."""
         wheels = self._wheels()
         for start in range(0, len(wheels), AT_ONCE):
             group = wheels[start : start + AT_ONCE]
             is_possible = side_by_side(self._is_possible, group, AT_ONCE)
-            for wheel in compress(group, is_possible):
-                if check.is_spent:
-                    self._unread[wheel.version] = (
-                        "as much was read as is read for one lock"
-                    )
-                elif self.serving(wheel):
-                    return wheel.version
+            yield from compress(group, is_possible)
+
+    def _newest_of(self, doubtful: Sequence[Wheel]) -> Version | None:
+        """Return the newest of some versions that runs here once it is read whole, as far as may be read."""
+        for wheel in doubtful:
+            if self._check.is_spent:
+                break
+            del self._unread[wheel.version]
+            if self.serving(wheel):
+                return wheel.version
         return None
 
     def _wheels(self) -> list[Wheel]:
@@ -554,8 +572,6 @@ class OlderVersions:
 
     def _is_possible(self, wheel: Wheel) -> bool:
         """Whether a version may run here, by its METADATA and by the tables of one library."""
-        if self._check.is_spent:
-            return True
         # Why a wheel cannot be read is remembered, and said once it is read for its code.
         check = self._check
         with suppress(InstallationError):
@@ -566,7 +582,11 @@ class OlderVersions:
             )
         return True
 
-    def serving(self, wheel: Wheel) -> list[Build]:
+    def serving(
+        self,
+        wheel: Wheel,
+        depths: Sequence[Depth] = tuple(Depth),
+    ) -> list[Build]:
         """Return the builds of torch that run here beside which a wheel runs too, the best first; none if unread."""
         # What should have libraries and has none is a placeholder.
         is_of_platform = all(tag.platform != "any" for tag in wheel.tags)
@@ -575,7 +595,7 @@ class OlderVersions:
         serving = []
         try:
             for build in self._runnable:
-                row, judgement = self._settled(wheel, build)
+                row, judgement = self._settled(wheel, build, depths)
                 is_complete = row.system is not None or not needs_libraries
                 if is_complete and self._runs_beside(row, judgement, build):
                     serving.append(build)
@@ -588,15 +608,18 @@ class OlderVersions:
         self,
         wheel: Wheel,
         build: Build,
+        depths: Sequence[Depth],
     ) -> tuple[LearnedRow, Judgement]:
         """Return what a wheel says and means; a part of its code excludes nothing, and promises nothing.
 
         Raises:
             InstallationError: if no more of it may be read.
         """
-        row, judgement = self._check.judged(wheel, build)
+        row, judgement = self._check.judged(wheel, build, depths)
+        # Of the one that was resolved nothing is to be known: what is unknown refuses nothing.
+        is_older = wheel != self._wheel
         is_known = bool(row.codes) or row.is_whole or bool(judgement.excluded)
-        if judgement.doubt or not is_known:
+        if is_older and (judgement.doubt or not is_known):
             raise InstallationError(
                 "unread", "more of it would have to be read than may be"
             )

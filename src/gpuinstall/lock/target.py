@@ -110,7 +110,7 @@ class Target:
         return marker_environment(self.os, self.arch, python)
 
     def tags(self, python: str) -> tuple[Tag, ...]:
-        """Return the wheel tags that fit, best first, for CPython ``python`` (``X.Y``, ``X.Yt`` free-threaded)."""
+        """Return the wheel tags that fit, best first, for CPython ``python`` ``X.Y``."""
         return _tags(python, tuple(self._platforms()))
 
     def _platforms(self) -> Iterator[str]:
@@ -135,11 +135,10 @@ class Target:
 def _tags(python: str, platforms: tuple[str, ...]) -> tuple[Tag, ...]:
     from packaging.tags import compatible_tags, cpython_tags
 
-    numbers = python.rstrip("t").split(".")
-    version = tuple(map(int, numbers))
+    version = tuple(map(int, python.split(".")))
     abi = f"cp{python.replace('.', '')}"
     own = cpython_tags(version, [abi], platforms)
-    common = compatible_tags(version, abi.rstrip("t"), platforms)
+    common = compatible_tags(version, abi, platforms)
     return (*own, *common)
 
 

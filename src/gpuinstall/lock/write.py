@@ -317,8 +317,7 @@ def document(
         {
             "lock-version": "1.0",
             "environments": [target.marker],
-            # A specifier cannot tell a free-threaded Python: 3.13t is 3.13 to it.
-            "requires-python": f"=={python.removesuffix('t')}.*",
+            "requires-python": f"=={python}.*",
             "created-by": "gpuinstall",
             "packages": packages,
             "tool": {"gpuinstall": record.to_table()},

@@ -11,7 +11,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import marker_holds, normalised, parse_requirement
 from gpuinstall.base.values import dataclass
 from gpuinstall.plan.companions import Companions
-from gpuinstall.plan.python import at_hand, minor_version, number, span
+from gpuinstall.plan.python import at_hand, installed, number, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -118,9 +118,6 @@ class PlanContext:
         fitting = [python for python in pythons if demand.suits(python)]
         if not fitting:
             return self._unsupported(pythons)
-        if not isinstance(demand.python, str):
-            # A free-threaded Python is never chosen unless it is requested.
-            fitting = [python for python in fitting if not python.endswith("t")]
         for python in at_hand(demand.preferred, self.machine):
             if python in fitting:
                 return python
@@ -128,10 +125,9 @@ class PlanContext:
             newest = number(self.catalog.settled_python)
             supported = [python for python in fitting if number(python) <= newest]
             return max(supported, key=number) if supported else min(fitting, key=number)
-        minors = map(minor_version, self.machine.pythons or ())
-        installed = ", ".join(dict.fromkeys(minors)) or "none"
-        required = f"it requires Python {span(fitting or pythons)}"
-        message = f"{required}; installed: {installed}, and no other is available"
+        names = ", ".join(dict.fromkeys(installed(self.machine))) or "none"
+        required = f"it requires Python {span(fitting)}"
+        message = f"{required}; installed: {names}, and no other is available"
         return Reason("no-python", message)
 
     def _unsupported(self, pythons: tuple[str, ...]) -> Reason:

@@ -77,10 +77,9 @@ def _suits(requested: SpecifierSet | str | None, python: str) -> bool:
     if isinstance(requested, str):
         return requested == python
     # One of its patch releases has to be allowed: the first, a late one, or one that the specifier mentions.
-    minor = python.removesuffix("t")
-    patch = re.compile(rf"{re.escape(minor)}\.[0-9]+")
+    patch = re.compile(rf"{re.escape(python)}\.[0-9]+")
     versions = [specifier.version for specifier in requested]
-    patches = [f"{minor}.0", f"{minor}.99", *filter(patch.fullmatch, versions)]
+    patches = [f"{python}.0", f"{python}.99", *filter(patch.fullmatch, versions)]
     return any(map(requested.contains, patches))
 
 
@@ -137,10 +136,10 @@ def _first_python(
 ) -> str:
     """Return the ``X.Y`` that is tried first."""
     if isinstance(requested, str):
-        return requested.removesuffix("t")
+        return requested
     pythons = (*at_hand(request.preferred_pythons, machine), *_PYTHONS)
     suitable = [python for python in pythons if _suits(requested, python)]
-    return (suitable or pythons)[0].removesuffix("t")
+    return (suitable or pythons)[0]
 
 
 def _of_family(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequirement:
@@ -184,8 +183,14 @@ def _python(text: str | None) -> SpecifierSet | str | None:
     if text is None:
         return None
     exact = re.fullmatch(r"(3\.[0-9]+)(?:\.[0-9]+)?(t?)", text)
+    if exact and exact[2]:
+        raise UsageError(
+            "python-free-threaded",
+            f"Python {text} is free-threaded, and nothing is chosen for such a Python yet",
+            hint=f"Request Python {exact[1]}",
+        )
     if exact:
-        return exact[1] + exact[2]
+        return exact[1]
     try:
         return parse_specifier(text)
     except ValueError:

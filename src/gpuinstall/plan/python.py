@@ -1,4 +1,4 @@
-"""Versions of Python, ``X.Y`` or, free-threaded, ``X.Yt``: their order, and those at hand."""
+"""Versions of Python, ``X.Y``: their order, and those at hand."""
 
 from __future__ import annotations
 
@@ -20,32 +20,30 @@ def at_hand(
     machine: Machine,
 ) -> tuple[str, ...]:
     """Return the Pythons preferred, then the machine's own, the newest first."""
-    installed = map(minor_version, machine.pythons or ())
-    newest_first = sorted(
-        installed,
-        key=number,
-        reverse=True,
-    )
-    return (*preferred, *newest_first)
+    return (*preferred, *sorted(installed(machine), key=number, reverse=True))
+
+
+def installed(machine: Machine) -> list[str]:
+    """Return the Pythons of a machine, but for those that are free-threaded."""
+    pythons = machine.pythons or ()
+    return [minor_version(python) for python in pythons if not python.endswith("t")]
 
 
 def span(pythons: Sequence[str]) -> str:
     """Return the Pythons of a build in words: ``3.11 to 3.15``."""
     if not pythons:
         return "none"
-    minors = {python.removesuffix("t") for python in pythons}
-    first = min(minors, key=number)
-    last = max(minors, key=number)
+    first = min(pythons, key=number)
+    last = max(pythons, key=number)
     return first if first == last else f"{first} to {last}"
 
 
 @cache
 def number(python: str) -> tuple[int, ...]:
-    """Read ``"3.12"`` or ``"3.13t"`` as a sortable number."""
-    return tuple(int(part) for part in python.removesuffix("t").split("."))
+    """Read ``"3.12"`` as a sortable number."""
+    return tuple(map(int, python.split(".")))
 
 
 def minor_version(python: str) -> str:
-    """Shorten ``"3.12.1"`` to ``"3.12"``, ``"3.13.0t"`` to ``"3.13t"``."""
-    minor = ".".join(python.removesuffix("t").split(".")[:2])
-    return f"{minor}t" if python.endswith("t") else minor
+    """Shorten ``"3.12.1"`` to ``"3.12"``."""
+    return ".".join(python.split(".")[:2])

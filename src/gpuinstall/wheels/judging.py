@@ -16,7 +16,7 @@ from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import Backend, ComputeCapability
 from gpuinstall.catalog import Build
-from gpuinstall.machine.protocol import Code, Rules
+from gpuinstall.machine.protocol import Code, Rules, Toolkit
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import TorchNeeds, label_cuda, load_libraries, name_cuda
@@ -62,7 +62,7 @@ class Judgement:
 def judge_file(
     read: Callable[[Depth], LearnedRow],
     gpus: ServedGpus,
-    depths: Sequence[Depth] = (Depth.METADATA, Depth.PART, Depth.WHOLE),
+    depths: Sequence[Depth] = tuple(Depth),
 ) -> tuple[LearnedRow, Judgement]:
     """Read no more of a file than it takes to judge it; return the last reading, and what it means.
 
@@ -112,12 +112,20 @@ def for_windows_alone(reading: LearnedRow, gpus: ServedGpus) -> str | None:  # n
 
 
 def refused_by_driver(reading: LearnedRow, gpus: ServedGpus) -> str | None:
-    """Return that a driver does not run the CUDA that a file is made with."""
-    made = _as_build(reading)
+    """Return that a driver does not run the CUDA that a file is made with; of libraries for several, none of them."""
+    majors = load_libraries().cuda_majors(reading.needs)
+    toolkits: list[Toolkit] = [(major, 0) for major in sorted(majors)]
+    if reading.toolkit or not toolkits:
+        toolkits = [reading.toolkit]
     for rules, _ in gpus:
-        refused = rules.against_driver(made)
-        if refused:
-            return f"does not run on {rules.driver}: {made_with(reading)}, and {refused.message}"
+        refusals = [
+            rules.against_driver(_as_build(reading, toolkit=toolkit))
+            for toolkit in toolkits
+        ]
+        # That of the oldest says which driver would do.
+        if refusals[0] and all(refusals):
+            made = made_with(reading, *toolkits)
+            return f"does not run on {rules.driver}: {made}, and {refusals[0].message}"
     return None
 
 
@@ -280,17 +288,24 @@ def missing_libraries(
     return list(missing)
 
 
-def made_with(reading: LearnedRow) -> str:
-    """Return the CUDA that a file was made with, as a statement: its METADATA may tell it, and no library."""
-    major, _ = reading.toolkit or (0, 0)
-    if reading.witness:
-        return f"{reading.witness} is built with CUDA {major}"
-    return f"it is for CUDA {major}"
+def made_with(reading: LearnedRow, *toolkits: Toolkit) -> str:
+    """Return the CUDA that a file was made with, as a statement: its METADATA may tell it, and no library.
+
+    Args:
+        reading: What the file said.
+        toolkits: The releases of CUDA; none: the one that it said.
+    """
+    known = filter(None, toolkits or (reading.toolkit,))
+    majors = " and ".join(str(major) for major, _ in known)
+    if reading.witness and len(toolkits) < 2:
+        return f"{reading.witness} is built with CUDA {majors}"
+    return f"it is for CUDA {majors}"
 
 
 def _as_build(
     reading: LearnedRow,
     architectures: tuple[str, ...] = (),
+    toolkit: Toolkit = None,
 ) -> Build:
     """Return what the makers' rules are asked about: a build with the code of a library and its CUDA."""
     os, _, arch = reading.platform.partition("-")
@@ -300,5 +315,5 @@ def _as_build(
         os=os,
         arch=arch,
         code=architectures,
-        toolkit=reading.toolkit,
+        toolkit=toolkit or reading.toolkit,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from posixpath import basename
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -205,6 +205,8 @@ class Needs:
     """Those that a string alone names."""
     cudas: frozenset[int] = frozenset()
     """The CUDA majors of what the loader looks for."""
+    linked: str | None = None
+    """The largest library that looks for CUDA's."""
     glibc: str | None = None
     """The highest version of its symbols."""
     torch: TorchNeeds = TorchNeeds()
@@ -355,10 +357,15 @@ def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
         libraries=_from_outside(needs - own_names, wheel),
         opened=_from_outside(opened - needs, wheel),
         cudas=frozenset(load_libraries().cuda_majors(needs)),
+        linked=next(filter(partial(_is_linked_to_cuda, read), read), None),
         glibc=".".join(map(str, newest)) or None,
         torch=_torch_needs(read, is_whole=is_whole),
         paths=frozenset(elves),
     )
+
+
+def _is_linked_to_cuda(libraries: Mapping[str, Elf], path: str) -> bool:
+    return bool(load_libraries().cuda_majors(libraries[path].needs))
 
 
 def _read_library(

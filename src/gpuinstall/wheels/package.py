@@ -31,7 +31,7 @@ _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
 """Folders whose files are installed beside the others."""
 _BUNDLED = ".libs/"
 """Where auditwheel puts the libraries of others."""
-_TRIED = 8
+_TRIED = 4
 """Of how many libraries the beginning is read, the largest first."""
 _MOST = 128 << 20
 """How many inflated bytes of a library to search if nothing tells that it has GPU code."""
@@ -55,6 +55,8 @@ class WheelFacts:
     """Whether all code that decides was read."""
     cuda: int | None = None
     """The CUDA major that its libraries are linked to, or that wrote its PTX."""
+    linked: str | None = None
+    """The largest library that is linked to CUDA's."""
     needs: tuple[str, ...] = ()
     """The libraries that its code is linked to and does not bring."""
     opens: tuple[str, ...] = ()
@@ -128,7 +130,7 @@ def read_package(
 
 
 def read_tables(wheel: WheelReader, package: str) -> WheelFacts:
-    """Return what one library of a wheel needs: the one that answers for the package, else its largest own one.
+    """Return what a few libraries of a wheel need: the one that answers for the package, else its largest own ones.
 
     Raises:
         WheelError: if the wheel is malformed.
@@ -140,8 +142,7 @@ def read_tables(wheel: WheelReader, package: str) -> WheelFacts:
     names = [match[0] for match in members.answering(package, wheel.members)]
     names = names or deciding_libraries(package, wheel.members)
     smallest_first = sorted(names, key=lambda name: wheel.members[name].file_size)
-    largest = smallest_first[-1:]
-    return _facts(unread, read_needs(wheel, largest))
+    return _facts(unread, read_needs(wheel, smallest_first[-_TRIED:]))
 
 
 def _is_bundled_runtime(name: str) -> bool:
@@ -156,6 +157,7 @@ def _facts(code: _Code, needs: Needs) -> WheelFacts:
         codes=code.codes,
         is_whole=code.is_whole,
         cuda=own_cuda(needs, opens, code.isa),
+        linked=needs.linked,
         needs=needs.libraries,
         opens=tuple(sorted(opens)),
         glibc=needs.glibc,

@@ -50,14 +50,6 @@ def test_the_lock_says_in_the_standards_own_fields_what_it_is_for():
     assert replace(lock.record, contents_digest="") == RECORD
 
 
-def test_a_lock_for_a_free_threaded_python_names_its_minor():
-    hashes = {NUMPY: HASH, TORCH: "2" * 64}
-
-    built = document(resolved(), hashes, Target("cu126"), "3.13t", RECORD)
-
-    assert built["requires-python"] == "==3.13.*"
-
-
 def test_a_lock_has_wheels_alone_with_hashes_and_no_time():
     text = render(
         document(

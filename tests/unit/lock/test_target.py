@@ -69,12 +69,6 @@ def test_only_wheels_of_its_platform_and_python_fit(target, wheel, fits):
     assert (wheel in {str(tag) for tag in target.tags("3.12")}) is fits
 
 
-def test_a_free_threaded_python_takes_its_own_wheels():
-    tags = {str(tag) for tag in Target("cu130").tags("3.14t")}
-    assert "cp314-cp314t-manylinux_2_28_x86_64" in tags
-    assert "cp314-cp314-manylinux_2_28_x86_64" not in tags
-
-
 def test_the_marker_holds_on_its_platform_and_nowhere_else():
     from packaging.markers import Marker
 

@@ -232,3 +232,20 @@ def test_symbols_of_torch_are_told_on():
     needs = TorchNeeds("ordinary", fits=("2.9",), judged=("2.8", "2.9"))
 
     assert judge_reading(replace(READING, torch=needs), gpus("RTX 4090")).torch == needs
+
+
+@pytest.mark.parametrize(
+    ("needs", "driver", "why"),
+    [
+        (("libcudart.so.12", "libcudart.so.13"), "570.86.15", ""),
+        (
+            ("libcudart.so.12", "libcudart.so.13"),
+            "470.256.02",
+            "does not run on driver 470.256.02: it is for CUDA 12 and 13, and CUDA 12.x needs driver 525.60.13 or newer",
+        ),
+    ],
+)
+def test_of_libraries_for_two_cudas_a_driver_has_to_run_one(needs, driver, why):
+    row = replace(READING, needs=needs)
+
+    assert judge_reading(row, gpus("RTX 3090", driver=driver)).excluded == why

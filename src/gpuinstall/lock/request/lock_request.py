@@ -271,7 +271,6 @@ def _pythons(requests: Requests) -> list[str]:
         for request in requests
         for build in request.plan.runnable
         for python in build.pythons
-        if not python.endswith("t")  # free-threaded
     }
     pythons = [*first.request.preferred_pythons, first.catalog.settled_python]
     pythons += sorted(released, key=minor, reverse=True)

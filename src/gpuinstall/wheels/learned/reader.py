@@ -163,8 +163,12 @@ class Reader:
             depends_on_torch = members.has_runtimes_apart(wheel.package)
             key = backend.tag if depends_on_torch else ANY_BACKEND
             row = self._known_or_read(wheel, row_of, key, depth)
+        pins = list(row.requires)
+        if depth < Depth.PART:
+            # Its own code may be older than the NCCL that it requires, and tells that once it is read.
+            pins = list(filter(members.runtime.match, pins))
         # The store has what the wheel says; this is the wheel as seen beside ``backend``.
-        cuda = row.cuda or _stated_cuda(wheel, row.requires, platform)
+        cuda = row.cuda or _stated_cuda(wheel, pins, platform)
         return replace(row, backend=backend.tag, platform=platform, cuda=cuda)
 
     def may_have_code(self, wheel: Wheel) -> bool:

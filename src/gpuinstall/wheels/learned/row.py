@@ -82,6 +82,8 @@ class LearnedRow:
     """Whether its version names the backend."""
 
     # Of a package alone.
+    linked: str | None = None
+    """The largest library that is linked to CUDA's."""
     needs: tuple[str, ...] = ()
     """The libraries that its code is linked to and does not bring."""
     opens: tuple[str, ...] = ()
@@ -133,8 +135,8 @@ class LearnedRow:
 
     @property
     def witness(self) -> str | None:
-        """The library that tells its CUDA and its code, if one does."""
-        return self.codes[0].library if self.codes else None
+        """The library that tells its CUDA, or at least its code."""
+        return self.linked or (self.codes[0].library if self.codes else None)
 
     @property
     def of_torch(self) -> TorchNeeds:

@@ -114,14 +114,19 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield that a folder was moved or copied: its scripts still lead to where it was made."""
+    """Yield that a folder was moved or copied: its scripts still lead to where it was made.
+
+    The scripts of ours find their own place, but for plain sh; our next command makes them right.
+    """
     activated = evidence.contents.activated
     if activated and activated.resolve() != evidence.venv.resolve():
+        is_ours = read_marker(evidence.venv) is not None
         yield evidence.fault(
             "environment-moved",
             f"{evidence.venv} was moved or copied: its activate script leads to {activated}",
             why="the scripts of an environment contain its path, so they start another Python or none",
-            fixes=(evidence.install(anew=True),),
+            fixes=(evidence.install(anew=not is_ours),),
+            blocking=not is_ours,
         )
 
 

@@ -5,6 +5,7 @@ uv's relocatable ones find their own place, but for those of plain sh, and there
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,12 @@ def settle_activation(built: Path, final: Path) -> None:
         # fish makes several words of several lines.
         _replace(scripts / "activate.fish", _FISH, literal(final, "fish"))
     csh = scripts / "activate.csh"
-    if not is_link(csh):
+    if not os.path.lexists(csh) or _is_own(csh):
         write_atomically(csh, _CSH.format(folder=literal(final, "csh")))
+
+
+def _is_own(csh: Path) -> bool:
+    return not is_link(csh) and read_document(csh).startswith(_CSH.partition("\n")[0])
 
 
 def _replace(script: Path, pattern: re.Pattern[str], text: str) -> None:

@@ -138,6 +138,17 @@ def test_activate_is_right_when_it_is_named_relative_to_another_folder(built, tm
     assert done.out.strip() == str(venv / "bin" / "python")
 
 
+def test_a_script_that_the_user_has_written_stays(built, tmp_path):
+    venv = shutil.copytree(built, tmp_path / ".venv", symlinks=True)
+    own = venv / "bin" / "activate.csh"
+    own.write_text("# mine\n")
+    with (venv / "bin" / "activate").open("a") as file:
+        file.write("export MINE=1\n")
+    settle_activation(venv, venv)
+    assert own.read_text() == "# mine\n"
+    assert (venv / "bin" / "activate").read_text().endswith("export MINE=1\n")
+
+
 def test_a_script_that_is_a_link_is_not_written_through(built, tmp_path):
     venv = shutil.copytree(built, tmp_path / ".venv", symlinks=True)
     for name in ("activate", "activate.csh"):

@@ -1,4 +1,4 @@
-"""The fewest builds that serve several machines: exact, and of equally few the best."""
+"""Few builds that serve several machines, the newest torch first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.plan.values import Rejected
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from packaging.version import Version
 
@@ -56,82 +56,37 @@ def serving_builds(outcomes: Iterable[Plan | Rejected]) -> list[ServingBuild]:
 
 
 def best_cover(candidates: Sequence[ServingBuild], machines: Collection[int]) -> Cover:
-    """Return the smallest set that serves all machines; () if there is none.
+    """Return few builds that serve all machines, of one torch if they can be; () if there are none."""
+    ages = sorted({serving.age for serving in candidates})
+    groups = [[one for one in candidates if one.age == age] for age in ages]
+    covers = [_cover(group, frozenset(machines)) for group in (*groups, candidates)]
+    return min(filter(None, covers), key=_cover_key, default=())
 
-    Of equally small ones it is one of the fewest versions of torch, and then the first by ``_cover_key``.
-    """
-    left = frozenset(machines)
-    if not left or not left <= _served(candidates):
-        return ()
-    # The smallest size follows from the builds whose machines are not all served by another build, too.
-    by_machines = {frozenset(serving.ranks): serving for serving in candidates}
-    largest = []
-    for served, serving in by_machines.items():
-        if not any(served < other for other in by_machines):
-            largest.append(serving)
-    size = 1
-    while not any(_covers(largest, left, size, torches=size)):
-        size += 1
-    torches = 1
-    while True:
-        covers = _covers(candidates, left, size, torches)
-        best = min(covers, key=_cover_key, default=None)
-        if best:
-            return best
-        torches += 1
+
+def _cover(candidates: Sequence[ServingBuild], left: frozenset[int]) -> Cover:
+    """Return builds that serve the machines ``left``, each time the one that serves most of them; () if none do."""
+    cover: Cover = ()
+    while left:
+
+        def merit(serving: ServingBuild, left: frozenset[int] = left) -> SortKey:
+            own = left.intersection(serving.ranks)
+            distance = sum(serving.ranks[position] for position in own)
+            return -len(own), serving.age, distance, serving.build.name
+
+        best = min(candidates, key=merit, default=None)
+        if best is None or left.isdisjoint(best.ranks):
+            return ()
+        cover = (*cover, best)
+        left = left.difference(best.ranks)
+    return cover
 
 
 def _cover_key(cover: Cover) -> SortKey:
-    """Sort covers of one size, the newest torch first, then those that are nearest to what the machines would choose."""
+    """Sort covers: the fewest builds, the fewest versions of torch, the newest, the nearest to the machines' own choices."""
+    ages = [serving.age for serving in cover]
     distance = 0
-    for position in _served(cover):
+    for position in frozenset[int]().union(*(serving.ranks for serving in cover)):
         distance += min(
             serving.ranks[position] for serving in cover if position in serving.ranks
         )
-    return (
-        sorted((serving.age for serving in cover), reverse=True),
-        distance,
-        # Two covers that are equal up to here have to be chosen alike in every run.
-        sorted(serving.build.name for serving in cover),
-    )
-
-
-def _served(servings: Iterable[ServingBuild]) -> frozenset[int]:
-    """Return the machines that at least one of these builds serves."""
-    return frozenset[int]().union(*(serving.ranks for serving in servings))
-
-
-def _covers(
-    candidates: Sequence[ServingBuild],
-    left: frozenset[int],
-    size: int,
-    torches: int,
-    ages: frozenset[int] = frozenset(),
-) -> Iterator[Cover]:
-    """Yield every set of builds that serves the machines ``left``, without a build that is not needed.
-
-    Args:
-        candidates: The builds to choose from.
-        left: The machines to serve.
-        size: How many builds there may be.
-        torches: How many versions of torch they may have.
-        ages: The versions of the builds that were chosen before.
-    """
-    if not left:
-        yield ()
-        return
-    if size == 0:
-        return
-    if len(ages) == torches:
-        candidates = [serving for serving in candidates if serving.age in ages]
-    # One of the builds for the machine with the fewest of them is in every cover.
-    choices = []
-    for position in sorted(left):
-        serving_it = [serving for serving in candidates if position in serving.ranks]
-        choices.append(serving_it)
-    for serving in min(choices, key=len):
-        others = left.difference(serving.ranks)
-        for rest in _covers(
-            candidates, others, size - 1, torches, ages | {serving.age}
-        ):
-            yield (serving, *rest)
+    return len(cover), len(set(ages)), sorted(ages, reverse=True), distance

@@ -114,20 +114,6 @@ class SharedLibraries(NamedTuple):
         majors = self.cuda_majors(libraries)
         return majors.pop() if len(majors) == 1 else None
 
-    def names_runtime(
-        self,
-        needs: Iterable[str],
-        opens: Iterable[str],
-    ) -> bool:
-        """Whether code runs with the runtime of the process alone, which has to be of its own major.
-
-        Args:
-            needs: The libraries that it is linked to and does not bring.
-            opens: Those that its strings name: they count on Windows only.
-        """
-        windows = [library for library in opens if library.endswith(".dll")]
-        return bool(self.cuda_majors([*needs, *windows]))
-
     def opened_by(self, data: bytes | mmap) -> set[str]:
         """Return the libraries that the strings of a file name."""
         names = self.opened.findall(data)

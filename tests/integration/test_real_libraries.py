@@ -1,0 +1,165 @@
+"""NVIDIA's own libraries, of the branches that Debian has, where no kernel module is: downloaded and unpacked, never installed.
+
+They run in a mount namespace with a /dev of its own: as root they make a node there.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base.machine import Machine
+from gpuinstall.catalog.failures.classify import classify
+from tests.lab.recorded import card, platform, recording
+
+pytestmark = [pytest.mark.heavy, pytest.mark.network]
+
+PACKAGES = ("libcuda1", "libnvidia-ml1", "nvidia-smi", "libnvidia-ptxjitcompiler1")
+BRANCHES = {"bookworm": ("12", "535.261.03"), "trixie": ("13", "550.163.01")}
+CONFIGURATION = """
+Dir::Etc "{folder}/etc";
+Dir::State "{folder}/state";
+Dir::State::status "{folder}/status";
+Dir::Cache "{folder}/cache";
+Debug::NoLocking "true";
+APT::Sandbox::User "root";
+"""
+PRIVATE = """
+mount -t tmpfs none "$1" && cp -a /dev/null /dev/zero /dev/urandom "$1" && mkdir "$1/shm" && mount --bind "$1" /dev || exit 125
+shift
+exec "$@"
+"""
+PROBE = """
+import json, sys
+from pathlib import Path
+from gpuinstall.machine.probe import read_machine
+from gpuinstall.machine.source import Source
+from tests.lab.recorded import Recording
+
+
+class PlayedBus(Recording):
+    run_child = Source.run_child
+
+
+machine = read_machine(source=PlayedBus(Path(sys.argv[1])))
+evidence = [problem.evidence for problem in machine.problems]
+print(json.dumps([machine.to_dict(), evidence]))
+"""
+
+
+def mirror():
+    """The address of the archive that this machine's apt uses, and its key."""
+    for path in Path("/etc/apt/sources.list.d").glob("debian*"):
+        text = path.read_text("utf-8")
+        address = re.search(r"^URIs: (\S+)", text, re.MULTILINE)
+        key = re.search(r"^Signed-By: (\S+)", text, re.MULTILINE)
+        if address and key:
+            return address[1], key[1]
+    pytest.skip("needs Debian's apt")
+
+
+@pytest.fixture(scope="module", params=BRANCHES)
+def libraries(request, tmp_path_factory):
+    """The release of Debian, the driver's, and the folder with what was unpacked."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        pytest.skip("needs root, for a /dev of its own")
+    address, key = mirror()
+    folder = tmp_path_factory.mktemp(request.param)
+    for name in ("etc", "state/lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    (folder / "status").touch()
+    line = f"deb [signed-by={key}] {address} {request.param} main non-free\n"
+    (folder / "etc" / "sources.list").write_text(line, "utf-8")
+    configuration = folder / "apt.conf"
+    configuration.write_text(CONFIGURATION.format(folder=folder), "utf-8")
+    environment = {**os.environ, "APT_CONFIG": str(configuration)}
+    for words in (("update", "-q"), ("download", "-q", *PACKAGES)):
+        done = subprocess.run(
+            ("apt-get", *words),
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            pytest.skip(f"apt-get {words[0]}: {done.stderr[-200:]}")
+    for package in folder.glob("*.deb"):
+        subprocess.run(("dpkg", "-x", package, folder / "root"), check=True)
+    yield (*BRANCHES[request.param], folder / "root")
+    shutil.rmtree(folder)
+
+
+def run(root, tmp_path, *command):
+    """Run a program with the unpacked libraries, in a namespace whose /dev goes with it."""
+    private = tmp_path / "dev"
+    private.mkdir(exist_ok=True)
+    found = sorted(root.glob("usr/lib/*/nvidia/current"))
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(found[0])}
+    words = ("unshare", "--mount", "sh", "-c", PRIVATE, "sh", private, *command)
+    done = subprocess.run(
+        list(map(str, words)),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 125:
+        pytest.skip("this machine allows no mount namespace")
+    return done
+
+
+def probed(root, tmp_path, *parts):
+    recording(tmp_path / "played", {"platform.json": platform()}, *parts)
+    done = run(root, tmp_path, sys.executable, "-c", PROBE, tmp_path / "played")
+    return json.loads(done.stdout)
+
+
+def test_libraries_without_a_card_are_a_machine_without_a_gpu(libraries, tmp_path):
+    _, _, root = libraries
+    machine, _ = probed(root, tmp_path)
+    assert (machine["gpus"], machine["driver"], machine["problems"]) == ([], None, [])
+
+
+def test_libraries_beside_a_card_lack_their_module(libraries, tmp_path):
+    debian, driver, root = libraries
+    names = f'NAME="Debian GNU/Linux"\nVERSION_ID="{debian}"\nID=debian\n'
+    backlight = "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight.ko.xz:\n"
+    machine, evidence = probed(
+        root,
+        tmp_path,
+        card(1, driver=None),
+        {"/etc/os-release": names, "modules.dep": backlight},
+    )
+    (problem,) = machine["problems"]
+    assert (problem["code"], problem["blocking"]) == ("module-not-loaded", True)
+    assert f"libnvidia-ml.so.{driver}: NVML error 9" in evidence[0]
+    assert f"libcuda.so.{driver}: cuInit returned 100" in evidence[0]
+    assert machine["gpus"][0]["name"] == "NVIDIA GeForce RTX 4090"
+
+    document = tmp_path / "machine.json"
+    document.write_text(json.dumps(machine), "utf-8")
+    plan = (sys.executable, "-m", "gpuinstall", "plan", "torch", "--machine", document)
+    refused = run(root, tmp_path, *plan)
+    assert refused.returncode == 8
+    assert "the NVIDIA kernel module is not loaded" in refused.stderr
+
+
+def test_what_nvidia_smi_itself_says_is_explained(libraries, tmp_path):
+    debian, _, root = libraries
+    program = root / "usr/lib/nvidia/current/nvidia-smi"
+    said = run(root, tmp_path, program)
+    here = Machine("linux", "x86_64", distribution=f"Debian {debian}")
+    causes = classify(said.stdout + said.stderr, here=here)
+    assert [cause.id for cause in causes][:1] == ["F04"], said.stdout
+
+
+def test_nothing_is_left_in_dev(libraries, tmp_path):
+    before = set(os.listdir("/dev"))
+    probed(libraries[2], tmp_path)
+    assert set(os.listdir("/dev")) == before

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".card"
 BUDGET_S = 540
 """What all steps together may take."""
-LIMIT_S = 150
+LIMIT_S = 60
 """The longest that a step may take."""
 END_S = 5
 """How long a step that took too long has, to end what it has started."""
@@ -45,13 +45,18 @@ for index in range(count):
     print(torch.cuda.get_device_properties(index))
 print(f"torch {torch.__version__}, GPUs: {count}")
 """
-# What is put into a copy of the environment: a note, then one that breaks torch, which has to be undone.
+# What is put into a copy of the environment: a note, then one that breaks torch, which has to be undone. A Python that
+# is in no environment of its own is the system's: its prefix is /usr.
 COPY = """
 import shutil, sys
 from importlib.metadata import version
+if sys.prefix == sys.base_prefix:
+    sys.exit("not copied: this Python is in no virtual environment")
 shutil.copytree(sys.prefix, sys.argv[1], symlinks=True)
 print(version("torch"), "cp%d%d" % sys.version_info[:2])
 """
+# A product whose kernel is wrong by one in a thousand: verify has to say so.
+PLANTED = "bmm = lambda a, b, exact=bmm: exact(a, b) * 1.001\n"
 THERE = """
 import torch
 from importlib.metadata import version
@@ -78,7 +83,7 @@ class Card:
         self.python = python
         self.start = monotonic()
         self.steps: list[Step] = []
-        self.running: subprocess.Popen[str] | None = None
+        self.running: subprocess.Popen[bytes] | None = None
         self.is_interrupted = False
 
     def run(self, name: str, *command: str | Path, **variables: str) -> Step:
@@ -111,33 +116,37 @@ class Card:
         variables: Mapping[str, str],
         limit: float,
     ) -> tuple[int | None, str]:
+        # Into a file: what was said before the time ran out is the evidence of a hang.
+        path = FOLDER / "work" / "output.txt"
         try:
-            self.running = subprocess.Popen(
-                list(map(str, command)),
-                env={**os.environ, "NO_COLOR": "1", **variables},
-                cwd=FOLDER,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-            )
+            with path.open("w", encoding="utf-8") as stream:
+                self.running = subprocess.Popen(
+                    list(map(str, command)),
+                    env={**os.environ, "NO_COLOR": "1", **variables},
+                    cwd=FOLDER,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                )
             if self.is_interrupted:
                 self.interrupt()
-            output, _ = self.running.communicate(timeout=limit)
+            self.running.wait(timeout=limit)
         except subprocess.TimeoutExpired:
             self.end()
-            return None, f"no end after {limit:.0f} s"
+            said = path.read_text(encoding="utf-8", errors="replace")
+            return None, f"{said}no end after {limit:.0f} s"
         except OSError as error:
             return 126, str(error)
-        return self.running.returncode, output
+        return self.running.returncode, path.read_text(
+            encoding="utf-8", errors="replace"
+        )
 
     def end(self) -> None:
         """End what is running as a person would, so that it ends what it has started; then by force."""
         if self.running and self.running.poll() is None:
             self.running.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self.running.communicate(timeout=END_S)
+                self.running.wait(timeout=END_S)
             self.running.kill()
 
     def interrupt(self, *_: object) -> None:
@@ -154,7 +163,7 @@ class Card:
         return self.run(name, *command, **variables)
 
     def write_page(self) -> None:
-        """Write the page that lists the steps so far."""
+        """Write the page that lists the steps so far: a table for docs/evidence.md."""
         lines = [
             "# What gpuinstall says on this machine",
             "",
@@ -189,6 +198,8 @@ def main() -> None:
         provide_tool(card)
     is_proven = take_steps(card)
     shutil.rmtree(FOLDER / "work", ignore_errors=True)
+    with suppress(OSError):
+        print((FOLDER / "evidence" / "card.md").read_text(encoding="utf-8"))  # noqa: T201
     sys.exit(not is_proven)
 
 
@@ -212,23 +223,24 @@ def provide_tool(card: Card) -> None:
 def take_steps(card: Card) -> bool:
     """Take the steps in the order of their worth; return whether a GPU was proven."""
     python = card.python
+    # What nothing but a card can show comes first.
     card.tool("probe", "probe")
+    card.run("nvidia-smi", "nvidia-smi", "-q", "-x")
     card.tool("preflight", "doctor", "--venv", FOLDER / "none")
-    card.run("torch", python, "-c", FACTS)
     verified = card.tool("verify", "verify", "--python", python, "--require-gpu")
     card.tool("verify --deep", "verify", "--python", python, "--deep")
-    card.tool("doctor", "doctor", "--venv", python.parent.parent)
-    card.tool("plan", "plan", "torch")
-    card.run("nvidia-smi", "nvidia-smi", "-q", "-x")
-    hidden = card.run("a hidden GPU", python, "-c", HIDDEN, CUDA_VISIBLE_DEVICES="")
-    card.tool("explain", "explain", FOLDER / "evidence" / hidden.file)
+    card.run("torch", python, "-c", FACTS)
     put_into_a_copy(card)
     card.tool("verify --bench", "verify", "--python", python, "--bench")
+    card.tool("doctor", "doctor", "--venv", python.parent.parent)
+    card.tool("plan", "plan", "torch")
+    hidden = card.run("a hidden GPU", python, "-c", HIDDEN, CUDA_VISIBLE_DEVICES="")
+    card.tool("explain", "explain", FOLDER / "evidence" / hidden.file)
     return verified.status == 0
 
 
 def put_into_a_copy(card: Card) -> None:
-    """Put a package into a copy of the environment, then one that breaks torch, which has to be undone."""
+    """Plant a wrong kernel in a copy of the environment, then put a package into it that breaks torch and has to be undone."""
     sys.path[:0] = [str(ROOT), str(FOLDER / "tool")]
     from tests.lab.index import StandInIndex
     from tests.lab.wheels import make_wheel
@@ -237,7 +249,9 @@ def put_into_a_copy(card: Card) -> None:
     copied = card.run("a copy", card.python, "-c", COPY, copy)
     if copied.status != 0:
         return
-    version, tag = copied.output.split()
+    # Warnings stand above what was printed.
+    version, tag = copied.output.splitlines()[-1].split()
+    plant(card, copy)
     pages = FOLDER / "work" / "index" / "simple"
     # What has the version of the installed one is not installed again: its file here is empty.
     make_wheel(pages, "torch", version, f"{tag}-{tag}-manylinux_2_28_x86_64")
@@ -252,6 +266,17 @@ def put_into_a_copy(card: Card) -> None:
         card.tool("install --into", *into, "card-note==1.0", **variables)
         card.tool("--into, undone", *into, "card-note==2.0", **variables)
     card.run("what is there", copy / "bin" / "python", "-c", THERE)
+
+
+def plant(card: Card, copy: Path) -> None:
+    """Have verify find a kernel that computes wrongly, and take it out again."""
+    for packages in copy.glob("lib/python3*/site-packages"):
+        init = packages / "torch" / "__init__.py"
+        if init.is_file():
+            sound = init.read_text(encoding="utf-8")
+            init.write_text(f"{sound}\n{PLANTED}", encoding="utf-8")
+            card.tool("a wrong kernel", "verify", "--python", copy / "bin" / "python")
+            init.write_text(sound, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tools import card
 
 from gpuinstall.base.uv import uv
 from tests.lab.clone import interpreter
@@ -159,7 +160,8 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path, python):
     assert shown["--into, undone"][0] == "5", page
     assert shown["what is there"] == ("0", f"torch {TORCH} note 1.0\n"), page
     assert explained["causes"][0]["id"] == "F15"
-    assert list(shown)[-1] == "verify --bench"
+    assert shown["a wrong kernel"][0] == "5", page
+    assert list(shown)[:3] == ["probe", "nvidia-smi", "preflight"]
 
 
 @pytest.mark.heavy
@@ -176,6 +178,31 @@ def test_a_step_that_hangs_is_ended_with_its_children(tmp_path, python, monkeypa
     assert (shown["verify"][0], shown["probe"][0]) == ("ended", "0")
     assert "no time was left" in [text for _, text in shown.values()]
     assert [path for path in running() if str(python) in path] == []
+
+
+@pytest.mark.heavy
+def test_a_step_that_ran_out_of_time_keeps_what_it_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(card, "FOLDER", tmp_path)
+    monkeypatch.setattr(card, "LIMIT_S", 2)
+    for folder in ("evidence", "work"):
+        (tmp_path / folder).mkdir()
+    hang = "import time; print('on GPU 3', flush=True); time.sleep(60)"
+    step = card.Card(Path(sys.executable)).run("hang", sys.executable, "-c", hang)
+    assert (step.status, step.output) == (None, "on GPU 3\nno end after 2 s")
+
+
+@pytest.mark.heavy
+def test_the_systems_python_is_not_copied(tmp_path):
+    python = Path(sys.base_prefix, "bin", "python3")
+    done = subprocess.run(
+        [python, "-I", "-c", card.COPY, tmp_path / "copy"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "in no virtual environment" in done.stderr
+    assert not (tmp_path / "copy").exists()
 
 
 @pytest.mark.heavy

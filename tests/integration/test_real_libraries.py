@@ -160,6 +160,6 @@ def test_what_nvidia_smi_itself_says_is_explained(libraries, tmp_path):
 
 
 def test_nothing_is_left_in_dev(libraries, tmp_path):
-    before = set(os.listdir("/dev"))
+    before = set(Path("/dev").iterdir())
     probed(libraries[2], tmp_path)
-    assert set(os.listdir("/dev")) == before
+    assert set(Path("/dev").iterdir()) == before

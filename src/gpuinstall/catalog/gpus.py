@@ -95,13 +95,19 @@ def products() -> tuple[Product, ...]:
     """Return every product: from the PCI list, the product lines, and the chips themselves."""
     table = load_gpus()
     arm_chips = {row.get("chip") for row in table["arm"]}
-    arm_names = {row["name"] for row in table["arm"] if "name" in row}
+    # Of those with a name, the only system that has it.
+    arm_names = {row["name"]: row.get("os") for row in table["arm"] if "name" in row}
     found = []
     for name, chip in _names_and_chips():
-        has_arm_name = not arm_names.isdisjoint(name.split())
-        capability = _capability(chip)
-        arm = has_arm_name or chip in arm_chips
-        found.append(Product(name, chip, capability=capability, arm=arm))
+        own = [arm_names[word] for word in name.split() if word in arm_names]
+        product = Product(
+            name,
+            chip,
+            capability=_capability(chip),
+            os=own[0] if own else None,
+            arm=bool(own) or chip in arm_chips,
+        )
+        found.append(product)
     return tuple(found)
 
 
@@ -199,15 +205,32 @@ def find_gpu(name: str) -> Product:
                 hint=suggestion or row["instead"],
             )
     if not matches:
+        assumed = _assumed(name, text)
+        if assumed:
+            return assumed
         hint = _suggestion(text) or _ASK_THE_DRIVER
         raise UsageError("gpu-unknown", f"unknown GPU: {name!r}", hint=hint)
     if len({gpu.code for gpu in matches}) > 1:
         hint = f"Use {_examples(matches)}"
         raise UsageError("gpu-ambiguous", f"{name!r} is ambiguous", hint=hint)
     first = matches[0]
-    if len({gpu.name for gpu in matches}) == 1:
+    own = _words(_spaced(first.name), first.maker)
+    is_named = _has_name(own, _words(text, first.maker))
+    if is_named and len({gpu.name for gpu in matches}) == 1:
         return first
     return first._replace(name=name.replace("_", " ").strip())
+
+
+def _assumed(name: str, text: str) -> Product | None:
+    """Return a card that nothing lists, as one of the family that its name leaves no doubt of."""
+    for row in load_gpus()["assumed"]:
+        if re.search(row["names"], text):
+            return Product(
+                f"{name.strip()}, taken for an {row['family']}",
+                row["family"],
+                capability=ComputeCapability.parse(row["capability"]),
+            )
+    return None
 
 
 def _matches(text: str) -> list[Product]:

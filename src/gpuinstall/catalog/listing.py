@@ -369,7 +369,8 @@ def _as_listed(
     if by_source:
         return
     was_asked_for = build.backend.tag in listing.backends
-    if not was_asked_for and listing.index_answers:
+    if build.listed_at or (not was_asked_for and listing.index_answers):
+        # Of an index of its own nothing was asked, nor of torch's about another backend.
         yield build
     elif build.on_default_index and not listing.default_listed:
         yield replace(

@@ -15,6 +15,7 @@ from gpuinstall.catalog.catalog import (
     Build,
     Catalog,
     Companion,
+    ConfiguredIndex,
     CudaName,
     Release,
     toolkit_of,
@@ -31,7 +32,12 @@ if TYPE_CHECKING:
 
 FURTHER = ("rocm", "xpu")
 """The kinds of builds that have files of their own, ``builds_rocm.toml``."""
-_GPU_PLATFORMS = ("linux_x86_64", "linux_aarch64", "windows_x86_64")
+_GPU_PLATFORMS = (
+    "linux_x86_64",
+    "linux_aarch64",
+    "windows_x86_64",
+    "windows_arm64",
+)
 
 
 @cache
@@ -175,6 +181,7 @@ class Rows:
             on_default_index=release.default.get(platform) == row["tag"],
             labelled=platform not in unlabelled.split(),
             evidence=words(evidence),
+            source=row.get("source", ConfiguredIndex.TORCH),
             absent=row.get("absent"),
         )
 

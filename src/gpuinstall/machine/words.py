@@ -56,7 +56,7 @@ def machine_in_words(
     if arch is None:
         arch = "arm64" if system == "macos" else "x86_64"
         if system != "macos" and products and all(one.arm for one in products):
-            arch = "aarch64"
+            arch = "arm64" if system == "windows" else "aarch64"
     machine = Machine(system, arch, gpus=tuple(cards))
     if glibc:
         if system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc):

@@ -258,3 +258,18 @@ def test_what_a_companion_imports_and_does_not_require_is_named():
     assert undeclared({"torch": "2.6.0", "triton": "3.2.0", "setuptools": "80.0"}) == ()
     assert undeclared({"torch": "2.7.0", "triton": "3.3.0"}) == ()
     assert undeclared({"torch": "2.6.0+cpu"}) == ()
+
+
+def test_windows_on_arm_has_nvidias_own_build_and_no_other_for_a_gpu():
+    catalog = load_catalog()
+    builds = catalog.builds_for("windows", "arm64")
+    (own,) = [build for build in builds if build.backend != CPU]
+    assert (own.name, own.pythons, own.code) == ("2.14.0+cu134", ("3.13",), ("sm_121",))
+    assert own.index(catalog.torch_index) == "https://pypi.nvidia.com/nvtorch_oot"
+    seen = {
+        (package, build.name)
+        for (package, version), companion in catalog.companions.items()
+        for build in builds
+        if companion.loads_in(build) and companion.was_seen(build)
+    }
+    assert seen == {("torchvision", own.name), ("torchaudio", own.name)}

@@ -60,13 +60,17 @@ def test_a_name_leads_to_a_chip_or_to_what_is_said():
 
 
 def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_than_a_listed_name():
-    names = ["rtx 5090", "NVIDIA-A100-80GB-PCIe", "A100 MIG 1g.5gb"]
+    names = {
+        "rtx 5090": "GeForce RTX 5090",
+        "NVIDIA-A100-80GB-PCIe": "NVIDIA-A100-80GB-PCIe",
+        "A100 MIG 1g.5gb": "A100 MIG 1g.5gb",
+        # That of 4 GB alone is listed.
+        "T400": "T400",
+        # Not listed: its family leaves no doubt.
+        "RTX 5070 SUPER": "RTX 5070 SUPER, taken for an RTX 50",
+    }
 
-    assert [find_gpu(name).name for name in names] == [
-        "GeForce RTX 5090",
-        "NVIDIA-A100-80GB-PCIe",
-        "A100 MIG 1g.5gb",
-    ]
+    assert {name: find_gpu(name).name for name in names} == names
 
 
 SHARED = {"m4", "840m"}

@@ -91,6 +91,8 @@ def test_macos_needs_no_driver():
         (("RTX 4090",), "31.0.15.3623", "linux", ("linux", "x86_64")),
         (("DGX Spark",), "580", None, ("linux", "aarch64")),
         (("GB200", "GB200"), "580", None, ("linux", "aarch64")),
+        (("N1X",), "615", None, ("windows", "arm64")),
+        (("N1X",), "615", "linux", ("linux", "aarch64")),
         (("sm_121",), "580", None, ("linux", "x86_64")),
         (("RTX 4090",), "580", "macos", ("macos", "arm64")),
     ],

@@ -178,13 +178,18 @@ def child_environment(
 ) -> dict[str, str]:
     """Return the environment of a child, without what changes CUDA's answer.
 
-    LD_LIBRARY_PATH stays: some systems have libcuda only there.
+    LD_LIBRARY_PATH stays: some systems have libcuda only there. An empty or a relative entry of it means the folder that
+    a user stands in, whose libraries are nobody's driver.
     """
     environment = {
         name: value
         for name, value in environ.items()
         if name not in _MISLEADING and not name.startswith("CUDA_INJECTION")
     }
+    folders = environment.pop("LD_LIBRARY_PATH", "").split(os.pathsep)
+    absolute = [folder for folder in folders if PurePosixPath(folder).is_absolute()]
+    if absolute:
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(absolute)
     environment |= _STEADY
     if visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible

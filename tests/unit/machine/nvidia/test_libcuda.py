@@ -107,6 +107,10 @@ def test_the_childs_environment_holds_nothing_that_changes_cudas_answer():
     kept = {"LD_LIBRARY_PATH": "/.singularity.d/libs", "HOME": "/root"}
     steady = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
     assert child_environment(misleading | kept) == kept | steady
+    # An entry that is empty or relative is the working folder, which may be a stranger's.
+    entries = {"LD_LIBRARY_PATH": ":/.singularity.d/libs:lib:."}
+    assert child_environment(kept | entries) == kept | steady
+    assert child_environment({"LD_LIBRARY_PATH": ":"}) == steady
     assert child_environment(misleading, "GPU-1") == steady | {
         "CUDA_VISIBLE_DEVICES": "GPU-1"
     }

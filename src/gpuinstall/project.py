@@ -10,13 +10,13 @@ import re
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import check_outside
-from gpuinstall.base.location import Location
+from gpuinstall.base.files import expanded_home
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing
 from gpuinstall.base.requirement import (
@@ -24,14 +24,13 @@ from gpuinstall.base.requirement import (
     normalised,
     parse_requirement,
 )
-from gpuinstall.base.text import redacted
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.conda import CondaRequest, parse_conda
 from gpuinstall.lock.request.declaration import (
-    PROJECT_FILES,
     Declaration,
     has_place,
+    is_settings,
     lines_of,
     locks_in,
     read_again,
@@ -39,6 +38,7 @@ from gpuinstall.lock.request.declaration import (
 )
 from gpuinstall.lock.request.history import (
     adding,
+    by_hand,
     declaring,
     following,
     read_own_lock,
@@ -52,6 +52,7 @@ from gpuinstall.lock.request.tools import (
 )
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources.provenance import (
+    BY_ADDRESS,
     TEAM_LOCK,
     SourceSetting,
     recorded_sources,
@@ -59,6 +60,7 @@ from gpuinstall.sources.provenance import (
 )
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
+    address_settings,
     joined_files,
     parse_lines,
 )
@@ -67,7 +69,6 @@ from gpuinstall.sources.sources import FolderSetting, torch_index_of
 if TYPE_CHECKING:
     from collections.abc import (
         Collection,
-        Container,
         Iterable,
         Iterator,
         Mapping,
@@ -223,7 +224,9 @@ class Project:
         files: dict[str, RequirementsFile] = {}
         gone = []
         for name, lines in recorded.files.items():
-            if name in {*PROJECT_FILES, *self.declaration.files}:
+            if name in {*self.declaration.files, *self._limits} or is_settings(
+                name, lines
+            ):
                 continue
             try:
                 files[name] = read_again(name, lines, self.paths.folder)
@@ -267,9 +270,12 @@ class Project:
         for address in chosen.extension_sources:
             setting = pages(address, Path("Sourcing"))
             sources = sources.obeying(setting, is_chosen=False)
+        for setting in self._own_addresses:
+            sources = sources.obeying(setting, is_chosen=False)
         file = self.folder / "pyproject.toml"
         of_folder = [pages(address, file) for address in configured.extension_sources]
-        sources = sources.with_settings((*of_folder, *self.source_settings))
+        settings = (*of_folder, *self.source_settings, *self._nested_settings())
+        sources = sources.with_settings(settings, self.folder)
         sources.admit(sources.chosen, self.reporter)
         sources.explain_ignored_settings(self.reporter)
         return sources
@@ -277,6 +283,18 @@ class Project:
     @property
     def _requested_torch_index(self) -> str | None:
         return self.settings.request.sourcing.torch_index or os.environ.get(TORCH_INDEX)
+
+    @property
+    def _own_addresses(self) -> list[SourceSetting]:
+        """The addresses of requirements in the caller's own words."""
+        request = self.settings.request
+        texts = (*request.requirements, *request.constraints)
+        of_script = {setting.value for setting in self.settings.source_settings}
+        return [
+            setting
+            for setting in address_settings(texts, Path("the command line"))
+            if setting.value not in of_script
+        ]
 
     @cached_property
     def sourcing(self) -> Sourcing:
@@ -303,13 +321,59 @@ class Project:
                 )
             settings += listed.settings
         settings += self.settings.source_settings
-        settings += self.declaration.listed.settings
-        for listed in self._earlier_files.values():
-            settings += listed.settings
+        settings += self._folder_settings()
         settings += self._locked_indexes()
         if self._team_lock:
             settings += read_team_settings(self._team_lock)
         return tuple(settings)
+
+    def _folder_settings(self) -> Iterator[SourceSetting]:
+        """Yield what the files of the folder say of sources, and its locks of what was added by hand."""
+        removed = set(map(normalised, self.settings.without))
+        for setting in chain.from_iterable(one.settings for one in self._folder_files):
+            is_left = setting.row.key == BY_ADDRESS and (
+                self.settings.only or setting.package in removed
+            )
+            if not is_left:
+                yield setting
+
+    @cached_property
+    def _folder_files(self) -> tuple[RequirementsFile, ...]:
+        """What the folder asks for: by its files, those of earlier commands, and by its locks what was added by hand."""
+        lock = next(iter(locks_in(self.paths.folder)), self.paths.folder)
+        return (
+            self.declaration.whole,
+            *self._limits.values(),
+            *self._earlier_files.values(),
+            parse_lines(by_hand(self._recorded), lock),
+        )
+
+    def _nested_settings(self) -> Iterator[SourceSetting]:
+        """Yield what projects among the requirements say of sources."""
+        projects = [text for text in self._texts if parse_requirement(text).path]
+        if projects:
+            from gpuinstall.lock.request.project import (
+                nested_settings,
+            )  # which takes long to load
+
+            yield from nested_settings(projects, self.folder)
+
+    @property
+    def _texts(self) -> Iterator[str]:
+        """The requirements and constraints of all that asks for something."""
+        files = [*self.settings.files.values(), self._requested_in_words]
+        if not self.settings.only:
+            files += self._folder_files
+        for listed in files:
+            yield from listed.requirements
+            yield from listed.constraints
+
+    @cached_property
+    def _limits(self) -> dict[str, RequirementsFile]:
+        """The constraints in uv's settings of the folder and of its workspace, by the path of the file from there."""
+        from gpuinstall.sources.configuration import project_limits
+
+        return project_limits(os.environ, self.folder)
 
     def _locked_indexes(self) -> Iterator[SourceSetting]:
         """Yield the indexes of packages that only the configuration of whoever made the locks here named."""
@@ -457,24 +521,25 @@ class Project:
         """
         settings = self.settings
         recorded = self._recorded
-        by_hand, files = self._added
-        request = FOLDERS_OWN if settings.only else self.folder_request
-        request = adding(request, by_hand, files)
+        words, files = self._added
+        if settings.only:
+            request = FOLDERS_OWN
+            files = {**_lines(self._limits), **files}
+        else:
+            request = self.folder_request
+        request = adding(request, words, files)
         if settings.only:
             return self._completed(following(request, recorded))
         if settings.without:
             request = without(request, settings.without)
         reporter = Reporter() if quiet else self.reporter
         self._announce(reporter)
-        # The caller knows where that comes from.
-        own = set(by_hand.lines).union(*files.values())
-        self.admit_addresses(request, own, reporter)
         return self._completed(following(request, recorded))
 
     @property
     def folder_request(self) -> Request:
         """What the folder asks for today: by its files, by those of earlier commands, and what was added by hand."""
-        files = {name: file.lines for name, file in self._earlier_files.items()}
+        files = _lines({**self._limits, **self._earlier_files})
         return declaring(self._recorded, {**self.declaration.files, **files})
 
     @cached_property
@@ -511,48 +576,14 @@ class Project:
         if self.conda.note:
             reporter.warn(f"environment.yml: {self.conda.note}")
 
-    def admit_addresses(
-        self,
-        declared: Request,
-        own: Container[str],
-        reporter: Reporter,
-    ) -> None:
-        """Name the addresses outside the folder that its files take packages from, but for the caller's ``own``.
-
-        Raise UsageError if the folder is not trusted; then also for packages in it, whose code would run.
-        """
-        folder = Location.parse(str(self.folder))
-        settings = []
-        for text in declared.requirements:
-            requirement = parse_requirement(text)
-            place = requirement.url
-            if not place or text in own:
-                continue
-            if requirement.path:
-                place = str(self.folder / Path(place).expanduser())
-            location = Location.parse(place)
-            is_inside = location.is_from(folder)
-            if is_inside and self.sources.trust_folder:
-                continue
-            if location.server == folder.server and not is_inside:
-                check_outside(Path(location.path), self.folder)
-            files = [name for name, lines in declared.files.items() if text in lines]
-            file = self.folder / (files[0] if files else "pylock.*.toml")
-            name = requirement.name
-            role = f"the source of {name}"
-            settings.append(FolderSetting(name, file, redacted(place), role))
-        if settings:
-            self.sources.admit(settings, reporter)
-
     @cached_property
     def request(self) -> Request:
         """What the caller names, or what the folder's files ask for, or torch; what was recorded does not count."""
         files = self.settings.files.values()
         listed = joined_files((self._requested_in_words, *files))
         if not listed.requirements:
-            declared = declaring(FOLDERS_OWN, self.declaration.files)
-            self.admit_addresses(declared, (), self.reporter)
             listed = self.declaration.listed | listed
+        listed = joined_files((listed, *self._limits.values()))
         request = Request(listed.requirements, constraints=listed.constraints)
         return self._completed(request)
 
@@ -594,7 +625,7 @@ class Project:
         # torch by a path is refused later.
         paths = [one.path for one in parsed if one.path and one.name != "torch"]
         for path in paths:
-            if not (self.folder / Path(path).expanduser()).exists():
+            if not (self.folder / expanded_home(path)).exists():
                 raise UsageError(
                     "requirement-not-there",
                     f"there is no {path}",
@@ -662,6 +693,10 @@ class Project:
             return request
         evidence = self.compat_libraries.to_evidence()
         return replace(request, cuda_compat=tuple(evidence.items()))
+
+
+def _lines(files: Mapping[str, RequirementsFile]) -> dict[str, tuple[str, ...]]:
+    return {name: file.lines for name, file in files.items()}
 
 
 def lock_requests(

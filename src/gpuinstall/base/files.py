@@ -239,6 +239,13 @@ def is_of_this_user(path: Path) -> bool:
     return os.name != "posix" or path.lstat().st_uid in {0, os.getuid()}
 
 
+def expanded_home(path: str) -> Path:
+    """Return a path with the home folder for ``~``; as it is for a user whom the system does not know."""
+    with suppress(RuntimeError):
+        return Path(path).expanduser()
+    return Path(path)
+
+
 def display_path(path: Path) -> str:
     """Write a path from the working folder or the home folder, if it lies below one of them."""
     for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.text import without_logins
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -92,7 +93,7 @@ class ParsedRequirement(NamedTuple):
     @property
     def is_remote(self) -> bool:
         """Whether its address is no path of this machine."""
-        return re.match(r"[a-z+]{2,}:", self.url or "") is not None
+        return is_remote(self.url or "")
 
     @property
     def path(self) -> str | None:
@@ -129,14 +130,19 @@ class ParsedRequirement(NamedTuple):
         )
 
 
+def is_remote(address: str) -> bool:
+    """Whether an address is no path of this machine."""
+    return re.match(r"[A-Za-z+]{2,}:", address) is not None
+
+
 @lru_cache(maxsize=10_000)
 def parse_requirement(text: str) -> ParsedRequirement:
-    """Return one requirement.
+    """Return one requirement, without the login of its address.
 
     Raises:
         UsageError: It is malformed, or for the package that is called otherwise.
     """
-    stripped = text.strip()
+    stripped = without_logins(text.strip())
     # It would be a second line of a file for uv.
     if _LINE_BREAK.search(stripped):
         message = "a requirement has a line break or a control character in it"
@@ -166,7 +172,7 @@ def parse_requirement(text: str) -> ParsedRequirement:
     if not requirement.url:
         raise UsageError(
             "requirement-malformed",
-            f"{text!r} is not a folder",
+            f"{stripped!r} is not a folder",
             hint="gpuinstall install -e ./folder",
         )
     return requirement._replace(editable=True, text=f"-e {requirement.text}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,38 @@ _HARMLESS = (
     "UV_SYSTEM_CERTS",
 )
 """How the names begin of what a user may set for uv: it changes where and how fast, never what is installed."""
+
+_NEEDED = (
+    "ALL_PROXY",
+    "APPDATA",
+    "COMSPEC",
+    "DYLD_",
+    "GIT_",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "LANG",
+    "LC_",
+    "LD_",
+    "LOCALAPPDATA",
+    "MACOSX_",
+    "NETRC",
+    "NO_PROXY",
+    "PATH",
+    "PROGRAM",
+    "RUST_",
+    "SSH_A",
+    "SSL_CERT_",
+    "SYSTEM",
+    "TEMP",
+    "TMP",
+    "USER",
+    "UV_",
+    "WINDIR",
+    "XDG_",
+)
+"""How the names begin of what uv and Git need of the system, to resolve without running a build."""
+_SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?\b|CREDENTIAL|API_?KEY")
 
 _INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
 
@@ -96,6 +129,21 @@ def environment(
     if offline:
         variables["UV_OFFLINE"] = "1"
     return variables
+
+
+def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that uv needs to resolve, and no other.
+
+    It puts every variable that it has into an address with ``${NAME}`` in it, also in the METADATA of a stranger.
+    """
+    if variables.get("UV_KEYRING_PROVIDER") == "subprocess":
+        # What asks a keyring may need anything.
+        return dict(variables)
+    return {
+        name: value
+        for name, value in variables.items()
+        if name.upper().startswith(_NEEDED) and not _SECRET.search(name.upper())
+    }
 
 
 def compile_lock(

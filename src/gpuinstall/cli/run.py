@@ -116,10 +116,6 @@ def _cached_environment(
         try:
             check(project)
         except (UsageError, LockError):
-            # Its addresses may be a stranger's.
-            files = {str(script.file.absolute()): script.requirements}
-            declared = Request(script.requirements, files=files)
-            project.admit_addresses(declared, (), project.reporter)
             _install(project, script)
     return paths
 

@@ -24,6 +24,7 @@ import tomli_w
 from packaging.version import Version
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.files import expanded_home
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import without_logins
@@ -106,6 +107,8 @@ class ResolverProject:
             folder: The folder.
             default_index: The default index, if uv is not told by a variable.
         """
+        for text in (*self.requirements, *self.pins.constraints):
+            self.sources.check_admitted(parse_requirement(text))
         self.write_index(folder)
         settings = self.sources.uv_settings()
         if default_index:
@@ -143,7 +146,7 @@ class ResolverProject:
 
     def _pins_by_file(self) -> dict[str, str]:
         # Parsed and written again: a line break in one would be an option of uv's.
-        constraints = map(parse_requirement, self.pins.constraints)
+        constraints = [_located(text, self.folder) for text in self.pins.constraints]
         packages = [
             {"name": name, "version": str(Version(version))}
             for name, version in sorted(self.pins.preferred.items())
@@ -154,7 +157,7 @@ class ResolverProject:
             "packages": packages,
         }
         return {
-            "constraints.txt": "\n".join(constraint.text for constraint in constraints),
+            "constraints.txt": "\n".join(constraints),
             PREFERRED: tomli_w.dumps(preferred),
         }
 
@@ -366,9 +369,12 @@ class _Resolver:
 
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run it; without ``code`` it ends where a package's code would run."""
+        variables = self.variables
+        if not code:
+            variables = {**uv.without_secrets(variables), **_NO_CODE}
         return process.run(
             [*self.command, *words],
-            env={**self.variables, **({} if code else _NO_CODE)},
+            env=variables,
             cwd=self.folder,
             patience=self.session.patience,
         )
@@ -404,10 +410,10 @@ def _announce(package: str, session: Session) -> None:
 def _located(text: str, folder: Path) -> str:
     """Write a requirement by address for uv, which stands elsewhere: a path from ``folder`` on becomes absolute."""
     requirement = parse_requirement(text)
-    if requirement.is_remote:
-        return text
-    address = requirement.url or ""
-    path = folder / Path(address).expanduser()
+    if requirement.url is None or requirement.is_remote:
+        return requirement.text
+    address = requirement.url
+    path = folder / expanded_home(address)
     path = path.absolute()
     has_name = not requirement.text.startswith(address)
     if requirement.editable or not has_name:

@@ -98,7 +98,8 @@ def parse_request(
     # A constraint requests no package.
     for text in request.constraints:
         constraint = parse_requirement(text)
-        if constraint.name in names and constraint.name in family:
+        is_demand = constraint.name in names or constraint.url
+        if is_demand and constraint.name in family:
             requirements.append(constraint)
     python = _python(request.python)
     first_python = _first_python(python, request, machine)

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_ini, parse_toml, read_document
+from gpuinstall.base.files import (
+    expanded_home,
+    parse_ini,
+    parse_toml,
+    read_document,
+)
 from gpuinstall.base.text import BrokenBlockError, without_block
 from gpuinstall.base.values import dataclass
 from gpuinstall.sources.provenance import (
@@ -22,7 +27,7 @@ from gpuinstall.sources.provenance import (
     is_known,
     source_setting,
 )
-from gpuinstall.sources.requirements_file import PROJECT
+from gpuinstall.sources.requirements_file import PROJECT, RequirementsFile
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
@@ -150,6 +155,9 @@ class Configuration(NamedTuple):
     is_of_folder: bool = False
     """Whether it is a file of the project, which may be another author's, and not the user's configuration."""
 
+    limits: RequirementsFile = RequirementsFile()
+    """Its constraints."""
+
 
 def read_configuration(environ: _Environ, folder: Path) -> list[Configuration]:
     """Return all of uv's and pip's configuration that counts in a folder, the strongest first.
@@ -197,10 +205,31 @@ def _uv_project_files(environ: _Environ, folder: Path) -> Iterator[Configuration
                 continue
             with _reading(path):
                 settings = uv_settings(table, path)
-            yield Configuration(settings, file=path, is_of_folder=True)
+                limits = RequirementsFile.of(path, constraints=uv_constraints(table))
+            yield Configuration(settings, None, path, is_of_folder=True, limits=limits)
             if not is_nearest:
                 return
             is_nearest = False
+
+
+def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFile]:
+    """Return the constraints in uv's settings of a folder and of its workspace, by the path of the file from there.
+
+    Those of its own pyproject.toml are among what that asks for.
+    """
+    return {
+        Path(os.path.relpath(one.file, folder)).as_posix(): one.limits
+        for one in _uv_project_files(environ, folder)
+        if one.limits.constraints and one.file != folder / PROJECT
+    }
+
+
+def uv_constraints(table: Mapping[str, Any]) -> list[str]:
+    """Return the constraints in a table of uv's settings; raise TypeError if they are no list."""
+    constraints = table.get("constraint-dependencies", [])
+    if not isinstance(constraints, list):
+        raise TypeError("constraint-dependencies is a list")
+    return list(map(str, constraints))
 
 
 def settings_to_record(configurations: Iterable[Configuration]) -> list[SourceSetting]:
@@ -401,7 +430,7 @@ def _located(
     """Return an address as it is, but a folder of find-links as an absolute path."""
     if option != "find-links" or "://" in address:
         return address
-    return os.path.normpath(folder.absolute() / Path(address).expanduser())
+    return os.path.normpath(folder.absolute() / expanded_home(address))
 
 
 def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:

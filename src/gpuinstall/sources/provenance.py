@@ -7,11 +7,15 @@ of that name too, and anybody may have put it there.
 from __future__ import annotations
 
 import os
-import re
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
+
+from gpuinstall.base.files import expanded_home
+from gpuinstall.base.location import Location
+from gpuinstall.base.requirement import is_remote
+from gpuinstall.base.text import without_logins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,6 +33,7 @@ class Effect(Enum):
     EXTENSIONS = "obeyed: a page of prebuilt extensions"
     KNOWN_INDEX = "the command ends, unless UV_INDEX, or another source that is obeyed, has the address too"
     ADDRESS = "obeyed: the package comes from this address"
+    LOCATED = "obeyed: the package comes from this address, whoever requires it"
     HASH = "obeyed: no other file is taken"
     ONLY_BINARY = "obeyed: these packages are never built"
     EXCLUDE_NEWER = (
@@ -80,7 +85,11 @@ TEAM_LOCK = "uv.lock, poetry.lock"
 _WITH_SOURCES = ("Rye", "pixi", "Pipenv", "Hatch")
 """Tools whose sources are read to be compared with those that are known, and nothing else."""
 
+ANY_FILE = "any file"
+BY_ADDRESS = "name @ address, required or as a constraint"
+
 _TABLE: dict[str, dict[str, Effect | str]] = {
+    ANY_FILE: {BY_ADDRESS: Effect.LOCATED},
     "pip": {
         "--index-url": Effect.INDEX,
         "--extra-index-url": Effect.EXTRA_INDEX,
@@ -186,9 +195,10 @@ class SourceSetting(NamedTuple):
     @property
     def effect(self) -> Effect:
         """What becomes of it: what is about PyTorch's own index is answered, whatever the setting."""
-        if is_of_pytorch(self.value):
+        effect = self.row.effect
+        if effect is not Effect.LOCATED and is_of_pytorch(self.value):
             return Effect.TORCH
-        return self.row.effect
+        return effect
 
     @property
     def is_obeyed(self) -> bool:
@@ -201,6 +211,12 @@ class SourceSetting(NamedTuple):
         if self.line:
             return f"{self.file}, line {self.line}"
         return str(self.file)
+
+    def location(self, folder: Path) -> Location:
+        """Where its address leads, if paths begin at ``folder``."""
+        if is_remote(self.value):
+            return Location.parse(self.value)
+        return Location.parse(str(folder / expanded_home(self.value)))
 
 
 RECORDED_HASHES = "--hash of"
@@ -215,7 +231,7 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
         if setting.effect is Effect.HASH:
             hashes.add(f"{setting.package} {setting.value}")
         elif setting.is_obeyed:
-            value = re.sub(r"(?<=://)[^/\s]+@", "", setting.value)
+            value = without_logins(setting.value)
             if Path(value).is_absolute():
                 value = os.path.relpath(value, setting.file.absolute().parent)
             words = filter(None, (setting.row.key, setting.package, value))

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, read_document
 from gpuinstall.base.requirement import canonical, parse_requirement
-from gpuinstall.sources.provenance import SourceSetting, is_known, source_setting
+from gpuinstall.base.text import without_logins
+from gpuinstall.sources.provenance import (
+    ANY_FILE,
+    BY_ADDRESS,
+    SourceSetting,
+    is_known,
+    source_setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,19 +49,44 @@ _LINE = re.compile(
 _INCLUSION = re.compile(
     r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
 )
+_LOGIN = re.compile(r"://([^/\s]+@)")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 class RequirementsFile(NamedTuple):
-    """What a file asks for, and what it allows of what turns up; paths in it start from the working folder."""
+    """What a file asks for, and what it allows of what turns up; paths in it start from the working folder.
+
+    It is made by ``of``: each address of a requirement or a constraint is among the settings, with its place.
+    """
 
     requirements: tuple[str, ...] = ()
+    """Without the logins of their addresses, as all texts."""
+
     constraints: tuple[str, ...] = ()
     settings: tuple[SourceSetting, ...] = ()
     """Where packages may come from and which files they are."""
 
     conda: tuple[str, ...] = ()
     """What conda brings, as conda writes it."""
+
+    @classmethod
+    def of(
+        cls,
+        file: Path,
+        requirements: Iterable[str] = (),
+        constraints: Iterable[str] = (),
+        settings: Iterable[SourceSetting] = (),
+        *,
+        line: int | None = None,
+    ) -> RequirementsFile:
+        """Return what a file asks for, or one line of it."""
+        requirements, constraints = tuple(requirements), tuple(constraints)
+        addresses = address_settings((*requirements, *constraints), file, line)
+        return cls(
+            tuple(map(without_logins, requirements)),
+            tuple(map(without_logins, constraints)),
+            (*addresses, *settings),
+        )
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -67,8 +99,29 @@ class RequirementsFile(NamedTuple):
         return joined_files((self, other))
 
 
-def parse_lines(lines: Iterable[str]) -> RequirementsFile:
-    """Return the file that has these ``lines``."""
+def address_settings(
+    texts: Iterable[str], file: Path, line: int | None = None
+) -> Iterator[SourceSetting]:
+    """Yield the address of each requirement that has one, with its login, and with the place where it stands."""
+    for text in texts:
+        requirement = parse_requirement(text)
+        if requirement.url:
+            login = _LOGIN.search(text)
+            address = requirement.url
+            if login and login[1] not in address:
+                address = address.replace("://", f"://{login[1]}", 1)
+            yield source_setting(
+                ANY_FILE,
+                BY_ADDRESS,
+                address,
+                file,
+                line=line,
+                package=requirement.name,
+            )
+
+
+def parse_lines(lines: Iterable[str], file: Path = Path()) -> RequirementsFile:
+    """Return what these ``lines`` of a file ask for."""
     requirements = []
     constraints = []
     for line in lines:
@@ -76,7 +129,7 @@ def parse_lines(lines: Iterable[str]) -> RequirementsFile:
             constraints.append(line.removeprefix("-c "))
         else:
             requirements.append(line)
-    return RequirementsFile(tuple(requirements), tuple(constraints))
+    return RequirementsFile.of(file, requirements, constraints)
 
 
 def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
@@ -251,7 +304,7 @@ class _Reader:
             file = self.read(included, constrains=constrains)
         except UsageError as error:
             raise UsageError(error.code, malformed) from None
-        if not all(is_known("pip", setting.row.key) for setting in file.settings):
+        if not all(is_known(one.row.tool, one.row.key) for one in file.settings):
             raise UsageError("requirements-malformed", malformed)
         if place.is_relative_to(Path.cwd().resolve()):
             return file
@@ -280,7 +333,7 @@ def _parse_line(
             raise UsageError(error.code, message, hint=error.hint) from None
         requirements = (text,)
     settings = _read_options(options, path, number=number, package=package)
-    return RequirementsFile(requirements, settings=tuple(settings))
+    return RequirementsFile.of(path, requirements, settings=settings, line=number)
 
 
 def _read_options(

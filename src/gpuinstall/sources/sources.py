@@ -14,6 +14,7 @@ from gpuinstall.base.files import check_outside
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import normalised
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import redacted, without_logins
 from gpuinstall.base.values import dataclass
 from gpuinstall.sources.provenance import Effect, SourceSetting
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.sources.configuration import Configuration
 
 OFFICIAL = "https://download.pytorch.org/whl"
@@ -32,6 +34,7 @@ _ROLES = {
     Effect.FIND_LINKS: _SUPPLIES_TORCH,
     Effect.PACKAGE_INDEX: "the source of {}",
     Effect.EXTENSIONS: "a source of extensions",
+    Effect.LOCATED: "the source of {}",
     Effect.FILE: "requirements",
 }
 """What the address of a setting is the source of, in words with its package."""
@@ -46,6 +49,10 @@ _FORMS = {
     Effect.FIND_LINKS: _URL,
     Effect.PACKAGE_INDEX: _URL,
     Effect.EXTENSIONS: (r"https?://[^/].*", "a URL: https://index.example/{name}/"),
+    Effect.LOCATED: (
+        r"(?s)(?!.*\$\{).*",
+        "an address without variables, and a login in a netrc file or a keyring",
+    ),
     Effect.HASH: (r"(sha256:[0-9a-f]{64}\s*)+", "a hash is written sha256:…"),
     Effect.EXCLUDE_NEWER: (r"[0-9A-Za-z:.+ -]+", "it is a date"),
 }
@@ -55,8 +62,6 @@ _WHY_IGNORED = {
     Effect.TORCH: "the build of torch is chosen here",
     Effect.UNRELATED: "it is not read here",
 }
-
-_LOGIN = r"(?<=://)[^/\s]+@"
 
 
 class FolderSetting(NamedTuple):
@@ -284,17 +289,59 @@ class Sources:
                 return setting
         return None
 
-    def with_settings(self, settings: Iterable[SourceSetting]) -> Sources:
-        """Obey what files say of sources; raise UsageError for what cannot be obeyed."""
+    def with_settings(
+        self,
+        settings: Iterable[SourceSetting],
+        folder: Path | None = None,
+    ) -> Sources:
+        """Obey what files say of sources.
+
+        Args:
+            settings: What they say.
+            folder: The project's, where relative paths begin; None: the working folder.
+
+        Raises:
+            UsageError: It cannot be obeyed.
+        """
         sources = self
         for setting in dict.fromkeys(settings):
             sources._check(setting)
-            # What the user has configured too is not the folder's choice alone.
-            is_known = setting.effect in _ROLES and Location.parse(
-                setting.value
-            ) in _locations(sources.places)
-            sources = sources.obeying(setting, is_chosen=not is_known)
+            is_chosen = False
+            if setting.effect is Effect.LOCATED:
+                is_chosen = sources._is_stranger(setting, folder or Path.cwd())
+            elif setting.effect in _ROLES:
+                # What the user has configured too is not the folder's choice alone.
+                location = Location.parse(setting.value)
+                is_chosen = location not in _locations(sources.places)
+            sources = sources.obeying(setting, is_chosen=is_chosen)
         return sources
+
+    def _is_stranger(self, setting: SourceSetting, folder: Path) -> bool:
+        """Whether the address of a requirement is to be named: not the user's own word, nor in a trusted folder."""
+        if _plain(setting.value) in self.addresses:
+            return False
+        location = setting.location(folder)
+        if location.server != "file://":
+            return True
+        if location.is_from(Location.parse(str(folder))):
+            return not self.trust_folder
+        place = folder / setting.file
+        check_outside(Path(location.path), place if place.exists() else folder)
+        return True
+
+    def check_admitted(self, requirement: ParsedRequirement) -> None:
+        """Raise UsageError for an address that no reader of a request has handed over: none goes to uv unnamed."""
+        if requirement.url and _plain(requirement.url) not in self.addresses:
+            raise UsageError(
+                "source-setting",
+                f"{requirement.name} has an address that was not named: {redacted(requirement.url)}",
+                hint=f"Request it by its address: {quoted(requirement.text)}",
+            )
+
+    @cached_property
+    def addresses(self) -> frozenset[str]:
+        """The addresses of requirements and constraints that were admitted."""
+        return frozenset(_plain(one.value) for one in self._of(Effect.LOCATED))
 
     def _check(self, setting: SourceSetting) -> None:
         """Raise UsageError for a setting that a file may not have, whatever the user says."""
@@ -342,7 +389,7 @@ class Sources:
                 if is_of_folder:
                     changes["flat_indexes"] = _joined(self.flat_indexes, address)
             case Effect.EXTENSIONS:
-                address = _without_login(setting.value)
+                address = without_logins(setting.value)
                 changes["extension_sources"] = _joined(self.extension_sources, address)
             case Effect.EXCLUDE_NEWER:
                 changes["exclude_newer"] = setting.value
@@ -353,7 +400,7 @@ class Sources:
                 choice = FolderSetting(setting.row.key, setting.file, address, role)
                 changes["chosen"] = (*self.chosen, choice)
         # The settings are shown and compared; only ``logins`` has what is secret.
-        plain = setting._replace(value=_without_login(setting.value))
+        plain = setting._replace(value=without_logins(setting.value))
         return replace(self, settings=(*self.settings, plain), **changes)
 
 
@@ -434,7 +481,7 @@ def torch_index_of(requested: str | None) -> str:
         raise UsageError(
             "torch-index", f"the torch index {requested!r} is not a URL", hint=hint
         )
-    return _without_login(requested.rstrip("/"))
+    return without_logins(requested.rstrip("/"))
 
 
 def _check_form(setting: SourceSetting) -> None:
@@ -489,13 +536,9 @@ def _not_obeyed(
 
 def _plain(address: str) -> str:
     """Return an address without its login and the slash at its end."""
-    plain = _without_login(address)
+    plain = without_logins(address)
     stripped = plain.rstrip("/")
     return stripped if "/" in stripped else plain
-
-
-def _without_login(address: str) -> str:
-    return re.sub(_LOGIN, "", address)
 
 
 def _joined(addresses: tuple[str, ...], address: str) -> tuple[str, ...]:
@@ -508,12 +551,14 @@ def _logins(address: str) -> dict[str, str]:
         netloc = urlsplit(address).netloc
     except ValueError as error:
         raise _malformed(address, str(error)) from error
-    written, at, host = netloc.rpartition("@")
+    if without_logins(address) == address:
+        return {}
+    written, _, host = netloc.rpartition("@")
     login = unquote(written)
     # It would be an option of keyring, or a line of a netrc file.
     if login.startswith("-") or not login.isprintable():
         raise _malformed(address, "its login has odd characters")
-    return {host: login} if at else {}
+    return {host: login}
 
 
 def _malformed(address: str, why: str) -> UsageError:

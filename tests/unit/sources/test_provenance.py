@@ -69,6 +69,7 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
         sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS})
     ),
     Effect.ADDRESS: lambda sources: sources.demanded,
+    Effect.LOCATED: lambda sources: sources.chosen[0].role == "the source of mine",
     Effect.FILE: lambda sources: sources.chosen[0].role == "requirements",
     Effect.KNOWN_INDEX: lambda sources: sources.demanded,
     Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),

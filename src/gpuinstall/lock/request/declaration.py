@@ -13,7 +13,7 @@ from gpuinstall.base.files import check_outside, parse_toml
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
-from gpuinstall.base.text import number_of
+from gpuinstall.base.text import number_of, without_logins
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.request.conda import parse_conda
 from gpuinstall.lock.request.tools import (
@@ -25,7 +25,7 @@ from gpuinstall.lock.request.tools import (
     table_in,
     tool_settings,
 )
-from gpuinstall.sources.configuration import uv_settings
+from gpuinstall.sources.configuration import uv_constraints, uv_settings
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.request.tools import Table
     from gpuinstall.sources.provenance import SourceSetting
 
@@ -80,7 +79,7 @@ class Declaration(NamedTuple):
     @property
     def whole(self) -> RequirementsFile:
         """The requirements with the project itself."""
-        return self.listed | RequirementsFile(self._project_itself)
+        return self.listed | RequirementsFile.of(Path(PROJECT), self._project_itself)
 
     @property
     def _project_itself(self) -> Lines:
@@ -244,6 +243,27 @@ def _read_project(
     )
 
 
+def read_whole_project(path: Path, extras: Iterable[str]) -> RequirementsFile:
+    """Return what a project requires with extras, and what its build does.
+
+    Raises:
+        UsageError: It is malformed.
+    """
+    text = read_listed(path)
+    with _reading(path):
+        document = parse_toml(text)
+        project = table_in(document, "project")
+        known = sorted(project.get("optional-dependencies", {}).keys() & extras)
+        required = [
+            *project.get("dependencies", ()),
+            *table_in(document, "build-system").get("requires", ()),
+            *(f"{project['name']}[{extra}]" for extra in known),
+        ]
+        whole = {**project, "dependencies": required}
+        listed = {**document, "project": whole, "dependency-groups": {}}
+        return parse_project(listed, path).listed
+
+
 def _from_folder(folder: Path, text: str) -> str:
     """Write a requirement of a path that starts from ``folder`` so that it starts from the working folder."""
     path = parse_requirement(text).path
@@ -316,7 +336,7 @@ def _expanded(
     for text in requirements:
         requirement = parse_requirement(text)
         if requirement.name != own_name:
-            yield requirement.text
+            yield text
             continue
         extras = [extra for extra in requirement.extra_names if extra not in seen]
         seen.update(extras)
@@ -331,27 +351,33 @@ def _from_sources(
 ) -> RequirementsFile:
     """Return requirements, each once, with what ``[tool]`` of the same file says of their sources."""
     uv = table_in(tool, "uv")
-    written = [
+    sources = [
         *poetry_entries(table_in(tool, "poetry")),
         *uv.get("sources", {}).items(),
     ]
     # A list is of sources by marker. What cannot be obeyed is refused with the other settings of sources.
     addresses = {
         normalised(name): source
-        for name, source in written
+        for name, source in sources
         if isinstance(source, dict) and address_of(source)
     }
-    parsed = list(map(parse_requirement, dict.fromkeys(requirements)))
-    names = {one.name for one in parsed if not one.url}
-    return RequirementsFile(
-        tuple(_from_source(one, addresses.get(one.name)) for one in parsed),
-        tuple(map(str, uv.get("constraint-dependencies", ()))),
-        tuple(project_settings(tool, file, names)),
+    written = dict.fromkeys(requirements)
+    names = {one.name for one in map(parse_requirement, written) if not one.url}
+    return RequirementsFile.of(
+        file,
+        [_from_source(text, addresses) for text in written],
+        uv_constraints(uv),
+        project_settings(tool, file, names),
     )
 
 
-def _from_source(requirement: ParsedRequirement, source: Table | None) -> str:
+def _from_source(text: str, sources: Mapping[str, Table]) -> str:
     """Write a requirement with the address that a tool gives it; the family has sources of its own."""
+    requirement = parse_requirement(text)
+    source = sources.get(requirement.name)
+    if without_logins(text) != text:
+        # Its login is read with its address.
+        return text
     if source is None or requirement.url or requirement.name in load_catalog().family:
         return requirement.text
     editable = "-e " if source.get("editable") else ""
@@ -435,6 +461,13 @@ def read_again(
     return read(str(folder / name))
 
 
+def is_settings(name: str, lines: Lines) -> bool:
+    """Whether a file is one of a project's own, or of uv's settings, which every run reads anew."""
+    are_limits = all(line.startswith("-c ") for line in lines)
+    kind = Path(name).name
+    return name in PROJECT_FILES or (are_limits and kind in {"uv.toml", PROJECT})
+
+
 def changed_inputs(files: Mapping[str, Lines], folder: Path) -> Iterator[Reason]:
     """Yield which of the files that a lock was made from ask for something else today.
 
@@ -442,7 +475,8 @@ def changed_inputs(files: Mapping[str, Lines], folder: Path) -> Iterator[Reason]
     """
     for name, before in files.items():
         # The project's own files are read by every run.
-        if name in PROJECT_FILES or not (folder / split_group(name)[0]).is_file():
+        is_there = (folder / split_group(name)[0]).is_file()
+        if is_settings(name, before) or not is_there:
             continue
         with suppress(UsageError):
             if set(read_again(name, before, folder).lines) == set(before):

@@ -44,24 +44,24 @@ def declaring(request: Request, files: LinesByFile) -> Request:
         for name, lines in request.files.items()
         if name not in PROJECT_FILES
     }
-    return _merged(_without(_by_hand(request), new), {**others, **files}, request)
+    return _merged(_without(by_hand(request), new), {**others, **files}, request)
 
 
 def adding(
     request: Request,
-    by_hand: RequirementsFile,
+    words: RequirementsFile,
     files: LinesByFile,
 ) -> Request:
     """Return a request with requirements by hand and of ``files``, each in place of what was added of the same name."""
-    new = {*by_hand.lines, *chain.from_iterable(files.values())}
-    before = _by_hand(request)
-    order = [_name(line) for line in (*before, *by_hand.lines)]
-    lines = [*_without(before, new), *by_hand.lines]
+    new = {*words.lines, *chain.from_iterable(files.values())}
+    before = by_hand(request)
+    order = [_name(line) for line in (*before, *words.lines)]
+    lines = [*_without(before, new), *words.lines]
     lines.sort(key=lambda line: order.index(_name(line)))
     return _merged(lines, {**request.files, **files}, request)
 
 
-def _by_hand(request: Request) -> list[str]:
+def by_hand(request: Request) -> list[str]:
     """Return the lines that no file has."""
     listed = set(chain.from_iterable(request.files.values()))
     lines = RequirementsFile(request.requirements, request.constraints).lines
@@ -81,13 +81,13 @@ def _without(lines: Iterable[str], others: Iterable[str]) -> list[str]:
 
 
 def _merged(
-    by_hand: Collection[str],
+    others: Collection[str],
     files: LinesByFile,
     request: Request,
 ) -> Request:
     """Return a request of files, whose requirements all hold, and of lines by hand, which stand for theirs."""
     listed = parse_lines(
-        (*_without(chain.from_iterable(files.values()), by_hand), *by_hand)
+        (*_without(chain.from_iterable(files.values()), others), *others)
     )
     return replace(
         request,

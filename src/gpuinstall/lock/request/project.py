@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.files import parse_toml, read_raw
+from gpuinstall.base.files import expanded_home, parse_toml, read_raw
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import is_remote, parse_requirement
 from gpuinstall.lock.lock import BUILD_FILES
-from gpuinstall.lock.request.declaration import PROJECT_FILES
+from gpuinstall.lock.request.declaration import PROJECT_FILES, read_whole_project
+from gpuinstall.sources.provenance import BY_ADDRESS, Effect
 from gpuinstall.sources.requirements_file import PROJECT
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.lock import Record
+    from gpuinstall.sources.provenance import SourceSetting
 
 
 class FolderProject(NamedTuple):
@@ -52,7 +54,7 @@ def read_folder_project(
     """
     if requirement.url is None or requirement.is_remote:
         return None
-    table = static_project(folder / Path(requirement.url).expanduser())
+    table = static_project(folder / expanded_home(requirement.url))
     if table is None:
         return None
     try:
@@ -70,6 +72,40 @@ def read_folder_project(
     return FolderProject(name, version, tuple(one.text for one in requirements))
 
 
+def nested_settings(
+    requirements: Iterable[str],
+    folder: Path,
+    seen: set[tuple[Path, str]] | None = None,
+) -> Iterator[SourceSetting]:
+    """Yield what the projects among requirements say of sources, and those that they require: uv reads their files.
+
+    Args:
+        requirements: Paths of projects among them.
+        folder: Where their paths begin.
+        seen: The projects with the extras that were read.
+    """
+    seen = set() if seen is None else seen
+    for requirement in map(parse_requirement, requirements):
+        if not requirement.path:
+            continue
+        place = (folder / expanded_home(requirement.path)).resolve()
+        key = (place, requirement.extras)
+        if key in seen or not (place / PROJECT).is_file():
+            continue
+        seen.add(key)
+        listed = read_whole_project(place / PROJECT, requirement.extra_names)
+        for setting in listed.settings:
+            if setting.row.key == BY_ADDRESS or setting.effect is Effect.PACKAGE_INDEX:
+                yield setting._replace(value=_from(place, setting))
+        yield from nested_settings(listed.requirements, place, seen)
+
+
+def _from(folder: Path, setting: SourceSetting) -> str:
+    """Return the address of a setting; a path that begins at ``folder`` is absolute."""
+    is_path = setting.row.key == BY_ADDRESS and not is_remote(setting.value)
+    return str(folder / expanded_home(setting.value)) if is_path else setting.value
+
+
 def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     """Return the digest of the build files of all folders that are requested; empty if there are none.
 
@@ -80,7 +116,7 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     for requirement in map(parse_requirement, requirements):
         if requirement.url is None or requirement.is_remote:
             continue
-        place = folder / Path(requirement.url).expanduser()
+        place = folder / expanded_home(requirement.url)
         if place.resolve() == folder.resolve() and static_project(place):
             continue
         for name in PROJECT_FILES:

@@ -1,0 +1,258 @@
+"""An address of a package that a stranger's file has, in whatever form: named before it is asked, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.cases import mostly_heavy
+from tests.lab.driver import NO_GPU
+from tests.lab.host import NOT_FOUND, Answer, Host
+
+PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
+STATIC = '[project]\nname = "lib"\nversion = "1"\n'
+BUILT = '[build-system]\nrequires = []\nbuild-backend = "backend"\n'
+YAML = "dependencies:\n  - pip\n  - pip:\n    - torch\n    - {}\n"
+SCRIPT = '# /// script\n# dependencies = ["torch", {}]\n# {}\n# ///\n'
+LOCK = (
+    'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n'
+    '[tool.gpuinstall]\ninputs = ["torch"]\n'
+)
+
+WHERE = "{address}"
+FILELOCK = f"filelock @ {WHERE}"
+URL = f'filelock = {{ url = "{WHERE}" }}'
+
+CONSTRAINTS = {
+    "[tool.uv] of pyproject.toml": {
+        "pyproject.toml": f'{PROJECT}[tool.uv]\nconstraint-dependencies = ["{FILELOCK}"]\n'
+    },
+    "-c of requirements.txt": {
+        "requirements.txt": "torch\n-c limits.txt\n",
+        "limits.txt": FILELOCK,
+    },
+    "-c in a file that is included": {
+        "requirements.txt": "-r more.txt\n",
+        "more.txt": "torch\n--constraint=limits.txt\n",
+        "limits.txt": FILELOCK,
+    },
+    "a constraint that includes requirements": {
+        "requirements.txt": "torch\n-c limits.txt\n",
+        "limits.txt": "-r deeper.txt\n",
+        "deeper.txt": FILELOCK,
+    },
+    "-c of environment.yml": {
+        "environment.yml": YAML.format("-c limits.txt"),
+        "limits.txt": FILELOCK,
+    },
+    "uv.toml": {
+        "uv.toml": f'constraint-dependencies = ["{FILELOCK}"]\n',
+        "requirements.txt": "torch\n",
+    },
+    "uv.toml of a workspace": {
+        "../pyproject.toml": '[tool.uv.workspace]\nmembers = ["project"]\n'
+        f'[tool.uv]\nconstraint-dependencies = ["{FILELOCK}"]\n',
+        "pyproject.toml": f"{PROJECT}[tool.uv]\npackage = false\n",
+    },
+    "a lock of the folder": {
+        "pylock.cpu.toml": f'{LOCK}constraints = ["{FILELOCK}"]\n',
+        "requirements.txt": "torch\n",
+    },
+    "a lock of a file that is gone": {
+        "pylock.cpu.toml": f'{LOCK}requirements-files = {{ "gone.txt" = ["-c {FILELOCK}"] }}\n',
+        "requirements.txt": "torch\n",
+    },
+}
+"""Files with a constraint by address on a package that torch requires."""
+
+REQUIREMENTS = {
+    "requirements.txt": {"requirements.txt": f"torch\n{FILELOCK}\n"},
+    "without a name": {"requirements.txt": f"torch\n{WHERE}\n"},
+    "environment.yml": {"environment.yml": YAML.format(FILELOCK)},
+    "[project]": {
+        "pyproject.toml": PROJECT.replace('"torch"', f'"torch", "{FILELOCK}"')
+    },
+    "a group": {
+        "pyproject.toml": f'{PROJECT}[dependency-groups]\ndev = ["{FILELOCK}"]\n'
+    },
+    "[tool.uv.sources]": {
+        "pyproject.toml": PROJECT.replace('"torch"', '"torch", "filelock"')
+        + f"[tool.uv.sources]\n{URL}\n"
+    },
+    "[tool.poetry]": {
+        "pyproject.toml": f'[tool.poetry.dependencies]\ntorch = "*"\n{URL}\n'
+    },
+    "a lock of the folder": {
+        "pylock.cpu.toml": LOCK.replace('"torch"', f'"torch", "{FILELOCK}"')
+    },
+    "a project in the folder": {
+        "requirements.txt": "torch\n-e ./lib\n",
+        "lib/pyproject.toml": f'{STATIC}dependencies = ["{FILELOCK}"]\n',
+    },
+    "an extra of a project in the folder": {
+        "requirements.txt": "torch\n-e ./lib[all]\n",
+        "lib/pyproject.toml": f"{STATIC}[project.optional-dependencies]\n"
+        f'all = ["lib[some]"]\nsome = ["{FILELOCK}"]\n',
+    },
+    "[tool.uv.sources] of a project in the folder": {
+        "requirements.txt": "torch\n-e ./lib\n",
+        "lib/pyproject.toml": f'{STATIC}dependencies = ["filelock"]\n[tool.uv.sources]\n{URL}\n',
+    },
+    "a project of a project in the folder": {
+        "requirements.txt": "torch\n-e ./lib\n",
+        "lib/pyproject.toml": f'{STATIC}dependencies = ["deep @ ./deep"]\n',
+        "lib/deep/pyproject.toml": STATIC.replace("lib", "deep")
+        + f'dependencies = ["{FILELOCK}"]\n',
+    },
+    "the build of a project in the folder": {
+        "requirements.txt": "torch\n-e ./lib\n",
+        "lib/pyproject.toml": f'[build-system]\nrequires = ["{FILELOCK}"]\nbuild-backend = "b"\n',
+    },
+}
+"""Files with a requirement by address."""
+
+FORMS = {
+    **{f"constraint: {name}": files for name, files in CONSTRAINTS.items()},
+    **{f"requirement: {name}": files for name, files in REQUIREMENTS.items()},
+}
+QUICK = {
+    "constraint: [tool.uv] of pyproject.toml",
+    "constraint: -c in a file that is included",
+    "constraint: uv.toml of a workspace",
+    "constraint: a lock of the folder",
+    "requirement: a project of a project in the folder",
+}
+COMMANDS = (
+    "lock -q --target cpu",
+    "plan -q --live",
+    "install -q",
+    "sync -q",
+    "plan -q",
+)
+TOKEN = "hunter2-hunter3"
+
+
+@pytest.fixture
+def here(workshop, play):
+    play(NO_GPU)
+    return workshop.having(HF_TOKEN=TOKEN)
+
+
+class Stranger(Host):
+    """A host of the stranger's with the same filelock."""
+
+    def __init__(self, wheel: Path):
+        """Serve it under any path."""
+
+        def respond(path, _headers):
+            if path.endswith(wheel.name):
+                return Answer(body=wheel.read_bytes())
+            return NOT_FOUND
+
+        super().__init__("stranger", respond)
+        self.wheel = f"{self.url}/{wheel.name}"
+        """Its address."""
+
+
+@pytest.fixture
+def stranger(stand_in) -> Iterator[Stranger]:
+    stranger = Stranger(next((stand_in.folder / "simple").glob("filelock-*.whl")))
+    yield stranger
+    stranger.close()
+
+
+def write(folder: Path, files: dict[str, str], address: str) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text.replace(WHERE, address), "utf-8")
+
+
+@pytest.mark.parametrize("form", mostly_heavy(FORMS, QUICK))
+def test_an_address_of_a_file_is_named_first_also_if_nothing_else_is_said(
+    here, stranger, form
+):
+    write(here.folder, FORMS[form], stranger.wheel)
+
+    done = here.run("lock", "-q", "--upgrade", "--target", "cpu")
+
+    assert f"{stranger.wheel}, as " in done.err, done.err
+    assert "says: the source of filelock" in done.err
+
+
+@pytest.mark.parametrize("form", mostly_heavy(FORMS, QUICK))
+def test_an_address_of_a_file_is_not_asked_without_trust(here, stranger, form):
+    write(here.folder, FORMS[form], stranger.wheel)
+    wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
+
+    for words in COMMANDS:
+        done = wary.run(*words.split())
+        assert done.status in {2, 6}, (words, done.err)
+        assert stranger.log == [], words
+
+
+@pytest.mark.parametrize("form", mostly_heavy(FORMS, QUICK))
+def test_no_variable_of_the_user_reaches_an_address_of_a_file(here, stranger, form):
+    write(
+        here.folder,
+        FORMS[form],
+        f"{stranger.url}/${{HF_TOKEN}}/filelock-9.9-py3-none-any.whl",
+    )
+
+    for words in COMMANDS:
+        done = here.run(*words.split())
+        assert done.status in {2, 6}, (words, done.err)
+        assert TOKEN not in done.out + done.err
+    assert [one.path for one in stranger.log if TOKEN in one.path] == []
+
+
+@pytest.mark.parametrize("form", mostly_heavy(FORMS, QUICK))
+def test_no_login_of_an_address_is_locked_or_shown(here, stranger, form):
+    write(here.folder, FORMS[form], stranger.wheel.replace("://", "://me:s3cret@"))
+
+    done = here.run("lock", "-v", "--upgrade", "--target", "cpu")
+
+    assert "s3cret" not in done.out + done.err
+    for lock in here.folder.glob("pylock.*"):
+        if "lock" not in form:
+            assert "s3cret" not in lock.read_text("utf-8")
+
+
+SCRIPTS = {
+    "dependencies": (f'"{FILELOCK}"', ""),
+    "constraint-dependencies": (
+        "",
+        f'[tool.uv]\n# constraint-dependencies = ["{FILELOCK}"]',
+    ),
+    "sources": ('"filelock"', f"[tool.uv.sources]\n# {URL}"),
+}
+
+
+@pytest.mark.parametrize("form", mostly_heavy(SCRIPTS, {"constraint-dependencies"}))
+def test_an_address_of_a_script_is_named_or_refused(here, stranger, form):
+    text = SCRIPT.format(*SCRIPTS[form]).replace('"torch", ]', '"torch"]')
+    script = here.folder / "train.py"
+    script.write_text(text.replace(WHERE, stranger.wheel), "utf-8")
+
+    refused = here.having(GPUINSTALL_TRUST_FOLDER="0").run("run", str(script))
+    asked = list(stranger.log)
+    named = here.run("run", "-q", str(script))
+
+    assert (refused.status, asked) == (2, [])
+    assert f"{stranger.wheel}, as " in named.err
+
+
+@pytest.mark.parametrize("name", ["torch", "torchvision", "triton"])
+def test_a_constraint_gives_no_address_to_the_family(here, stranger, name):
+    text = "torch\n-c limits.txt\n"
+    write(
+        here.folder,
+        {"requirements.txt": text, "limits.txt": f"{name} @ {WHERE}"},
+        stranger.wheel,
+    )
+
+    refused = here.refusal("lock", "--target", "cpu", exit_code=2)
+
+    assert refused["code"] == "requirement-by-address"
+    assert stranger.log == []

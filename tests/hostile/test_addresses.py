@@ -149,6 +149,9 @@ class Stranger(Host):
         def respond(path, _headers):
             if path.endswith(wheel.name):
                 return Answer(body=wheel.read_bytes())
+            if path == "/simple/filelock/":
+                link = f'<a href="/{wheel.name}">{wheel.name}</a>'
+                return Answer(body=link.encode(), content_type="text/html")
             return NOT_FOUND
 
         super().__init__("stranger", respond)
@@ -256,3 +259,34 @@ def test_a_constraint_gives_no_address_to_the_family(here, stranger, name):
 
     assert refused["code"] == "requirement-by-address"
     assert stranger.log == []
+
+
+INDEXES = {
+    "[tool.uv.sources]": '[tool.uv.sources]\nfilelock = { index = "corp" }\n'
+    '[[tool.uv.index]]\nname = "corp"\nurl = "{address}/simple"\nexplicit = true\n',
+}
+
+
+@pytest.mark.parametrize("form", INDEXES)
+def test_the_source_of_a_name_holds_where_a_dependency_requires_it(
+    here, stranger, form
+):
+    files = {"pyproject.toml": PROJECT + INDEXES[form]}
+    write(here.folder, files, stranger.url)
+
+    done = here.run("lock", "-q", "--target", "cpu")
+
+    assert done.status == 0, done.err
+    assert stranger.wheel in here.lock("pylock.cpu.toml")
+
+
+@pytest.mark.parametrize("address", ["{url}/empty", "http://127.0.0.1:9"])
+def test_a_name_that_its_source_does_not_have_ends_the_command(here, stranger, address):
+    files = {"pyproject.toml": PROJECT + INDEXES["[tool.uv.sources]"]}
+    write(here.folder, files, address.format(url=stranger.url))
+
+    done = here.run("lock", "-q", "--target", "cpu")
+
+    assert done.status not in {0, 1}
+    assert "filelock" in done.err
+    assert here.entries() == {"pyproject.toml"}

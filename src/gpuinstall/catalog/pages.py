@@ -105,24 +105,42 @@ def parse_folder(
     source: WheelSource,
 ) -> tuple[Wheel, ...]:
     """Return the wheels among the names of the files in an absolute ``folder``."""
-    links = (_Link((folder / name).as_uri(), name) for name in names)
+    links = (PageFile((folder / name).as_uri(), name) for name in names)
     return _wheels(links, None, source)
 
 
-class _Link(NamedTuple):
+class PageFile(NamedTuple):
+    """A file of a page."""
+
     url: str
     filename: str
     sha256: str | None = None
     metadata: bool = False
     metadata_sha256: str | None = None
     requires_python: str | None = None
+    uploaded: str = ""
+    """When, as in ``2026-01-31T08:15:00Z``; empty if the page does not say."""
+
+
+@cache
+def parse_files(page: Page, newest: str | None = None) -> tuple[PageFile, ...]:
+    """Return all files of a page, but for those that were uploaded after a day or of which it does not say.
+
+    Raises:
+        InstallationError: if the page is malformed.
+    """
+    return tuple(
+        link
+        for link in _links(page)
+        if newest is None or "" < link.uploaded[:10] <= newest
+    )
 
 
 @cache
 def _links(
     page: Page,
     most: int = _MOST_LINKS,
-) -> tuple[_Link, ...]:
+) -> tuple[PageFile, ...]:
     """Return the files of a page that are not yanked, at the addresses that it may lead to."""
     links = []
     try:
@@ -143,7 +161,7 @@ def _links(
 
 
 def _wheels(
-    links: Iterable[_Link],
+    links: Iterable[PageFile],
     backend: str | None,
     source: WheelSource,
 ) -> tuple[Wheel, ...]:
@@ -152,7 +170,7 @@ def _wheels(
 
 
 def _wheel(
-    link: _Link,
+    link: PageFile,
     backend: str | None,
     source: WheelSource,
 ) -> Wheel | None:
@@ -245,20 +263,21 @@ def _anchors(text: str) -> list[dict[str, str]]:
 def _link(
     file: dict[str, Any],
     page_url: str,
-) -> _Link | None:
+) -> PageFile | None:
     """Return a file of a page; None if its address is none that the page may lead to."""
     address = _address(page_url, str(file["url"]))
     if address is None:
         return None
     metadata = file.get("core-metadata", file.get("dist-info-metadata"))
     requires_python = file.get("requires-python")
-    return _Link(
+    return PageFile(
         url=address,
         filename=str(file["filename"]),
         sha256=_digest(file.get("hashes", {})),
         metadata=bool(metadata),
         metadata_sha256=_digest(metadata) if isinstance(metadata, dict) else None,
         requires_python=str(requires_python) if requires_python else None,
+        uploaded=str(file.get("upload-time") or ""),
     )
 
 

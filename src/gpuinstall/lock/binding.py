@@ -26,6 +26,7 @@ from gpuinstall.catalog.listing import (
     index_names,
     own_names,
 )
+from gpuinstall.catalog.pages import PageFile, parse_files
 from gpuinstall.environments.guard import FamilyMember
 from gpuinstall.lock.programs import list_programs, programs_first
 from gpuinstall.lock.resolver import ResolverProject
@@ -96,13 +97,28 @@ class Binding:
             ),
             python=python,
             target=request.target,
-            pages=self.pages(self.backends[0]),
+            pages={**self._pages_of_sources(), **self.pages(self.backends[0])},
             pins=pins,
             folder_projects=request.folder_projects,
             folder=session.folder,
             wheels_only=names | (session.sources.only_binary - {":all:"}) | with_wheels,
             sources=session.sources,
         )
+
+    def _pages_of_sources(self) -> dict[str, tuple[PageFile, ...]]:
+        """Return the files of each package that a file takes from one index: from there it comes, whoever requires it.
+
+        Raises:
+            InstallationError: The index of a package that is requested does not answer.
+        """
+        session, sources = self._session, self._session.sources
+        requested = requirement_names(self._requirements)
+        pages = {}
+        for name in sources.package_indexes.keys() - self.names:
+            ask = session.page_of if name in requested else session.known_page
+            page = ask(name)
+            pages[name] = parse_files(page, sources.newest_day) if page else ()
+        return pages
 
     def pages(self, preferred: str) -> Pages:
         """Return the wheels that each name may come from, without the names that the default index may serve.

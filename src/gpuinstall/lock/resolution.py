@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.finding import Reason
     from gpuinstall.catalog import Catalog, Wheel
+    from gpuinstall.catalog.pages import PageFile
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.target import Target
     from gpuinstall.plan import Plan
@@ -223,7 +224,7 @@ def check_addresses(
 
 def check_provenance(
     files: Iterable[LockedFile],
-    pages: Mapping[str, tuple[Wheel, ...]],
+    pages: Mapping[str, tuple[Wheel | PageFile, ...]],
 ) -> None:
     """Raise InstallationError for a file that its page does not have.
 

@@ -26,7 +26,7 @@ from packaging.version import Version
 from gpuinstall.base import process, uv
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.process import Finished
-from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import without_logins
 from gpuinstall.lock.lock import unknown_hash
 from gpuinstall.lock.request.lock_request import VersionPins
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuinstall.catalog import Wheel
+    from gpuinstall.catalog.pages import PageFile
     from gpuinstall.lock.request.project import FolderProject
     from gpuinstall.lock.target import Target
     from gpuinstall.sources.session import Session
@@ -76,8 +77,8 @@ class ResolverProject:
     """``X.Y``."""
 
     target: Target
-    pages: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
-    """The wheels that each package with a page may come from."""
+    pages: Mapping[str, tuple[Wheel | PageFile, ...]] = field(default_factory=dict)
+    """The files that each package with a page may come from, whoever requires it."""
 
     pins: VersionPins = field(default_factory=VersionPins)
     folder_projects: tuple[FolderProject, ...] = ()
@@ -189,26 +190,7 @@ class ResolverProject:
             "requires-python": f"=={self.python.removesuffix('t')}.*",
             "dependencies": dependencies,
         }
-        # uv applies the source of a package to whoever requires it, as long as the project itself does.
-        sources = {}
-        indexes = []
-        names = requirement_names(dependencies) - self.pages.keys()
-        for name, address in sorted(self.sources.package_indexes.items()):
-            if name not in names:
-                continue
-            index = f"of-{name}"
-            sources[name] = {"index": index}
-            indexes.append(
-                {
-                    "name": index,
-                    "url": address,
-                    "explicit": True,
-                }
-            )
-        document: dict[str, Any] = {"project": project}
-        if indexes:
-            document["tool"] = {"uv": {"sources": sources, "index": indexes}}
-        return tomli_w.dumps(document)
+        return tomli_w.dumps({"project": project})
 
     def compile(self, folder: Path, session: Session) -> Finished:
         """Have uv resolve it into a lock, in ``folder``."""
@@ -268,7 +250,7 @@ def versions_in(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def simple_page(
-    wheels: Iterable[Wheel],
+    wheels: Iterable[Wheel | PageFile],
     *,
     has_stand_ins: bool = True,
 ) -> str:
@@ -277,7 +259,7 @@ def simple_page(
     return f"<!DOCTYPE html><html><body>\n{links}</body></html>\n"
 
 
-def _link(wheel: Wheel, has_stand_in: bool) -> str:
+def _link(wheel: Wheel | PageFile, has_stand_in: bool) -> str:
     address = wheel.url.partition("#")[0]
     sha256 = wheel.sha256
     if has_stand_in and not sha256:

@@ -266,6 +266,24 @@ class Sources:
         return self.exclude_newer is not None and package not in self.undated
 
     @property
+    def newest_day(self) -> str | None:
+        """The day of ``exclude_newer`` for the pages that are read here; None if there is none.
+
+        Raises:
+            UsageError: It is no date, which uv alone can read.
+        """
+        if self.exclude_newer is None:
+            return None
+        day = self.exclude_newer[:10]
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d", day):
+            raise UsageError(
+                "source-setting",
+                f"exclude-newer {self.exclude_newer} cannot be obeyed for {', '.join(self.package_indexes)}",
+                hint='Write a date: exclude-newer = "2026-01-31"',
+            )
+        return day
+
+    @property
     def has_further_indexes(self) -> bool:
         """Whether packages beside the family may come from elsewhere than the default index."""
         return any((self.package_indexes, self.extra_indexes, self.flat_indexes))

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import tomli
 from packaging.version import InvalidVersion
@@ -11,7 +9,6 @@ from gpuinstall.lock.request.lock_request import VersionPins
 from gpuinstall.lock.resolver import ResolverProject, simple_page
 from gpuinstall.lock.target import Target
 from gpuinstall.sources import Sources
-from gpuinstall.sources.provenance import source_setting
 from gpuinstall.sources.web import Page
 from tests.unit.lock.wheels_here import listed, torch
 
@@ -89,16 +86,6 @@ def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path):
 def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_path):
     sources = Sources(
         extra_indexes=("https://corp.example/simple",),
-        settings=tuple(
-            source_setting(
-                "uv",
-                "sources (index)",
-                "https://own.example/simple",
-                Path("pyproject.toml"),
-                package=name,
-            )
-            for name in ("ours", "torch")
-        ),
         exclude_newer="2026-01-01",
     )
     asked = ("torch==2.14.1+cu126", "ours")
@@ -119,8 +106,3 @@ def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_pa
         "2026-01-01",
         {"torch": False, "triton": False},
     )
-    uv = tomli.loads(project.document)["tool"]["uv"]
-    assert uv["sources"] == {"ours": {"index": "of-ours"}}
-    assert uv["index"] == [
-        {"name": "of-ours", "url": "https://own.example/simple", "explicit": True}
-    ]

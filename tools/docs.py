@@ -34,6 +34,7 @@ from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.sources.provenance import SETTING_RULES
+from gpuinstall.sources.sources import ROLES
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
 from tools.support_table import support_page
 
@@ -309,11 +310,18 @@ def _check(check: Any) -> str:
 
 
 def settings() -> str:
-    """Write what becomes of each setting of a tool that says where a package comes from."""
-    lines = ["| tool | setting | |", "|---|---|---|"]
+    """Write what becomes of each setting that says where a package comes from, in a folder that is trusted and not."""
+    lines = [
+        "| tool | a folder may say | by default | with `GPUINSTALL_TRUST_FOLDER=0` |",
+        "|---|---|---|---|",
+    ]
     for rule in SETTING_RULES:
+        effect = rule.effect.value
+        if rule.effect in ROLES:
+            effect = f"named first; {effect}"
         instead = f"; instead: {rule.instead}" if rule.instead else ""
-        lines.append(f"| {rule.tool} | `{rule.key}` | {rule.effect.value}{instead} |")
+        wary = "refused" if rule.effect in ROLES else "the same"
+        lines.append(f"| {rule.tool} | `{rule.key}` | {effect}{instead} | {wary} |")
     return "".join(f"{line}\n" for line in lines)
 
 

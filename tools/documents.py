@@ -90,7 +90,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "lock-check": ("lock", "check", "torch", "numpy", "--target", "cpu"),
     "lock-download": ("lock", "download", "wheels"),
     "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "cpu.txt"),
-    "shellenv": ("shellenv",),
     "report": ("report", "records"),
     "env-list": ("env", "list"),
     "env-remove": ("env", "remove", "--yes"),

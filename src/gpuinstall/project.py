@@ -24,6 +24,7 @@ from gpuinstall.base.requirement import (
     normalised,
     parse_requirement,
 )
+from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.conda import CondaRequest, parse_conda
@@ -271,7 +272,12 @@ class Project:
             setting = pages(address, Path("Sourcing"))
             sources = sources.obeying(setting, is_chosen=False)
         for setting in self._own_addresses:
-            sources = sources.obeying(setting, is_chosen=False)
+            sources = sources.with_own(setting)
+            if without_logins(setting.value) != setting.value:
+                self.reporter.notice(
+                    "Login",
+                    f"that of {setting.package} is in no lock: later commands take it from a netrc file or a keyring",
+                )
         file = self.folder / "pyproject.toml"
         of_folder = [pages(address, file) for address in configured.extension_sources]
         settings = (*of_folder, *self.source_settings, *self._nested_settings())
@@ -340,12 +346,12 @@ class Project:
     @cached_property
     def _folder_files(self) -> tuple[RequirementsFile, ...]:
         """What the folder asks for: by its files, those of earlier commands, and by its locks what was added by hand."""
-        lock = next(iter(locks_in(self.paths.folder)), self.paths.folder)
+        locks = self.paths.folder / "pylock.*.toml"
         return (
             self.declaration.whole,
             *self._limits.values(),
             *self._earlier_files.values(),
-            parse_lines(by_hand(self._recorded), lock),
+            parse_lines(by_hand(self._recorded), locks),
         )
 
     def _nested_settings(self) -> Iterator[SourceSetting]:

@@ -8,7 +8,7 @@ import tree_sitter_powershell
 from tools.bundle import for_windows
 from tree_sitter import Language, Node, Parser
 
-from gpuinstall.base.shell import activation, assignments, on_path
+from gpuinstall.base.shell import activation, on_path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / "bootstrap.ps1").read_text("utf-8")
@@ -109,7 +109,6 @@ def test_a_script_that_would_end_the_text_too_early_is_not_carried():
         on_path("C:\\Users\\Ann O'Hara\\bin", "powershell"),
         activation("C:\\my env", "powershell", windows=True),
         activation(".venv", "powershell", windows=True),
-        assignments({"UV_CONSTRAINT": "file:///C:/it's/constraints.txt"}, "powershell"),
     ],
 )
 def test_the_lines_that_people_are_given_parse(text):

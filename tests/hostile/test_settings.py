@@ -154,22 +154,11 @@ def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here, evil):
         ("sync", "--venv", "other"),
         ("install",),
         ("lock", "--upgrade"),
-        ("shellenv",),
     ):
         assert wary.refusal(*words, exit_code=2)["code"] == "folder-not-trusted", words
     file.unlink()
     assert wary.refusal("sync", "--venv", "other", exit_code=6)["code"] == "lock-source"
     assert evil.host.log == []
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_shellenv_leaves_a_strangers_index_to_the_folder(here, evil, key):
-    file = evil.choose(here, "uv.toml", key, "with a slash")
-    done = here.having(UV_DEFAULT_INDEX="").run("shellenv", "-q")
-    assert done.status == 0, done.err
-    assert evil.host.url not in done.out
-    assert f"{evil.host.url}/whl" in done.err
-    assert str(file) in done.err
 
 
 def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here, stand_in):

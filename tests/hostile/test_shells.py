@@ -10,7 +10,6 @@ import pytest
 from gpuinstall.base.shell import (
     Shell,
     activation,
-    assignments,
     joined,
     on_path,
     quoted,
@@ -70,7 +69,6 @@ def printed(name, shell):
     if shell:
         yield "a line that activates", activation(f"./{place}", shell, windows=False)
         yield "a line for PATH", on_path(f"/nowhere/{place}", shell)
-        yield "variables", assignments({"UV_X": name}, shell)
 
 
 def tried(line, program, folder, env, run=run):

@@ -62,7 +62,7 @@ def check_outside(path: Path, named_by: Path) -> None:
 
     It may lead to files and folders of its own owner. /proc/self/environ is a regular file of this user, too.
     """
-    place = path.resolve()
+    place = real_path(path)
     why = None
     try:
         status = place.stat()
@@ -83,6 +83,11 @@ def check_outside(path: Path, named_by: Path) -> None:
     raise UsageError("path-outside", message, why=why)
 
 
+def real_path(path: Path | str) -> Path:
+    """Return where a path leads through links; ``Path.resolve`` raises RuntimeError for a link to itself."""
+    return Path(os.path.realpath(path))
+
+
 def read_document(path: Path | str, folder: Path | None = None) -> str:
     """Read a text; raise OSError if it is not a regular file, too large, or led out of ``folder`` by a link.
 
@@ -93,7 +98,7 @@ def read_document(path: Path | str, folder: Path | None = None) -> str:
 
 def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
     """The same, of any bytes."""
-    if folder is not None and not Path(path).resolve().is_relative_to(folder.resolve()):
+    if folder is not None and not real_path(path).is_relative_to(real_path(folder)):
         raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -444,7 +449,7 @@ def write_in_place(path: Path, text: str) -> None:
         with path.open("a", encoding="utf-8") as stream:
             stream.write(text)
         return
-    write_atomically(path.resolve(), text)
+    write_atomically(real_path(path), text)
 
 
 def unwritable(path: Path, error: OSError) -> InstallationError:

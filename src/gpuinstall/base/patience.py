@@ -38,6 +38,11 @@ class Patience(NamedTuple):
         return 480 * self.silence
 
     @property
+    def resolution(self) -> float:
+        """Seconds that uv may take to resolve without building: half an hour, for a page that drips without end."""
+        return 60 * self.silence
+
+    @property
     def look(self) -> float:
         """Seconds in which an interpreter says what it is, which takes one; a slow disk is given ten."""
         return max(10.0, self.silence)

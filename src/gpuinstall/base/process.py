@@ -11,6 +11,7 @@ import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread, Timer
+from time import sleep
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
@@ -23,8 +24,14 @@ if TYPE_CHECKING:
 
 _AFTERWARDS_S = 1.0
 """How long the last 64 kB, which a pipe holds, may take to be read; what the program started may hold its streams."""
+_LOOK_S = 0.1
+"""How often the memory of a program is looked at: a page without end comes with 600 MB a second from this machine."""
 OUTPUT = 10_000_000
 """The characters that a program may write, as many as a document has at most: one that writes more is ended."""
+
+
+_LIBRARY_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
+"""An empty or relative entry is the working folder."""
 
 
 class Finished(NamedTuple):
@@ -89,6 +96,7 @@ def run(
     text: str | None = None,
     seconds: float | None = None,
     patience: Patience | None = None,
+    memory: int | None = None,
     each_error_line: Callable[[str], None] | None = None,
     group: bool = False,
 ) -> Finished:
@@ -100,7 +108,8 @@ def run(
         cwd: Its folder, by default ours.
         text: What it reads from stdin, by default nothing.
         seconds: After which it is ended.
-        patience: The same for a program that waits for servers.
+        patience: The same for a program that waits for servers; with ``seconds`` these count.
+        memory: The bytes that it may take, where the system says how many it has.
         each_error_line: Is given each line of stderr at once, from another thread.
         group: Whether what it has started ends with it; it has no terminal then.
 
@@ -111,12 +120,12 @@ def run(
     words = tuple(str(word) for word in argv)
     for follow in _followers:
         follow(words)
-    limit = patience.total if patience else seconds
+    limit = patience.total if patience and seconds is None else seconds
     is_over = Event()
     with (
         (_Group if group and sys.platform != "win32" else subprocess.Popen)(
             words,
-            env=None if env is None else dict(env),
+            env=_safe(os.environ if env is None else env),
             cwd=cwd,
             stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -134,6 +143,8 @@ def run(
                 is_over.set()
                 process.kill()
 
+        if memory is not None:
+            Thread(target=_watch, args=(process, memory, end), daemon=True).start()
         timer = Timer(limit or 0, end)
         timer.daemon = True
         if limit is not None:
@@ -146,11 +157,36 @@ def run(
         name = " ".join([Path(words[0]).name, *words[1:3]])
         raise InstallationError(
             "too-slow",
-            f"{name} took more than {patience.total:.0f} s, and was ended",
+            f"{name} took more than {limit:.0f} s or too much memory, and was ended",
             why="an index answers too slowly or endlessly, or the request takes too long to resolve",
             hint=f"{MORE_TIME}\nOr use another index",
         )
     return Finished(words, None if is_over.is_set() else process.returncode, out, err)
+
+
+def _watch(
+    running: subprocess.Popen[str], memory: int, end: Callable[[], None]
+) -> None:
+    """End a program that takes more memory than it may."""
+    status = Path(f"/proc/{running.pid}/statm")
+    while running.poll() is None:
+        with suppress(OSError, ValueError, IndexError):
+            pages = int(status.read_text(encoding="ascii").split()[1])
+            if pages * os.sysconf("SC_PAGE_SIZE") > memory:
+                end()
+                return
+        sleep(_LOOK_S)
+
+
+def _safe(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables with which no library is loaded from the working folder, which may be a stranger's."""
+    variables = dict(environ)
+    for name in _LIBRARY_PATHS & variables.keys():
+        folders = variables.pop(name).split(os.pathsep)
+        absolute = [folder for folder in folders if Path(folder).is_absolute()]
+        if absolute:
+            variables[name] = os.pathsep.join(absolute)
+    return variables
 
 
 def ask(argv: Sequence[str | Path]) -> Finished:

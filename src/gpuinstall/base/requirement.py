@@ -249,6 +249,8 @@ def _parse_named(text: str) -> ParsedRequirement:
 
     try:
         parsed = Requirement(_without_blanks_in_path(text))
+    except RecursionError:
+        raise _malformed(text, "requirement", "it is nested too deep") from None
     except InvalidRequirement as error:
         malformed = _malformed(text, "requirement", str(error).splitlines()[0])
         single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text.strip())
@@ -296,6 +298,8 @@ def _parse_address(text: str) -> ParsedRequirement | None:
     extras = form["extras"] or ""
     try:
         marker = Marker(form["marker"]) if form["marker"] else None
+    except RecursionError:
+        raise _malformed(form["marker"], "marker", "it is nested too deep") from None
     except InvalidMarker as error:
         reason = str(error).splitlines()[0]
         raise _malformed(form["marker"], "marker", reason) from None

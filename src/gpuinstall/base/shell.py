@@ -30,11 +30,6 @@ _ON_PATH = {
     "csh": "set path = ({} $path:q)",
     "powershell": "$env:PATH = {} + [IO.Path]::PathSeparator + $env:PATH",
 }
-_SETTINGS = {
-    "fish": ("set -gx {} {}", "set -e {}"),
-    "powershell": ("$env:{} = {}", "$env:{} = $null"),
-}
-_USUAL_SETTINGS = ("export {}={}", "unset {}")
 _BY_NUMBERS = {
     "sh": ("\"$(printf %b '", "\\0{:03o}", "')\""),
     "fish": ("", "\\X{:02x}", ""),
@@ -154,15 +149,3 @@ def on_path(folder: str, shell: ShellName) -> str:
     """Return the line that puts a folder on PATH, for this window alone or, if the shell has one, for good."""
     word = visible(folder) if shell == "cmd" else _value(folder, shell)
     return _ON_PATH.get(shell, "export PATH={}:$PATH").format(word)
-
-
-def assignments(variables: Mapping[str, str | None], shell: Shell) -> str:
-    """Return variables as lines that a shell evaluates; None ends one."""
-    setting, ending = _SETTINGS.get(shell, _USUAL_SETTINGS)
-    lines = []
-    for name, value in variables.items():
-        if value is None:
-            lines.append(ending.format(name))
-        else:
-            lines.append(setting.format(name, _value(value, shell)))
-    return "".join(f"{line}\n" for line in lines)

@@ -22,6 +22,7 @@ from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.sources import Sources
 
 if TYPE_CHECKING:
+    from gpuinstall.base.advice import Advice
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.diagnose.examination import Examination
     from gpuinstall.diagnose.repair import RepairResult
@@ -88,8 +89,6 @@ def _examine(project: Project) -> Examination:
     except (UsageError, LockError):
         request = None
     source = click.get_current_context().get_parameter_source("venv")
-    # Who has activated an environment starts its Python with every command.
-    is_active = os.environ.get("VIRTUAL_ENV") == str(folder)
     return examine(
         project.folder,
         folder,
@@ -97,7 +96,7 @@ def _examine(project: Project) -> Examination:
         request=request,
         sources=_sources(project),
         reporter=project.reporter,
-        named=source is not ParameterSource.DEFAULT or is_active,
+        named=source is not ParameterSource.DEFAULT,
     )
 
 
@@ -121,7 +120,10 @@ def _repair(
     terminal = options.terminal
     for finding in examination.findings:
         terminal.step("Found", finding.message)
-    steps = repair_steps(examination.findings, project.paths.venv)
+    environment = examination.environment
+    steps: tuple[Advice, ...] = ()
+    if environment is None or environment.was_started:
+        steps = repair_steps(examination.findings, project.paths.venv)
     for step in steps:
         terminal.step("Repair", str(step))
     if not steps:
@@ -131,7 +133,8 @@ def _repair(
     if not options.yes:
         confirm(f"Make {number_of(len(steps), 'repair')}?", "nothing was repaired")
     copy_edited(project.paths.venv, project.paths.kept, terminal)
-    with open_session(_sources(project), terminal) as session:
+    # What the folder chooses is named or refused before anything asks for it.
+    with open_session(project.sources, terminal) as session:
         results = run_repairs(steps, session.environment, terminal)
     for result in results:
         if result.message:

@@ -1,4 +1,4 @@
-"""``gpuinstall hook`` and ``shellenv``: plain pip and uv take builds that run here, by their configuration or variables."""
+"""``gpuinstall hook``: plain pip and uv take builds that run here, by their configuration."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ import click
 import tomli
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import has_login, parse_ini, read_raw, write_atomically
+from gpuinstall.base.files import (
+    has_login,
+    parse_ini,
+    read_raw,
+    real_path,
+    write_atomically,
+)
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import assignments, quoted
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import BrokenBlockError, with_block, without_block
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.guard import CONSTRAINTS, pip_section
+from gpuinstall.environments.guard import pip_section
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import own_file, pip_words
 
@@ -57,7 +62,7 @@ _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 def command(options: CommandOptions, tool: str) -> Outcome:
     """Write the hook, or take it out."""
     # That of a link is the file behind it.
-    file = own_file(tool, os.environ).resolve()
+    file = real_path(own_file(tool, os.environ))
     before = _text(file)
     plain = _unhooked(file, before)
     after = plain
@@ -188,7 +193,17 @@ def _write(
     after: str,
     before: str,
 ) -> None:
-    """Write a file of the user's; one that has nothing but the hook goes with it."""
+    """Write a file of the user's; one that has nothing but the hook goes with it.
+
+    Raises:
+        UsageError: It is another than before.
+    """
+    if _text(file) != before:
+        raise UsageError(
+            "hook-changed",
+            f"{file} was left unchanged: another program has changed it meanwhile",
+            hint="Run it again",
+        )
     if not after:
         file.unlink()
         return
@@ -229,68 +244,3 @@ def _unhooked(file: Path, text: str) -> str:
             hint=f"{unset}.constraint\n{unset}.find-links",
         )
     return plain
-
-
-@framed(
-    "shellenv",
-    'Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".',
-    "venv",
-    "torch_index",
-    "shell",
-)
-def shellenv_command(options: CommandOptions) -> Outcome:
-    """Print the variables."""
-    from gpuinstall.lock.request.lock_request import LockRequest
-
-    with options.open() as project:
-        sources, folder = project.sources, project.paths.venv
-        marker = read_marker(folder)
-        if marker is None:
-            lock_request = LockRequest(
-                project.machine, project.request, project.catalog
-            )
-            backend = lock_request.choice.build.backend.tag
-        else:
-            backend = marker.backend
-    values: dict[str, str | None] = {}
-    other = os.environ.get("UV_PROJECT_ENVIRONMENT")
-    if other and read_marker(Path(other)):
-        # What this shell was set up with for another project ends: it is not the user's own.
-        values = dict.fromkeys(("UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT"))
-    if sources.is_torch_index_requested:
-        command = f"uvx --index {sources.torch_index}/{backend}"
-        options.terminal.warn(
-            f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}"
-        )
-    elif backend in UV_TAGS:
-        values["UV_TORCH_BACKEND"] = backend
-    else:
-        options.terminal.warn(
-            f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed"
-        )
-    guards = []
-    if marker and Path("pyproject.toml").is_file():
-        # uv run would sync the project's own lock, with another torch. Its lock is made for every machine: no
-        # constraint of this environment can hold there.
-        values["UV_NO_SYNC"] = "1"
-        values["UV_PROJECT_ENVIRONMENT"] = str(folder)
-    elif marker and (folder / CONSTRAINTS).is_file():
-        guards.append((folder / CONSTRAINTS).as_uri())
-    constraints = os.environ.get("UV_CONSTRAINT", "").split()
-    if constraints or guards:
-        # Those that the user has set go on counting.
-        others = [name for name in constraints if not _is_own_guard(name)]
-        values["UV_CONSTRAINT"] = " ".join([*others, *guards]) or None
-    text = assignments(values, options.shell)
-    data = {
-        "shell": options.shell,
-        "backend": backend,
-        "variables": values,
-        "text": text,
-    }
-    return Outcome(data, lambda screen: screen.block(text))
-
-
-def _is_own_guard(name: str) -> bool:
-    """Whether this names the guard of an environment: only we write addresses of files there."""
-    return name.startswith("file:") and name.endswith(f"/{CONSTRAINTS}")

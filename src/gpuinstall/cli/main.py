@@ -23,7 +23,7 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.files import close_umask, keep_temporary_files_apart
-from gpuinstall.base.interruption import TransferInterrupted
+from gpuinstall.base.interruption import TransferInterrupted, interrupted
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.outcome import fail
@@ -44,7 +44,6 @@ COMMAND_GROUPS: dict[str, dict[str, str]] = {
         "sync": "Install exactly the lock that fits this machine.",
         "export": "Write a lock for other tools: pip, conda, uv projects, Docker.",
         "hook": "Make plain uv and pip install builds that run here.",
-        "shellenv": "Make plain uv and pip in this shell keep the same build.",
     },
     "More": {
         "probe": "Show your GPUs, driver and system.",
@@ -60,7 +59,6 @@ for _commands in COMMAND_GROUPS.values():
 _MODULES = {
     "remove": "install",
     "sync": "install",
-    "shellenv": "hook",
     "report": "probe",
 }
 """Whose module a command has, if it has none of its own."""
@@ -187,7 +185,10 @@ def run_command_line(arguments: list[str]) -> int:
             fault.why = interrupt.kept
             fault.hint = "Run it again"
     except Exception as error:
-        known = _missing_folder(error) or _known(error)
+        known: GpuInstallError | None = _missing_folder(error) or _known(error)
+        if interrupted():
+            # A module that was being loaded makes another exception of an interrupt.
+            known = InterruptedByUserError("interrupted", "interrupted")
         if known is None and not {"--verbose", "-v"}.isdisjoint(arguments):
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"

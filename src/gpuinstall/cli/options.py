@@ -6,13 +6,14 @@ there, and the line that obeys it.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +21,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing
-from gpuinstall.base.shell import Shell, joined
+from gpuinstall.base.shell import joined
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
@@ -234,12 +235,6 @@ class CommandOptions:
     servers: tuple[str, ...] = _list(
         "--with", "Serve it (ssh: with --any).", type=click.Choice(["jupyter", "ssh"])
     )
-    shell: Shell = _row(
-        "--shell",
-        "The shell to write for (sh).",
-        type=click.Choice(get_args(Shell)),
-        default="sh",
-    )
     remove: bool = _row("--remove", "Remove exactly what an earlier call wrote.")
     record: Path | None = _row(
         "--record DIR",
@@ -312,13 +307,18 @@ class CommandOptions:
             UsageError: if a file or a path is malformed.
         """
         from gpuinstall.project import Settings
+        from gpuinstall.sources.requirements_file import with_variables
 
         editables = [f"-e {folder}" for folder in self.editables]
         gpus = None
         if self.gpus is not None:
             gpus = tuple(filter(None, map(str.strip, self.gpus.split(","))))
         files = _named_files(self.requirements)
-        requirements = [word for word in self.requirements if word not in files]
+        requirements = [
+            with_variables(word, os.environ)
+            for word in self.requirements
+            if word not in files
+        ]
         for name in files:
             self.terminal.step("Requested", f"{name}, read as -r {name}")
         request = Request(

@@ -31,8 +31,9 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.environments.records import say_stranger
+from gpuinstall.environments.records import check_start
 from gpuinstall.project import Project, Settings, open_project
+from gpuinstall.sources.configuration import trusts_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +89,8 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
         else:
             paths = project.paths
             check(project)
-            say_stranger(paths.venv, project.reporter)
+            is_requested = bool(options.venv) or trusts_folder(os.environ)
+            check_start(paths.venv, project.reporter, is_requested=is_requested)
         libraries = project.compat_libraries
     _become(command_words, paths, libraries)
 

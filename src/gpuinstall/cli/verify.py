@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,8 @@ MOST_FIXES = 3
 def command(options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
-    from gpuinstall.environments.records import say_stranger
+    from gpuinstall.environments.records import check_start
+    from gpuinstall.sources.configuration import trusts_folder
 
     python, venv = options.interpreter, options.environment
     if not python:
@@ -72,7 +74,8 @@ def command(options: CommandOptions) -> Outcome:
                 names = ", ".join(others)
                 options.terminal.warn(f"this environment was made without {names}")
         if not python:
-            say_stranger(folder, options.terminal)
+            is_requested = bool(options.venv) or trusts_folder(os.environ)
+            check_start(folder, options.terminal, is_requested=is_requested)
         _warn_of_damage(folder, options.terminal)
         verdict = verify_environment(
             target,

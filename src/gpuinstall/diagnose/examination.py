@@ -26,11 +26,10 @@ from gpuinstall.diagnose.evidence import (
 from gpuinstall.diagnose.repair import read_repair, repair_steps
 from gpuinstall.environments.environment import (
     advice_words,
-    read_marker,
     read_origin,
     renewing_arguments,
 )
-from gpuinstall.environments.records import say_stranger
+from gpuinstall.environments.records import admit_start
 from gpuinstall.lock.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
 from gpuinstall.plan import Plan, choose
@@ -154,7 +153,7 @@ def examine(
     findings = list(run_checks(evidence))
     examined = None
     words: tuple[str, ...] = ("--venv", str(venv)) if named else ()
-    if is_there and (named or read_marker(venv)):
+    if is_there and admit_start(venv, reporter, is_requested=named):
         verdict, failures = _verify(venv, machine, evidence, reporter)
         examined = ExaminedEnvironment(venv, verdict, len(evidence.contents.packages))
         # uv reads an environment with its Python, which does not run where there is no verdict.
@@ -362,7 +361,6 @@ def _verify(
 ) -> tuple[Verdict | None, list[Finding]]:
     """Run kernels in an environment; with the checks that failed as findings, but for what is the machine's fault."""
     origin = read_origin(venv, machine)
-    say_stranger(venv, reporter)
     try:
         verdict = verify_environment(
             interpreter(venv),

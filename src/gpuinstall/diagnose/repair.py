@@ -14,6 +14,7 @@ from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.uv import uv
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.records import was_made_here
 from gpuinstall.lock.lock import LOCK_IN_CONFLICT
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
 
 _CLEAN = ("cache", "clean")
+
+
+_OURS = "import sys; sys.path[:] = filter(None, sys.path); from gpuinstall.__main__ import main; main()"
+"""Starts the tool with none of the working folder's modules, in Python 3.10 too."""
 
 
 class RepairSource(NamedTuple):
@@ -86,7 +91,7 @@ def read_repair(
 ) -> RepairSource:
     """Return where the packages of an environment with this ``version`` of torch come from."""
     marker = read_marker(venv)
-    if marker and (venv / marker.lock).is_file():
+    if marker and was_made_here(venv, venv) and (venv / marker.lock).is_file():
         return RepairSource(venv, lock=venv / marker.lock)
     label = version.partition("+")[2]
     # A torch without a label is on every index.
@@ -173,7 +178,7 @@ def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
     """Make a step; return why it failed, None if it did not."""
     program = [str(uv())]
     if step.program == OURS:
-        program = [sys.executable, "-m", OURS]
+        program = [sys.executable, "-c", _OURS]
         environment = dict(os.environ)
     done = process.run([*program, *step.arguments], env=environment)
     if done.ok:

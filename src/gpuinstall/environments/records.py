@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import read_document, write_atomically
 from gpuinstall.base.removal import is_folder, remove_file
+from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import read_marker
 
 if TYPE_CHECKING:
@@ -86,13 +87,36 @@ def _number(folder: Path) -> str:
     return f"inode:{folder.lstat().st_ino}"
 
 
-def say_stranger(venv: Path, reporter: Reporter) -> None:
-    """Report that an environment is run that was not made here."""
+def admit_start(venv: Path, reporter: Reporter, *, is_requested: bool) -> bool:
+    """Whether the Python of an environment may be started; one that was not made here is named.
+
+    A marker is no evidence: it may have come with the folder.
+
+    Args:
+        venv: Its folder.
+        reporter: What is told.
+        is_requested: Whether the user asks for this very environment, which somebody else has made.
+    """
     python = interpreter(venv)
-    if python.exists() and not was_made_here(venv, venv):
-        reporter.step(
-            "Runs",
-            f"{python}, in an environment that gpuinstall did not make on this machine",
+    if not python.exists() or was_made_here(venv, venv):
+        return True
+    # Who has activated an environment starts its Python with every command.
+    if not is_requested and os.environ.get("VIRTUAL_ENV") != str(venv):
+        return False
+    reporter.step(
+        "Runs",
+        f"{python}, in an environment that gpuinstall did not make on this machine",
+    )
+    return True
+
+
+def check_start(venv: Path, reporter: Reporter, *, is_requested: bool) -> None:
+    """Raise UsageError if the Python of an environment may not be started."""
+    if not admit_start(venv, reporter, is_requested=is_requested):
+        raise UsageError(
+            "folder-not-trusted",
+            f"{venv} was not made by you on this machine, and folders are not trusted",
+            hint=f"Run it again with --venv {quoted(venv)}: starts it all the same",
         )
 
 

@@ -139,7 +139,7 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
         )
         needs.append(
             MachineNeeds(
-                lock=lock.name,
+                lock=visible(lock.name),
                 torch=lock.versions.get("torch", ""),
                 python=str(lock.python),
                 os=os,

@@ -10,7 +10,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined
-from gpuinstall.environments.records import say_stranger
+from gpuinstall.environments.records import check_start
 from gpuinstall.install.install import install, read_state, with_preflight
 from gpuinstall.install.proof import Installation, verify
 from gpuinstall.install.state import (
@@ -23,6 +23,7 @@ from gpuinstall.install.state import (
     stamp_file,
 )
 from gpuinstall.plan import Rejected
+from gpuinstall.sources.configuration import trusts_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +69,7 @@ def environment_to_start(
         for warning in fit.plan.warnings:
             reporter.warn(warning.message)
     venv = existing.paths.venv
-    say_stranger(venv, reporter)
+    check_start(venv, reporter, is_requested=trusts_folder(os.environ))
     verdict: Mapping[str, Any] = {"status": "passed"}
     if action is Action.BUILD:
         options = replace(locked, target=fit.lock.target)

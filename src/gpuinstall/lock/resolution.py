@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.base.requirement import parse_requirement
@@ -113,6 +114,7 @@ def resolve(
     if isinstance(document, Conflict):
         return document
     check_addresses(packages_of_indexes(document), sources)
+    name_addresses(document, session)
     check_unbuilt(document, binding.names)
     check_provenance(locked_files(document), project.pages)
     conflict = _unloadable(document, request)
@@ -220,6 +222,26 @@ def check_addresses(
                 why="an index may have another package of that name",
                 hint=f"Request {name} by its URL: {name} @ https://…",
             )
+
+
+def name_addresses(document: Mapping[str, Any], session: Session) -> None:
+    """Name the addresses that only the METADATA of a package from an address has.
+
+    Raises:
+        InstallationError: One has a variable.
+    """
+    for package in document["packages"]:
+        place = package.get("archive") or package.get("vcs") or {}
+        address = place.get("url", "")
+        if not address or session.sources.has_address(address):
+            continue
+        name = package["name"]
+        if "${" in unquote(address):
+            message = f"{name} would come from {address}"
+            why = "a package that requires it puts a variable into the address"
+            raise InstallationError("wrong-source", message, why=why)
+        role = f"the source of {name}, as a package that requires it says"
+        session.reporter.notice("Index", f"{address}: {role}")
 
 
 def check_provenance(

@@ -62,6 +62,8 @@ Many a mirror says nothing, and uv, which runs several times for one lock, would
 _WHEELS_ALONE = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
 """With it an interpreter ends before it reads a line, but for the isolated one that uv asks for its version."""
+_MEMORY = 3_000_000_000
+"""The bytes that uv may take to resolve: 500 packages of the default index take a tenth of it."""
 _STOPPED = re.compile(
     r"build backend returned an error|Building source distributions (?:for `[^`]+` )?is disabled"
 )
@@ -359,6 +361,8 @@ class _Resolver:
             env=variables,
             cwd=self.folder,
             patience=self.session.patience,
+            seconds=None if code else self.session.patience.resolution,
+            memory=None if code else _MEMORY,
         )
 
     def alone(

@@ -427,7 +427,9 @@ def _located(
     address: str,
     folder: Path,
 ) -> str:
-    """Return an address as it is, but a folder of find-links as an absolute path."""
+    """Return an address as it is, but a folder of find-links as an absolute path; raise TypeError for another value."""
+    if not isinstance(address, str):
+        raise TypeError(f"{option} is {address!r}, and no address")
     if option != "find-links" or "://" in address:
         return address
     return os.path.normpath(folder.absolute() / expanded_home(address))
@@ -459,7 +461,14 @@ def _reading(path: Path) -> Iterator[None]:
     """Name a file that is malformed."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
             "malformed-configuration",

@@ -82,7 +82,7 @@ _OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […]"
 
 TEAM_LOCK = "uv.lock, poetry.lock"
 
-_WITH_SOURCES = ("Rye", "pixi", "Pipenv", "Hatch")
+OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Hatch, Pipenv"
 """Tools whose sources are read to be compared with those that are known, and nothing else."""
 
 ANY_FILE = "any file"
@@ -144,15 +144,8 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "no-build-isolation-package": Effect.UNRELATED,
         "allow-insecure-host": Effect.UNRELATED,
     },
-    "Poetry": {
-        "sources": Effect.KNOWN_INDEX,
-        "git, url, path of a package": Effect.ADDRESS,
-    },
-    "PDM": {
-        "sources": Effect.KNOWN_INDEX,
-        "overrides": _OVERRIDES,
-    },
-    **{tool: {"sources": Effect.KNOWN_INDEX} for tool in _WITH_SOURCES},
+    "Poetry": {"git, url, path of a package": Effect.ADDRESS},
+    OTHER_TOOLS: {"sources": Effect.KNOWN_INDEX},
     "gpuinstall": {
         "extension-sources": Effect.EXTENSIONS,
         "index of a package in a lock": Effect.KNOWN_INDEX,

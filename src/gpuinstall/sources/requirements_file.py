@@ -12,9 +12,10 @@ from collections import deque
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_outside, read_document
+from gpuinstall.base.files import check_outside, read_document, real_path
 from gpuinstall.base.requirement import canonical, parse_requirement
 from gpuinstall.base.text import without_logins
 from gpuinstall.sources.provenance import (
@@ -26,7 +27,7 @@ from gpuinstall.sources.provenance import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 PROJECT = "pyproject.toml"
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-C": "--config-settings"}
@@ -118,6 +119,26 @@ def address_settings(
                 line=line,
                 package=requirement.name,
             )
+
+
+def with_variables(text: str, environ: Mapping[str, str]) -> str:
+    """Return what the user has written, with the values of variables, ``${NAME}``, in the login of an address.
+
+    Raises:
+        UsageError: A variable is not set.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in environ:
+            hint = f"export {name}=…"
+            raise UsageError("variable-missing", f"{name} is not set", hint=hint)
+        return quote(environ[name], safe="")
+
+    def login(match: re.Match[str]) -> str:
+        return re.sub(r"\$\{(\w+)\}", value, match[0])
+
+    return re.sub(r"(?<=://)[^/\s]*\$\{[^/\s]*@", login, text)
 
 
 def parse_lines(lines: Iterable[str], file: Path = Path()) -> RequirementsFile:
@@ -246,12 +267,12 @@ class _Reader:
     """Reads one file with all that it includes, each once: included again, a file requires nothing new."""
 
     def __init__(self, first: Path) -> None:
-        self.folder = first.resolve().parent
+        self.folder = real_path(first).parent
         self.seen: set[tuple[Path, bool]] = set()
 
     def read(self, path: Path, *, constrains: bool = False) -> RequirementsFile:
         """Read a file, which may be included by ``-c``."""
-        place = path.resolve()
+        place = real_path(path)
         if (place, constrains) in self.seen:
             return RequirementsFile()
         self.seen.add((place, constrains))
@@ -295,7 +316,7 @@ class _Reader:
             message = f"{path}: the name of a requirements file is not valid"
             raise UsageError("requirements-unreadable", message)
         included = path.parent / name
-        place = included.resolve()
+        place = real_path(included)
         if place.is_relative_to(self.folder):
             return self.read(included, constrains=constrains)
         check_outside(included, path)
@@ -306,7 +327,7 @@ class _Reader:
             raise UsageError(error.code, malformed) from None
         if not all(is_known(one.row.tool, one.row.key) for one in file.settings):
             raise UsageError("requirements-malformed", malformed)
-        if place.is_relative_to(Path.cwd().resolve()):
+        if place.is_relative_to(real_path(Path.cwd())):
             return file
         inclusion = source_setting("pip", "-r", str(place), path)
         return RequirementsFile(settings=(inclusion,)) | file

@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from base64 import b64encode
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import read_document
 from gpuinstall.base.in_use import remove_abandoned, scratch_folder
 from gpuinstall.base.patience import USUAL, Patience, read_patience
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.sources import Sources
@@ -135,7 +138,9 @@ def open_session(
             sources,
             client,
             AnswerCache(own_cache_folder() / "hashes", FileHash),
-            variables | _logins(logins, scratch),
+            variables
+            | _logins(logins, scratch)
+            | _git_logins(sources.addresses, logins, variables),
             Path(sys.executable),
             reporter,
             scratch,
@@ -166,7 +171,7 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
         return {}
     netrc = scratch / "netrc"
     netrc.touch(mode=0o600)
-    lines = []
+    lines = [_own_netrc()]
     for host, login in logins.items():
         user, _, password = login.partition(":")
         line = f"machine {host.partition(':')[0]} login {user} password {password}\n"
@@ -175,3 +180,35 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
             lines.append(line)
     netrc.write_text("".join(lines), encoding="utf-8")
     return {"NETRC": str(netrc)}
+
+
+def _own_netrc() -> str:
+    """Return the text of the user's own netrc file, which that of this run takes the place of."""
+    name = "_netrc" if sys.platform == "win32" else ".netrc"
+    file = Path(os.environ.get("NETRC") or Path(os.path.expanduser("~"), name))  # noqa: PTH111
+    with suppress(OSError, ValueError):
+        return f"{read_document(file)}\n"
+    return ""
+
+
+def _git_logins(
+    addresses: Iterable[str],
+    logins: Mapping[str, str],
+    variables: Mapping[str, str],
+) -> dict[str, str]:
+    """Hand Git the credentials of the repositories among ``addresses``: in its command line others could read them."""
+    count = int(variables.get("GIT_CONFIG_COUNT") or 0)
+    settings = {}
+    for address in addresses:
+        parts = urlsplit(address)
+        login = logins.get(parts.netloc)
+        if not login or not parts.scheme.startswith("git+http"):
+            continue
+        server = f"{parts.scheme.removeprefix('git+')}://{parts.netloc}/"
+        basic = b64encode(login.encode()).decode()
+        settings[f"GIT_CONFIG_KEY_{count}"] = f"http.{server}.extraHeader"
+        settings[f"GIT_CONFIG_VALUE_{count}"] = f"Authorization: Basic {basic}"
+        count += 1
+    if settings:
+        settings["GIT_CONFIG_COUNT"] = str(count)
+    return settings

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 OFFICIAL = "https://download.pytorch.org/whl"
 _SUPPLIES_TORCH = "a source of torch"
 
-_ROLES = {
+ROLES = {
     Effect.INDEX: "",
     Effect.EXTRA_INDEX: "",
     Effect.FIND_LINKS: _SUPPLIES_TORCH,
@@ -37,7 +37,7 @@ _ROLES = {
     Effect.LOCATED: "the source of {}",
     Effect.FILE: "requirements",
 }
-"""What the address of a setting is the source of, in words with its package."""
+"""What is named before it is asked, and refused where folders are not trusted: what it is the source of."""
 
 _URL = (
     r"(?i)(https?://[^/{]|file:///|/|[a-z]:[/\\])(?!.*\{\w*\}).*",
@@ -327,12 +327,17 @@ class Sources:
             is_chosen = False
             if setting.effect is Effect.LOCATED:
                 is_chosen = sources._is_stranger(setting, folder or Path.cwd())
-            elif setting.effect in _ROLES:
+            elif setting.effect in ROLES:
                 # What the user has configured too is not the folder's choice alone.
                 location = Location.parse(setting.value)
                 is_chosen = location not in _locations(sources.places)
             sources = sources.obeying(setting, is_chosen=is_chosen)
         return sources
+
+    def with_own(self, setting: SourceSetting) -> Sources:
+        """Obey what the user says; raise UsageError for a variable in an address."""
+        _check_form(setting)
+        return self.obeying(setting, is_chosen=False)
 
     def _is_stranger(self, setting: SourceSetting, folder: Path) -> bool:
         """Whether the address of a requirement is to be named: not the user's own word, nor in a trusted folder."""
@@ -355,6 +360,11 @@ class Sources:
                 f"{requirement.name} has an address that was not named: {redacted(requirement.url)}",
                 hint=f"Request it by its address: {quoted(requirement.text)}",
             )
+
+    def has_address(self, address: str) -> bool:
+        """Whether an address without its reference or fragment is that of a requirement or constraint."""
+        bare = {re.sub(r"\Agit\+|#.*|@[^/@]*\Z", "", one) for one in self.addresses}
+        return _plain(address) in {_plain(one) for one in bare}
 
     @cached_property
     def addresses(self) -> frozenset[str]:
@@ -411,10 +421,11 @@ class Sources:
                 changes["extension_sources"] = _joined(self.extension_sources, address)
             case Effect.EXCLUDE_NEWER:
                 changes["exclude_newer"] = setting.value
-        if setting.effect in _ROLES:
-            changes["logins"] = {**self.logins, **_logins(setting.value)}
+        if setting.effect in ROLES:
+            # The user's own stay.
+            changes["logins"] = {**_logins(setting.value), **self.logins}
             if is_chosen:
-                role = _ROLES[setting.effect].format(setting.package)
+                role = ROLES[setting.effect].format(setting.package)
                 choice = FolderSetting(setting.row.key, setting.file, address, role)
                 changes["chosen"] = (*self.chosen, choice)
         # The settings are shown and compared; only ``logins`` has what is secret.
@@ -445,6 +456,7 @@ def read_sources(
         settings_to_record,
         trusts_folder,
     )
+    from gpuinstall.sources.requirements_file import with_variables
 
     configurations = read_configuration(environ, folder)
     index = torch_index or configured
@@ -472,7 +484,10 @@ def read_sources(
     of_folder = [one for one in configurations if one.is_of_folder]
     by_folder = _addresses(of_folder)
     by_user = _addresses(one for one in configurations if not one.is_of_folder)
-    for key, setting in _addresses(configurations).items():
+    for key, written in _addresses(configurations).items():
+        setting = written
+        if key not in by_folder:
+            setting = setting._replace(value=with_variables(written.value, environ))
         # Of several default indexes the strongest configuration's counts.
         if setting.effect is Effect.INDEX and sources.default_index:
             continue
@@ -486,7 +501,7 @@ def read_sources(
         setting
         for one in of_folder
         for setting in one.settings
-        if setting.row.effect not in _ROLES
+        if setting.row.effect not in ROLES
     )
 
 
@@ -518,7 +533,7 @@ def _addresses(
     settings = dict[tuple[Effect, Location], SourceSetting]()
     for one in configurations:
         for setting in one.settings:
-            if setting.row.effect in _ROLES:
+            if setting.row.effect in ROLES:
                 key = setting.row.effect, Location.parse(setting.value)
                 settings.setdefault(key, setting)
     return settings

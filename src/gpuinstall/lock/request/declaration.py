@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_outside, parse_toml
+from gpuinstall.base.files import check_outside, parse_toml, real_path
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
@@ -123,7 +123,8 @@ def read_declaration(
     project = folder / PROJECT
     document = parse_toml(read_listed(project)) if project.is_file() else {}
     if configured:
-        listed = _from_sources(configured, table_in(document, "tool"), project)
+        with _reading(project):
+            listed = _from_sources(configured, table_in(document, "tool"), project)
         declared = Declaration(listed=listed)
     else:
         declared = _read_own_files(folder, document)
@@ -140,12 +141,12 @@ def read_declaration(
 
 def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
     """Yield what the tools' own files beside a project say of sources."""
-    for name, tool in TOOL_FILES.items():
+    for name in TOOL_FILES:
         path = folder / name
         if path.is_file():
             with _reading(path):
                 table = parse_toml(read_listed(path, folder))
-                yield from tool_settings(tool, table, path)
+                yield from tool_settings(table, path)
 
 
 def _reading(path: Path) -> AbstractContextManager[None]:
@@ -454,7 +455,7 @@ def read_again(
     path = folder / split_group(name)[0]
     if not path.is_file():
         raise UsageError("requirements-unreadable", f"{name} is not a file")
-    if not path.resolve().is_relative_to(folder.resolve()):
+    if not real_path(path).is_relative_to(real_path(folder)):
         check_outside(path, folder)
     are_limits = bool(lines) and all(line.startswith("-c ") for line in lines)
     read = read_limits if are_limits else read_inputs

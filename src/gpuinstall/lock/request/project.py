@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.files import expanded_home, parse_toml, read_raw
+from gpuinstall.base.files import expanded_home, parse_toml, read_raw, real_path
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import is_remote, parse_requirement
 from gpuinstall.lock.lock import BUILD_FILES
@@ -88,7 +88,7 @@ def nested_settings(
     for requirement in map(parse_requirement, requirements):
         if not requirement.path:
             continue
-        place = (folder / expanded_home(requirement.path)).resolve()
+        place = real_path(folder / expanded_home(requirement.path))
         key = (place, requirement.extras)
         if key in seen or not (place / PROJECT).is_file():
             continue
@@ -117,7 +117,7 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
         if requirement.url is None or requirement.is_remote:
             continue
         place = folder / expanded_home(requirement.url)
-        if place.resolve() == folder.resolve() and static_project(place):
+        if real_path(place) == real_path(folder) and static_project(place):
             continue
         for name in PROJECT_FILES:
             with suppress(OSError):

@@ -15,7 +15,12 @@ from gpuinstall.base.files import parse_toml
 from gpuinstall.base.requirement import normalised
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import index_key
-from gpuinstall.sources.provenance import TEAM_LOCK, SourceSetting, source_setting
+from gpuinstall.sources.provenance import (
+    OTHER_TOOLS,
+    TEAM_LOCK,
+    SourceSetting,
+    source_setting,
+)
 from gpuinstall.sources.requirements_file import PROJECT, read_listed
 
 if TYPE_CHECKING:
@@ -26,21 +31,17 @@ if TYPE_CHECKING:
     Table = Mapping[str, Any]
 
 
-TOOL_FILES = {
-    "pdm.toml": "PDM",
-    "hatch.toml": "Hatch",
-    "pixi.toml": "pixi",
-    "Pipfile": "Pipenv",
-}
+TOOL_FILES = ("pdm.toml", "hatch.toml", "pixi.toml", "Pipfile")
 """The tools' own files beside a project."""
 
-_TOOLS = ("Poetry", "PDM", "Rye", "pixi", "Hatch")
-"""The tools other than uv that have a table in ``[tool]``."""
+_TABLES = ("poetry", "pdm", "rye", "pixi", "hatch")
+"""The tables of tools other than uv in ``[tool]``."""
 
 _INDEX = re.compile(
     r"(sources?|pypi( .+)?) url"
     r"|(.+ )?pypi-options (index.url|extra-index-urls|find.links( (url|path))?)"
     r"|(.+ )?pypi-dependencies \S+ index"
+    r"|resolution overrides \S+"
     r"|(.+ )?env-vars (PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 )
 """Where these tools write an index: the names of the tables and of the key, with a blank between."""
@@ -63,6 +64,7 @@ def reading(
         TypeError,
         AttributeError,
         LookupError,
+        RecursionError,
         UsageError,
     ) as error:
         # One of a requirement does not say where it stands; what says it goes on as it is.
@@ -75,8 +77,11 @@ def reading(
 
 def table_in(document: Table, *names: str) -> Table:
     """Return a table inside others, by their names; empty if one is missing."""
-    for name in names:
+    for depth, name in enumerate(names, 1):
         document = document.get(name, {})
+        if not isinstance(document, dict):
+            message = f"pyproject.toml: {'.'.join(names[:depth])} is not a table"
+            raise UsageError("config-malformed", message)
     return document
 
 
@@ -111,10 +116,8 @@ def project_settings(
         packages: What the project requires.
     """
     yield from _uv_sources(table_in(tool, "uv"), file, packages)
-    for name in _TOOLS:
-        yield from tool_settings(name, table_in(tool, name.lower()), file)
-    for name in table_in(tool, "pdm", "resolution", "overrides"):
-        yield source_setting("PDM", "overrides", "", file, package=normalised(name))
+    for name in _TABLES:
+        yield from tool_settings(table_in(tool, name), file)
     for name, dependency in poetry_entries(table_in(tool, "poetry")):
         address = address_of(dependency)
         package = normalised(name)
@@ -148,6 +151,9 @@ def _uv_sources(
             yield setting("sources (git, url, path)", address)
         elif package in packages:
             yield setting("sources (workspace)", "")
+        else:
+            # A dependency may require it: then the command ends.
+            yield setting("sources (git, url, path)", "")
 
 
 def _inherited(file: Path) -> Table:
@@ -163,21 +169,18 @@ def _inherited(file: Path) -> Table:
     return {}
 
 
-def tool_settings(
-    tool: str,
-    document: Table,
-    file: Path,
-) -> Iterator[SourceSetting]:
+def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:
     """Yield the indexes that the table or the file of a tool names, each with its line."""
     for names, value in _leaves(document):
         words = value.split() if _INDEX.fullmatch(names) else ()
         for word in words:
             address = re.sub(r"^[\w.-]+=", "", word)  # uv takes NAME=ADDRESS
             if "://" not in address:
+                if " overrides " in names:  # a mere version
+                    continue
                 address = str(file.parent.absolute() / address)
-            yield source_setting(
-                tool, "sources", address, file, line=_line_of(word, file)
-            )
+            line = _line_of(word, file)
+            yield source_setting(OTHER_TOOLS, "sources", address, file, line=line)
 
 
 def _line_of(word: str, file: Path) -> int | None:

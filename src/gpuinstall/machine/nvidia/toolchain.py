@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -49,7 +48,7 @@ def toolkit_fix(toolkit: str, machine: Machine) -> str | None:
 
 
 def _nvcc_below(home: str) -> str | None:
-    return shutil.which("nvcc", path=str(Path(home, "bin")))
+    return process.find_program("nvcc", str(Path(home, "bin")))
 
 
 def _version(path: str) -> str:

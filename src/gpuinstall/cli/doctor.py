@@ -6,9 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-from click.core import ParameterSource
-
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.request import Request
@@ -38,13 +35,14 @@ def command(options: CommandOptions) -> Outcome:
     settings = Settings(
         Request((), backend=os.environ.get("GPUINSTALL_BACKEND") or None), venv=folder
     )
+    is_named = options.names_environment
     with open_project(Path.cwd(), settings, options.terminal) as project:
-        examination = _examine(project)
+        examination = _examine(project, is_named=is_named)
         repairs: tuple[RepairResult, ...] = ()
         if options.fix:
             repairs = _repair(options, examination, project)
         if repairs:
-            examination = _examine(project)
+            examination = _examine(project, is_named=is_named)
     data = examination.to_dict()
     if options.fix:
         data["repairs"] = [result.to_dict() for result in repairs]
@@ -79,7 +77,7 @@ def _examined_folder(venv: Path) -> Path:
     return folder
 
 
-def _examine(project: Project) -> Examination:
+def _examine(project: Project, *, is_named: bool) -> Examination:
     """Examine; settings that are malformed are for the commands that install to refuse."""
     from gpuinstall.diagnose.examination import examine
 
@@ -88,7 +86,6 @@ def _examine(project: Project) -> Examination:
         request = project.environment_request(project.read_request(quiet=True))
     except (UsageError, LockError):
         request = None
-    source = click.get_current_context().get_parameter_source("venv")
     return examine(
         project.folder,
         folder,
@@ -96,7 +93,7 @@ def _examine(project: Project) -> Examination:
         request=request,
         sources=_sources(project),
         reporter=project.reporter,
-        named=source is not ParameterSource.DEFAULT,
+        named=is_named,
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, parse_json
@@ -254,6 +255,12 @@ class CommandOptions:
     def environment(self) -> Path:
         """The environment that is selected."""
         return self.venv or Path(".venv")
+
+    @property
+    def names_environment(self) -> bool:
+        """Whether the user has named the environment."""
+        source = click.get_current_context().get_parameter_source("venv")
+        return source not in {ParameterSource.DEFAULT, None}
 
     @property
     def sourcing(self) -> Sourcing:

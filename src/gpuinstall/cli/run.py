@@ -89,7 +89,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
         else:
             paths = project.paths
             check(project)
-            is_requested = bool(options.venv) or trusts_folder(os.environ)
+            is_requested = options.names_environment or trusts_folder(os.environ)
             check_start(paths.venv, project.reporter, is_requested=is_requested)
         libraries = project.compat_libraries
     _become(command_words, paths, libraries)

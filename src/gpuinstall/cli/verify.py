@@ -74,7 +74,7 @@ def command(options: CommandOptions) -> Outcome:
                 names = ", ".join(others)
                 options.terminal.warn(f"this environment was made without {names}")
         if not python:
-            is_requested = bool(options.venv) or trusts_folder(os.environ)
+            is_requested = options.names_environment or trusts_folder(os.environ)
             check_start(folder, options.terminal, is_requested=is_requested)
         _warn_of_damage(folder, options.terminal)
         verdict = verify_environment(

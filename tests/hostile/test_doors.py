@@ -1,0 +1,220 @@
+"""What a stranger's folder or server opens: nothing is started, loaded or read without end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base import process
+from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.diagnose.repair import run_repairs
+from gpuinstall.machine.nvidia.toolchain import find_compiler
+from tests.lab.driver import NO_GPU
+from tests.lab.host import Answer
+from tests.unit.install.environments import make_environment
+
+PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
+
+
+@pytest.fixture
+def here(workshop, play):
+    play(NO_GPU)
+    return workshop
+
+
+def strangers_environment(here) -> Path:
+    """An environment with a marker, whose Python shows that it was started."""
+    venv = here.folder / ".venv"
+    make_environment(venv, "forged", lock="pylock.cpu.toml")
+    executed: Path = here.folder.parent / "executed"
+    for python in (venv / "bin").glob("python*"):
+        python.unlink()
+    python = venv / "bin" / "python"
+    python.parent.mkdir(exist_ok=True)
+    python.write_text(f"#!/bin/sh\n: > {executed}\n", "utf-8")
+    python.chmod(0o755)
+    return executed
+
+
+@pytest.mark.parametrize(
+    "words", ["doctor", "doctor --fix -y", "doctor --json", "export needs", "env list"]
+)
+def test_a_forged_marker_starts_nothing(here, words):
+    executed = strangers_environment(here)
+
+    here.run(*words.split())
+
+    assert not executed.exists()
+
+
+@pytest.mark.parametrize("words", ["verify", "run true", "run --any true"])
+def test_an_environment_of_others_is_named_or_refused(here, words):
+    executed = strangers_environment(here)
+
+    refused = here.having(GPUINSTALL_TRUST_FOLDER="0").run(*words.split())
+
+    assert refused.status not in {0, 1}
+    assert not executed.exists()
+    if "--any" not in words:
+        assert "Runs " in here.run(*words.split()).err
+
+
+def test_a_module_of_the_folder_is_not_the_tool(tmp_path, monkeypatch):
+    for name in ("gpuinstall", "sitecustomize", "click"):
+        text = f"open({str(tmp_path / 'executed')!r}, 'w')"
+        (tmp_path / f"{name}.py").write_text(text, "utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    (result,) = run_repairs([Advice(OURS, ("--version",))], {}, Reporter())
+
+    assert result.message is None
+    assert not (tmp_path / "executed").exists()
+
+
+LOADER_PATHS = ["", ":", ".", "./lib", "lib:", ":/nowhere", "/nowhere::/nowhere"]
+
+
+@pytest.mark.parametrize("value", LOADER_PATHS)
+def test_no_child_loads_a_library_of_the_working_folder(value):
+    code = "import os; print(os.environ.get('LD_LIBRARY_PATH'))"
+
+    done = process.run(
+        [sys.executable, "-c", code], env={**os.environ, "LD_LIBRARY_PATH": value}
+    )
+
+    entries = done.out.strip().split(":")
+    assert entries in (["None"], ["/nowhere"], ["/nowhere", "/nowhere"])
+
+
+def test_nvcc_of_a_folder_of_everybodys_is_not_started(tmp_path):
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text(f"#!/bin/sh\n: > {tmp_path}/executed\n", "utf-8")
+    nvcc.chmod(0o755)
+    nvcc.parent.chmod(0o777)
+
+    assert find_compiler({"CUDA_HOME": str(tmp_path), "PATH": os.defpath}) is None
+    assert not (tmp_path / "executed").exists()
+
+
+def endless(_body):
+    chunk = b"<!-- " + b"x" * 1_000_000
+    while True:
+        yield chunk
+
+
+def dripping(_body):
+    while True:
+        yield b" "
+        time.sleep(0.2)
+
+
+def with_page(stand_in, pieces):
+    """Let the default index answer for one dependency of torch in pieces."""
+    respond = stand_in.default.respond
+
+    def answer(path, headers):
+        if path.rstrip("/").endswith("/filelock"):
+            length = {"Content-Length": str(10**12)}
+            return Answer(content_type="text/html", headers=length, pieces=pieces)
+        return respond(path, headers)
+
+    stand_in.default.respond = answer
+
+
+@pytest.mark.heavy
+def test_a_page_without_end_is_given_up_before_the_memory_is(here, stand_in):
+    with_page(stand_in, endless)
+
+    done = here.run("lock", "--target", "cpu", "torch")
+
+    assert done.status == 4, done.err
+    assert "too much memory" in done.err
+
+
+@pytest.mark.heavy
+def test_a_page_that_drips_is_given_up(here, stand_in):
+    with_page(stand_in, dripping)
+    begin = time.monotonic()
+
+    done = here.having(GPUINSTALL_SILENCE="0.5").run("lock", "--target", "cpu", "torch")
+
+    assert done.status == 4, done.err
+    assert time.monotonic() - begin < 60
+
+
+WRONG_TYPES = {
+    "tool": "tool = 1\n",
+    "[tool.uv]": "[tool]\nuv = [1]\n",
+    "[tool.poetry]": '[tool]\npoetry = "x"\n',
+    "[tool.gpuinstall]": "[tool]\ngpuinstall = 1\n",
+    "poetry's dependencies": "[tool.poetry]\ndependencies = [1]\n",
+    "an index's address": "[[tool.uv.index]]\nurl = 1\n",
+    "an index": "[tool.uv]\nindex = 1\n",
+    "a list of indexes": '[tool.uv]\nextra-index-url = "x"\n',
+    "constraints": "[tool.uv]\nconstraint-dependencies = 5\n",
+    "sources": "[tool.uv]\nsources = 5\n",
+    "a source": f"{PROJECT}[tool.uv.sources]\ntorch = {{ url = 5 }}\n",
+    "dependencies": '[project]\nname = "x"\ndependencies = 5\n',
+    "a dependency": '[project]\nname = "x"\ndependencies = [5]\n',
+    "a name": "[project]\nname = 5\n",
+    "groups": "dependency-groups = 5\n",
+    "pdm": "[tool.pdm]\nsource = 5\n",
+    "a deep table": "[" + ".".join("a" * 3000) + "]\n",
+    "a deep list": f"x = {'[' * 3000}{']' * 3000}\n",
+    "a deep tool": "[tool.hatch." + ".".join("a" * 3000) + "]\nb = 1\n",
+    "a deep marker": f'{PROJECT[:-3]}", "x; {"(" * 3000}os_name == \'a\'{")" * 3000}"]\n',
+}
+
+
+@pytest.mark.parametrize("form", WRONG_TYPES)
+def test_a_file_of_a_wrong_form_is_no_bug(here, form):
+    (here.folder / "pyproject.toml").write_text(WRONG_TYPES[form], "utf-8")
+
+    for words in ("plan", "lock --target cpu --offline", "doctor"):
+        done = here.run(*words.split())
+        assert "a bug in gpuinstall" not in done.err, (words, done.err)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["uv.toml", "pyproject.toml", "requirements.txt", "pylock.cpu.toml", ".venv"],
+)
+def test_a_link_to_itself_is_no_bug(here, name):
+    (here.folder / name).symlink_to(name)
+
+    for words in ("plan", "lock --target cpu --offline", "doctor", "sync"):
+        done = here.run(*words.split())
+        assert "a bug in gpuinstall" not in done.err, (words, done.err)
+
+
+def test_a_line_break_in_the_name_of_a_lock_is_written_out(here):
+    assert here.run("lock", "-q", "--target", "cpu", "torch").status == 0
+    lock = here.folder / "pylock.cpu.toml"
+    lock.rename(here.folder / "pylock.a\nresources: {}\n.toml")
+
+    done = here.run("export", "needs")
+
+    assert "\nresources" not in done.out
+
+
+def test_a_hook_does_not_overwrite_an_edit_made_meanwhile(here, stand_in, tmp_path):
+    file = tmp_path / "uv.toml"
+    respond = stand_in.torch.respond
+
+    def editing(path, headers):
+        file.write_text("# edited\n", "utf-8")
+        return respond(path, headers)
+
+    stand_in.torch.respond = editing
+    file.write_text("# mine\n", "utf-8")
+
+    done = here.having(UV_CONFIG_FILE=str(file)).run("hook", "uv")
+
+    assert done.status == 2, done.err
+    assert file.read_text("utf-8") == "# edited\n"

@@ -61,7 +61,6 @@ from gpuinstall.sources.provenance import (
 )
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
-    address_settings,
     joined_files,
     parse_lines,
 )
@@ -293,12 +292,10 @@ class Project:
     @property
     def _own_addresses(self) -> list[SourceSetting]:
         """The addresses of requirements in the caller's own words."""
-        request = self.settings.request
-        texts = (*request.requirements, *request.constraints)
         of_script = {setting.value for setting in self.settings.source_settings}
         return [
             setting
-            for setting in address_settings(texts, Path("the command line"))
+            for setting in self._requested_in_words.settings
             if setting.value not in of_script
         ]
 
@@ -567,7 +564,8 @@ class Project:
     @property
     def _requested_in_words(self) -> RequirementsFile:
         request = self.settings.request
-        return RequirementsFile(request.requirements, request.constraints)
+        place = Path("the command line")
+        return RequirementsFile.of(place, request.requirements, request.constraints)
 
     def _announce(self, reporter: Reporter) -> None:
         """Report which files of the folder count, and which are not read."""

@@ -185,7 +185,7 @@ def run_command_line(arguments: list[str]) -> int:
             fault.why = interrupt.kept
             fault.hint = "Run it again"
     except Exception as error:
-        known = _missing_folder(error) or _known(error)
+        known = _interrupt() or _missing_folder(error) or _known(error)
         if known is None and not {"--verbose", "-v"}.isdisjoint(arguments):
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
@@ -283,11 +283,15 @@ def _missing_folder(error: Exception) -> UsageError | None:
     return None
 
 
-def _known(error: Exception) -> GpuInstallError | None:
-    """Return the error for what the machine or the user's files lack; None for a fault of ours."""
+def _interrupt() -> GpuInstallError | None:
+    """Return the error for an interrupt, of which a module that was being loaded makes another exception."""
     if interrupted():
-        # A module that was being loaded makes another exception of an interrupt.
         return InterruptedByUserError("interrupted", "interrupted")
+    return None
+
+
+def _known(error: Exception) -> InstallationError | None:
+    """Return the error for what the machine or the user's files lack; None for a fault of ours."""
     if isinstance(error, ModuleNotFoundError):
         message = f"gpuinstall's own environment lacks {error.name}"
         remedy = "python3 bootstrap.py --help   # makes it again; pip and pipx: reinstall gpuinstall"

@@ -6,6 +6,7 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
@@ -23,7 +24,6 @@ from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
-    from pathlib import Path
 
     from gpuinstall.lock.lock import Lock, Record
 
@@ -64,8 +64,8 @@ def adding(
 def by_hand(request: Request) -> list[str]:
     """Return the lines that no file has."""
     listed = set(chain.from_iterable(request.files.values()))
-    lines = RequirementsFile(request.requirements, request.constraints).lines
-    return [line for line in lines if line not in listed]
+    file = RequirementsFile.of(Path(), request.requirements, request.constraints)
+    return [line for line in file.lines if line not in listed]
 
 
 def _name(line: str) -> str:

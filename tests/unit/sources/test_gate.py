@@ -1,0 +1,182 @@
+"""The one gate for whatever a request says: no address, login or variable comes to uv by another way."""
+
+import ast
+from collections.abc import Iterator
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base import uv
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.lock.request.lock_request import VersionPins
+from gpuinstall.lock.resolver import ResolverProject
+from gpuinstall.lock.target import Target
+from gpuinstall.sources import Sources
+from gpuinstall.sources.requirements_file import (
+    RequirementsFile,
+    address_settings,
+    with_variables,
+)
+from tests.lab.source import modules
+
+URL = "https://stranger.example/x-1-py3-none-any.whl"
+GIT = "git+https://stranger.example/x"
+
+CALLS = {
+    "gpuinstall.lock.resolver": {"compile_lock"},
+    "gpuinstall.sources.requirements_file": {"RequirementsFile"},
+}
+"""What hands the texts of a request to uv, and what makes the value that readers return, by the modules that call it."""
+
+
+def calls(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of what a module calls with arguments."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (node.args or node.keywords):
+            function = node.func
+            if isinstance(function, ast.Attribute):
+                yield function.attr
+            elif isinstance(function, ast.Name):
+                yield function.id
+
+
+def test_nothing_reaches_uv_but_through_the_gate():
+    doors = set[str]().union(*CALLS.values())
+    found = {
+        name: doors.intersection(calls(one.tree)) for name, one in modules().items()
+    }
+
+    assert {name: names for name, names in found.items() if names} == CALLS
+
+
+@pytest.mark.parametrize("text", [f"x @ {URL}", URL, GIT, "x @ ./x", "-e ./x"])
+@pytest.mark.parametrize("place", ["requirement", "constraint"])
+def test_uv_is_given_no_address_that_was_not_named(tmp_path, text, place):
+    requirements = (text,) if place == "requirement" else ()
+    pins = VersionPins((text,) if place == "constraint" else ())
+    project = ResolverProject(requirements, "3.12", Target("cpu"), pins=pins)
+
+    with pytest.raises(UsageError, match="an address that was not named"):
+        project.write(tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x @ https://stranger.example/${HF_TOKEN}/x.whl",
+        "x @ https://${HF_TOKEN}@stranger.example/x.whl",
+        "https://stranger.example/x.whl?key=${HF_TOKEN}",
+        "git+https://stranger.example/x@${HF_TOKEN}",
+        "-e ./${HF_TOKEN}",
+        "x @ file:///${PROJECT_ROOT}/x.whl",
+    ],
+)
+def test_a_variable_in_an_address_of_a_file_is_refused(tmp_path, text):
+    listed = RequirementsFile.of(tmp_path / "limits.txt", constraints=[text])
+
+    with pytest.raises(
+        UsageError, match=r"limits.txt: name @ address.* cannot be obeyed"
+    ):
+        Sources().with_settings(listed.settings, tmp_path)
+
+
+LOGINS = {
+    "x @ https://me:s3cret@h.example/x.whl": (
+        "x @ https://h.example/x.whl",
+        "me:s3cret",
+    ),
+    "https://s3cret@h.example/x.whl": ("https://h.example/x.whl", "s3cret"),
+    "git+https://me:s3cret@h.example/x@v1": ("git+https://h.example/x@v1", "me:s3cret"),
+    "x[a] @ https://me:s3%40cret@h.example/x.whl ; os_name == 'nt'": (
+        'x[a]@ https://h.example/x.whl ; os_name == "nt"',
+        "me:s3@cret",
+    ),
+    "git+ssh://git@h.example/x": ("git+ssh://git@h.example/x", None),
+}
+
+
+@pytest.mark.parametrize("text", LOGINS)
+def test_a_login_leaves_an_address_where_it_is_read(tmp_path, text):
+    plain, login = LOGINS[text]
+
+    listed = RequirementsFile.of(tmp_path / "in.txt", [text], [text])
+    sources = Sources().with_settings(listed.settings, tmp_path)
+
+    assert parse_requirement(text).text.replace("] @", "]@") == plain
+    assert "cret" not in str(listed.requirements + listed.constraints)
+    assert "cret" not in repr(sources)
+    assert sources.logins.get("h.example") == login
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x @ https://${A}@h.example/x", "x @ https://a%2Fb@h.example/x"),
+        ("git+https://me:${A}@h.example/x", "git+https://me:a%2Fb@h.example/x"),
+        ("x @ https://h.example/${A}", "x @ https://h.example/${A}"),
+        ("x", "x"),
+    ],
+)
+def test_the_users_own_login_may_be_a_variable(text, expected):
+    assert with_variables(text, {"A": "a/b"}) == expected
+
+
+def test_a_variable_that_is_not_set_is_named():
+    with pytest.raises(UsageError, match="A is not set"):
+        with_variables("https://${A}@h.example/x", {})
+
+
+def test_the_users_own_address_is_not_the_folders_choice(tmp_path):
+    (own,) = address_settings([f"x @ {URL}"], Path("the command line"))
+    listed = RequirementsFile.of(tmp_path / "in.txt", [f"x @ {URL}", f"y @ {GIT}"])
+
+    sources = Sources(trust_folder=False).with_own(own)
+
+    assert sources.with_settings(listed.settings).chosen[0].value == GIT
+
+
+def test_uv_resolves_without_the_secrets_of_the_user():
+    kept = {"PATH": "/bin", "HTTPS_PROXY": "p", "UV_CACHE_DIR": "c", "HOME": "/h"}
+    secrets = dict.fromkeys(
+        (
+            "HF_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "GITHUB_TOKEN",
+            "UV_PUBLISH_TOKEN",
+            "MY_THING",
+        ),
+        "s3cret",
+    )
+
+    assert uv.without_secrets({**kept, **secrets}) == kept
+
+
+def test_a_path_outside_the_folder_is_named_and_one_inside_only_without_trust(tmp_path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (tmp_path / "outside").mkdir()
+    listed = RequirementsFile.of(folder / "in.txt", ["-e ./lib", "-e ../outside"])
+
+    def named(trust):
+        sources = Sources(trust_folder=trust).with_settings(listed.settings, folder)
+        return [choice.value for choice in sources.chosen]
+
+    assert named(trust=True) == ["../outside"]
+    assert named(trust=False) == ["./lib", "../outside"]
+
+
+def test_what_is_joined_keeps_each_place(tmp_path):
+    files = [
+        RequirementsFile.of(tmp_path / name, [f"x @ {URL}"], line=3) for name in "ab"
+    ]
+
+    joined = reduce(RequirementsFile.__or__, files)
+
+    assert [(one.file.name, one.line) for one in joined.settings] == [
+        ("a", 3),
+        ("b", 3),
+    ]

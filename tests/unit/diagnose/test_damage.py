@@ -11,6 +11,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.diagnose.evidence import read_contents
 from gpuinstall.diagnose.repair import RepairSource, read_repair, repair_steps
 from gpuinstall.environments.environment import Marker, advice_words, renewing_arguments
+from gpuinstall.environments.records import remember
 from gpuinstall.sources import Sources
 from tests.frozen import frozen_catalog
 from tests.unit.diagnose.evidence import found as found_in
@@ -168,10 +169,14 @@ def test_a_repair_keeps_what_only_the_user_has(site):
     ]
 
 
-def test_an_environment_of_ours_is_repaired_from_its_own_lock(site):
+def test_an_environment_of_ours_is_repaired_from_its_own_lock(
+    site, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     Marker(
         "1", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "f", {}
     ).write(site.venv)
+    remember(site.venv, "1")
     (site.venv / "pylock.cu126.toml").touch()
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()

@@ -86,7 +86,6 @@ def test_a_sure_text_is_not_looked_for(workshop, play):
 def test_a_library_of_the_text_is_looked_for(workshop, found):
     text = "libcaffe2.so: cannot open shared object file: No such file or directory"
     first, fits = found(text, NO_GPU, "2.14.1+cu126")
-    assert first == [("F102", CERTAIN)]
     assert fits["F102"]
     library = workshop.folder / ".venv/lib/libcaffe2.so"
     library.touch()
@@ -95,6 +94,7 @@ def test_a_library_of_the_text_is_looked_for(workshop, found):
     site = next(workshop.folder.glob(".venv/lib/python*/site-packages"))
     (site / "torch/lib").mkdir()
     library.rename(site / "torch/lib/libcaffe2.so")
-    first, fits = found(text, NO_GPU, "2.14.1+cu126")
-    assert first[0][1] < CERTAIN
+    again, fits = found(text, NO_GPU, "2.14.1+cu126")
+    # A library that is not there may be needed by nothing here: it decides nothing.
+    assert first == again == [("F102", 0.35)]
     assert "F102" not in fits

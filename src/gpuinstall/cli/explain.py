@@ -19,7 +19,7 @@ from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of
 from gpuinstall.base.uv import uv_in_words
-from gpuinstall.catalog.failures.classify import UNSURE_BELOW, RecognisedCause
+from gpuinstall.catalog.failures.classify import RecognisedCause
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
@@ -69,6 +69,11 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
         _show_lookalikes(screen, explanation)
         if not (explanation.causes or explanation.lookalikes):
             screen.line("gpuinstall does not recognise a failure in this text.")
+        unsure = [cause for cause in explanation.causes if cause.is_unsure]
+        if len(unsure) > 1:
+            doctor = f"gpuinstall doctor{words.get('at', '')}"
+            screen.line()
+            screen.rows([("tell", f"{doctor}   # which of them it is")], LABEL)
         _show_here(screen, explanation)
         if not (explanation.causes or explanation.lookalikes):
             _show_what_would_tell(screen, words)
@@ -136,12 +141,11 @@ def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
     failures = load_failures()
     for number, cause in enumerate(causes):
         failure = failures[cause.id]
-        is_unsure = cause.confidence < UNSURE_BELOW
         if number:
             terminal.line()
-            terminal.line("or, less likely:" if is_unsure else "then:")
+            terminal.line("or, less likely:" if cause.is_unsure else "then:")
         surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
-        head = f"perhaps: {cause.title}" if is_unsure else cause.title
+        head = f"perhaps: {cause.title}" if cause.is_unsure else cause.title
         terminal.line(f"   [{cause.id}{surety}]", head=head)
         narrower = [
             f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]
@@ -150,7 +154,7 @@ def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
             ("seen", cause.evidence),
             ("why", cause.why),
             ("one of", "\n".join(narrower)),
-            ("apart", failure.apart if is_unsure else None),
+            ("apart", failure.apart if cause.is_unsure else None),
             ("do", "\n".join(cause.fix)),
         ]
         terminal.rows(rows, LABEL)

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
 
-_CARD = re.compile(r"\b(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}\b")
+_CARD = re.compile(
+    r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"
+)
 _TORCH = re.compile(
-    r"(?:pytorch version: |torch\.__version__\W{1,6}|\(you have )(\d+\.\d+\.\d+(?:\+\w+)?)"
+    r"(?:pytorch version: |torch\.__version__\W{1,6}|\(you have |\btorch===?|\btorch-)(\d+\.\d+\.\d+)"
 )
 
 
@@ -145,7 +147,7 @@ def _is_elsewhere(transcript: Transcript, machine: ThisMachine) -> bool:
     text = "\n".join(transcript.lines).lower()
     versions = set(_TORCH.findall(text))
     torch = machine.torch
-    if torch and versions and torch.version not in versions:
+    if torch and versions and torch.version.partition("+")[0] not in versions:
         return True
     cards = set(_CARD.findall(text))
     names = " ".join(gpu.label for gpu in machine.machine.gpus).lower()

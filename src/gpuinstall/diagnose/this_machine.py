@@ -379,4 +379,5 @@ def libraries_of_text(
         entry = "F166" if is_of_system else "F102"
         for name in _FILE.findall(observation.quotation):
             message = f"{name} is neither in {here.venv} nor on the system"
-            yield name, here.find_library(name), LocalFault(entry, message)
+            fault = LocalFault(entry, message, is_usual=True)
+            yield name, here.find_library(name), fault

@@ -52,6 +52,8 @@ OVERRATED = 0.7
 """What is left of a lower share."""
 CERTAIN = 0.99
 """What a text shows, and the machine where it failed too."""
+LIKELY = 0.65
+"""What a symptom may be of, and the machine shows."""
 LEAST_CONFIDENCE = 0.1
 """What is less sure is not said."""
 LEADING_SHARE = 0.52
@@ -103,6 +105,11 @@ class RecognisedCause:
     evidence: str
     """What shows it."""
     fix: tuple[str, ...]
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it is only a possibility."""
+        return self.confidence < UNSURE_BELOW
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cause as the Explanation document holds it."""
@@ -166,13 +173,14 @@ def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Matc
             if entry in faults:
                 failure = table.load_failures()[entry]
                 narrowed[entry] = match._replace(failure=failure)
-    decided = shown or narrowed
-    # Several faults, or words that fit seventeen, leave a doubt.
-    is_certain = len(shown) == 1
-    weight = (
-        CERTAIN if is_certain else round(OVERRATED / len(decided), 2) if decided else 0
-    )
-    return [match._replace(weight=weight) for match in decided.values()]
+    if shown:
+        weight = CERTAIN if len(shown) == 1 else round(OVERRATED / len(shown), 2)
+        return [match._replace(weight=weight) for match in shown.values()]
+    # A symptom's words fit seventeen failures, and only where the text names none of them.
+    if not narrowed or not all(match.failure.is_symptom for match in matches):
+        return []
+    weight = round(LIKELY / len(narrowed), 2)
+    return [match._replace(weight=weight) for match in narrowed.values()]
 
 
 def _causes(

@@ -81,3 +81,31 @@ def test_an_answer_is_as_often_right_as_it_says():
         ]
         if len(rights) >= 5:
             assert sum(rights) / len(rights) >= low
+
+
+def test_no_answer_is_surer_than_was_measured_or_below_a_tenth():
+    texts = [answer.text for answer in answers()]
+    confidences = {cause.confidence for text in texts for cause in classify(text)}
+    assert min(confidences) >= 0.1
+    assert max(confidences) == 0.94
+
+
+def test_what_is_found_where_it_failed_decides_between_what_the_words_leave_open():
+    no_kernel = "CUDA error: no kernel image is available for execution on the device"
+    unable = "RuntimeError: Torch is not able to use GPU"
+    rows = [
+        (no_kernel, {"F38": ""}, [("F38", 0.99)]),
+        (no_kernel, {"F03": ""}, [("F37", 0.46)]),
+        (no_kernel, {"F37": "", "F134": ""}, [("F37", 0.99)]),
+        (unable, {"F33": ""}, [("F33", 0.65)]),
+        (unable, {"F02": "", "F33": ""}, [("F33", 0.32), ("F02", 0.32)]),
+    ]
+    found = [
+        (
+            text,
+            faults,
+            [(cause.id, cause.confidence) for cause in classify(text, faults=faults)],
+        )
+        for text, faults, _ in rows
+    ]
+    assert found == rows

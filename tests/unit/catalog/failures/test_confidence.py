@@ -98,7 +98,7 @@ def test_what_is_found_where_it_failed_decides_between_what_the_words_leave_open
         (no_kernel, {"F03": ""}, [("F37", 0.46)]),
         (no_kernel, {"F37": "", "F134": ""}, [("F37", 0.99)]),
         (unable, {"F33": ""}, [("F33", 0.65)]),
-        (unable, {"F02": "", "F33": ""}, [("F33", 0.32), ("F02", 0.32)]),
+        (unable, {"F02": "", "F33": ""}, [("F33", 0.33), ("F02", 0.33)]),
     ]
     found = [
         (

@@ -90,17 +90,18 @@ class Repository:
         os.mkfifo(self.folder / path)
 
     def environment(self, **marker):
-        """Bring an environment along that has our marker, altered as ``marker`` says, and a previous one."""
+        """Bring an environment along that has our marker, altered as ``marker`` says, and a replaced one."""
         make_environment(self.venv, "mine", lock=LOCK)
-        make_environment(self.work / "previous", "before", version="2.13.0", lock=LOCK)
-        for venv in (self.venv, self.work / "previous"):
+        replaced = self.work / "last" / "environment"
+        make_environment(replaced, "before", version="2.13.0", lock=LOCK)
+        for venv in (self.venv, replaced):
             path = venv / "gpuinstall.json"
             path.write_text(
                 json.dumps(json.loads(path.read_text("utf-8")) | marker), "utf-8"
             )
 
     def begun(self, name):
-        """Bring an environment along, and the folder of an exchange that somebody is said to have begun."""
+        """Bring an environment along, and the folder of a change that somebody is said to have begun."""
         self.environment()
         self.write(f".venv.gpuinstall/{name}/bin/activate", self.code)
 

@@ -112,7 +112,7 @@ def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim, tm
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("env", "list")):
         victim.document(*words)
     refused = victim.refusal("env", "rollback", exit_code=2)
-    assert refused["code"] == "not-made-here"
+    assert refused["code"] == "no-previous"
     done = victim.run("install")
     assert done.status == 0, done.err
     assert ".venv was not made on this machine" in done.err

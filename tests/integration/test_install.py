@@ -26,7 +26,7 @@ from tests.lab.pace import within
 def leftovers(workshop):
     """What lies beside an environment although nobody works on it."""
     work = workshop.folder / ".venv.gpuinstall"
-    expected = {"previous", "lock", ".gitignore"}
+    expected = {"last", "lock", ".gitignore"}
     return (
         {entry.name for entry in work.iterdir()} - expected if work.exists() else set()
     )

@@ -13,7 +13,7 @@ import uv as uv_package
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.uv import uv as uv_program
-from gpuinstall.install.stage import carried_pip
+from gpuinstall.install.unpack import carried_pip
 from tests.lab import windows
 from tests.lab.clone import ROOT
 from tests.lab.driver import NO_GPU, RTX_4090, FakeDriver, FakeGpu
@@ -27,7 +27,7 @@ from tests.frozen import freeze
 freeze()
 def struck(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-into.prove = struck
+into.check_import = struck
 """
 
 
@@ -134,7 +134,6 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
         failed = workshop.run(*into)
     assert failed.status == 5, failed.out + failed.err
     assert "~ torch 2.13.0+cu126 -> 2.14.1+cu126" in failed.err
-    assert "the environment was restored" in failed.err
     assert files(environment) == before
 
     killed = struck(workshop, *into)

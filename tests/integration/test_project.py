@@ -125,7 +125,7 @@ def by_api(workshop):
 def plain(errors, documents, folder):
     """Results without what differs from run to run: paths, sizes, times."""
     installed, locked = json.loads(json.dumps(documents).replace(str(folder), "."))
-    for key in ("seconds", "verdict", "previous"):
+    for key in ("seconds", "verdict", "rollback"):
         (installed or {}).pop(key, None)
     return (
         [tuple(error) if error else None for error in errors],

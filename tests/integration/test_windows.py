@@ -86,27 +86,17 @@ def test_an_environment_in_use_stays_as_it_is_and_can_be_replaced_and_removed_af
 
 
 @pytest.mark.heavy
-def test_of_a_previous_environment_in_use_nothing_is_removed_and_the_new_one_is_complete(
-    workshop,
-):
-    for version in ("2.13.0", "2.14.1"):
-        workshop.document("install", f"torch=={version}")
-    previous = workshop.folder / ".venv.gpuinstall" / "previous"
-    files = {path.relative_to(previous) for path in previous.rglob("*")}
-    with next(previous.glob("lib/python*/site-packages/torch/__init__.py")).open():
-        assert (
-            error(workshop, "install", "numpy")["message"]
-            == f"{previous} cannot be written: Access is denied"
-        )
-        assert {path.relative_to(previous) for path in previous.rglob("*")} == files
-    assert (
-        workshop.python("import numpy, torch; print(torch.__version__)")
-        == "2.14.1+cu126"
-    )
-    assert "numpy" in workshop.lock("pylock.cu126.toml")
-    workshop.document("env", "rollback")
+def test_a_file_in_use_is_not_replaced_and_the_change_is_put_back(workshop):
+    workshop.document("install", "torch==2.13.0")
+    site = next((workshop.folder / ".venv").glob("lib/python*/site-packages"))
+    with (site / "torch" / "__init__.py").open():
+        refused = error(workshop, "install", "torch==2.14.1")
+        assert "cannot be written: Access is denied" in refused["message"]
+        # What does not name it goes on.
+        workshop.document("install", "numpy")
+    assert torch_in(workshop) == "2.13.0"
+    workshop.document("install", "torch==2.14.1")
     assert (torch_in(workshop), leftovers(workshop)) == ("2.14.1", set())
-    assert "numpy" not in workshop.lock("pylock.cu126.toml")
 
 
 @pytest.mark.heavy

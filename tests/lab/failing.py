@@ -11,11 +11,10 @@ from typing import Any
 
 from gpuinstall.base.interruption import install_handlers
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.install import swap
 from tests.frozen import freeze
 
 PLACES: dict[str, tuple[tuple[Any, str], ...]] = {
-    "rename": ((os, "rename"), (os, "replace"), (swap, "exchange")),
+    "rename": ((os, "rename"), (os, "replace")),
     "fsync": ((os, "fsync"),),
     "flock": ((fcntl, "flock"),),
     "mkdir": ((os, "mkdir"),),

@@ -85,7 +85,9 @@ BY_PLATFORM = (
     "base.files",
     "base.interruption",
     "base.process",
-    "install.swap",
+    "install.transaction",
+    "install.rollback",
+    "install.hold",
 )
 """The modules that choose by ``sys.platform`` what they do to files and processes."""
 SNAPSHOT_S = 0.2

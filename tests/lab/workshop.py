@@ -18,7 +18,7 @@ from typing import Any
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.process import Finished
-from gpuinstall.install.stage import carried_pip
+from gpuinstall.install.unpack import carried_pip
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.forked import gpuinstall

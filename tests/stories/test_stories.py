@@ -69,7 +69,7 @@ from tests.lab.workshop import Workshop
 
 USUAL = re.compile(
     r"(Machine|Preflight|Build|Learned|Code|Search|Download|From|Fetched|Hashes|Installed|Verified"
-    r"|Proof|Previous|Ready|Kept|Project|System|Pythons| running kernels| index| more) .*"
+    r"|Proof|Undo|Ready|Kept|Project|System|Pythons| running kernels| index| more) .*"
     r"|Lock pylock\.\S+: .*every file hashed.*"
 )
 """What most runs print; it is not told unless a story expects it."""

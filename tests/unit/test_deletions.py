@@ -40,7 +40,7 @@ def test_the_tests_of_the_table_exist():
 
 
 def deleting_modules():
-    """Return the modules with code that deletes, as ``install/swap.py``."""
+    """Return the modules with code that deletes, as ``install/hold.py``."""
     package = ROOT / "src" / "gpuinstall"
     modules = set()
     if names_deletion(ROOT / "bootstrap.py"):

@@ -1,4 +1,4 @@
-"""Where an environment lies, and the folder beside it that holds its transactions."""
+"""Where an environment lies, and the folder beside it that holds the journals of its changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.removal import is_folder
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import dataclass
 
@@ -22,8 +21,8 @@ _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
 class EnvironmentPaths:
     """One environment at ``venv`` (absolute); its locks lie in the folder that holds it.
 
-    Everything else lies in ``<venv>.gpuinstall`` on the same file system: the environment being built, the previous
-    one, and the file that keeps two runs apart. Git ignores it.
+    Everything else lies in ``<venv>.gpuinstall`` on the same file system: what is about to come, the journals of changes,
+    and the file that keeps two runs apart. Git ignores it.
     """
 
     venv: Path
@@ -91,33 +90,23 @@ class EnvironmentPaths:
 
     @property
     def staging(self) -> Path:
-        """The environment being built, in a folder of this run alone: a uv whose run was killed may still write."""
+        """What is about to come, in a folder of this run alone: a uv whose run was killed may still write."""
         return self.work / f"{_STAGING}{_RUN}"
 
     @property
-    def previous(self) -> Path:
-        """The environment that was replaced last."""
-        return self.work / "previous"
+    def changing(self) -> Path:
+        """The journal of a change that is under way, or was killed."""
+        return self.work / "changing"
 
     @property
-    def has_previous(self) -> bool:
-        """Whether there is one: a folder, and no link."""
-        return is_folder(self.previous)
+    def last(self) -> Path:
+        """The journal of the last change, which can be taken back."""
+        return self.work / "last"
 
     @property
     def kept(self) -> Path:
         """The folder of the user's own files that lay in environments which are gone; nothing of ours removes it."""
         return self.venv.with_name(f"{self.venv.name}.kept")
-
-    @property
-    def aside(self) -> Path:
-        """Where the old environment waits between two renames, on systems that cannot exchange two folders."""
-        return self.work / "aside"
-
-    @property
-    def guard(self) -> Path:
-        """The file that a run holds locked."""
-        return self.work / "lock"
 
 
 def _unusable(venv: Path, reason: str) -> UsageError:

@@ -22,7 +22,7 @@ from gpuinstall.base.removal import remove_file
 from gpuinstall.base.shell import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from configparser import RawConfigParser
 
     from gpuinstall.base.reporter import Reporter
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 DOCUMENT_BYTES = 10_000_000
 """What a document may be long: the largest locks have a tenth of it."""
 
-_AT_FDCWD = -100
-_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2), RENAME_SWAP of Darwin's renamex_np(2)
-_EXCHANGE_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 _VALUES = 2_000_000
 """The values of a JSON document: a package of 100,000 files has 1,600,000."""
 _WIDEST = 100_000_000
@@ -292,7 +289,6 @@ def link_or_copy(source: str | Path, destination: str | Path) -> None:
 def link_tree(
     source: Path,
     copy: Path,
-    is_copied: Callable[[os.DirEntry[str], str], bool] | None = None,
 ) -> None:
     """Make a copy of a folder tree, of links to its files; raise OSError if something can be neither linked nor copied.
 
@@ -301,10 +297,7 @@ def link_tree(
     Args:
         source: The folder.
         copy: Where the copy comes to lie.
-        is_copied: Whether the copy has a file of its own, by its entry and the path of its folder below ``source``,
-            which is empty or ends with a slash.
     """
-    import shutil  # which a plan does without
 
     # As text: pathlib takes several times as long for 17,000 files.
     folders = [""]
@@ -318,8 +311,6 @@ def link_tree(
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{below}{entry.name}/")
-                elif is_copied and is_copied(entry, below):
-                    shutil.copy2(entry.path, folder)
                 else:
                     link_or_copy(entry.path, f"{folder}{entry.name}")
 
@@ -414,30 +405,6 @@ def _created(
 def has_login(text: bytes) -> bool:
     """Whether an address in a text has a user's name, a password or a token."""
     return _LOGIN.search(text) is not None
-
-
-def exchange(first: Path, second: Path) -> bool:
-    """Exchange two files, or two folders; False if the system cannot. Raise OSError if it may not."""
-    names = os.fsencode(first), os.fsencode(second)
-    if sys.platform == "linux":
-        return _call("renameat2", _AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE)
-    if sys.platform == "darwin":
-        return _call("renamex_np", *names, _EXCHANGE)
-    return False
-
-
-def _call(function: str, *arguments: object) -> bool:
-    import ctypes
-
-    rename = getattr(ctypes.CDLL(None, use_errno=True), function, None)
-    if rename is None:
-        return False
-    if rename(*arguments) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _EXCHANGE_UNSUPPORTED:
-        return False
-    raise OSError(number, os.strerror(number))
 
 
 def write_in_place(path: Path, text: str) -> None:

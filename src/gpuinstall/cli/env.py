@@ -1,4 +1,4 @@
-"""``gpuinstall env``: the environments that were made here: to list them, to go back to the one before, to remove."""
+"""``gpuinstall env``: the environments that were made here: to list them, to take the last change back, to remove."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ command = click.Group(
 @framed("list", "List your environments and those of this folder.", group=command)
 def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import remembered
+    from gpuinstall.install.journal import Place
+    from gpuinstall.install.transaction import unfinished
 
     venvs = set(remembered())
     here = EnvironmentPaths.at(Path(".venv")).venv
@@ -44,15 +46,34 @@ def _list(_options: CommandOptions) -> Outcome:
         environment = {
             **_environment(venv),
             "status": marker and marker.verdict.get("status"),
-            "previous": str(paths.previous) if paths.has_previous else None,
+            "rollback": _rollback_of(paths),
+            "unfinished": unfinished(Place.of_ours(paths)),
         }
         environments.append(environment)
         text = "torch {torch} · Python {python} · {status}".format(**environment)
-        before = ", and the one before" if paths.has_previous else ""
-        rows.append((display_path(venv), text + before))
+        rows.append((display_path(venv), text))
+        if environment["rollback"]:
+            size = readable(environment["rollback"]["bytes"])
+            rows.append(("", f"{size} for {undo_command(paths)}"))
+        if environment["unfinished"]:
+            rows.append(
+                (
+                    "",
+                    "a change was not finished; gpuinstall sync finishes it, or puts it back",
+                )
+            )
     if not rows:
         rows.append(("None", "gpuinstall install makes one"))
     return Outcome({"environments": environments}, rows)
+
+
+def _rollback_of(paths: EnvironmentPaths) -> dict[str, Any] | None:
+    """Return the journal of the last change, with its bytes."""
+    from gpuinstall.install.transaction import journal_bytes
+
+    if not paths.last.exists():
+        return None
+    return {"path": str(paths.last), "bytes": journal_bytes(paths.last)}
 
 
 def _environment(venv: Path) -> dict[str, Any]:
@@ -67,7 +88,7 @@ def _environment(venv: Path) -> dict[str, Any]:
 
 @framed(
     "rollback",
-    "Go back to the previous environment and its lock.",
+    "Take the last change of the environment and its lock back.",
     "venv",
     "into",
     "interpreter",
@@ -79,18 +100,20 @@ def _rollback(options: CommandOptions) -> Outcome:
         # A Python is named only of an environment that others made.
         if options.into or options.interpreter:
             python = interpreter_of_others(options.interpreter, options.environment)
-            return _restore_files(python, project, replace=options.replace)
-        return _restore_environment(project, replace=options.replace)
+            return _restore_others(python, project, takes_over=options.replace)
+        return _restore(project, takes_over=options.replace)
 
 
-def _restore_environment(project: Project, *, replace: bool) -> Outcome:
-    """Exchange an environment for the one that it has replaced."""
+def _restore(project: Project, *, takes_over: bool) -> Outcome:
+    """Take the last change of an environment of ours back."""
     from gpuinstall.environments.environment import installed_packages
     from gpuinstall.environments.ownership import is_environment
-    from gpuinstall.install.swap import roll_back
+    from gpuinstall.install.hold import take_back
+    from gpuinstall.install.journal import Place
 
     paths = project.paths
-    roll_back(paths, project.reporter, replace=replace)
+    before = installed_packages(paths.venv)
+    take_back(Place.of_ours(paths), project.reporter, takes_over=takes_over)
     marker = read_marker(paths.venv)
     text = ", which gpuinstall did not make"
     if marker:
@@ -105,25 +128,28 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
         rows.append(("Ready", activation_command(paths.venv)))
     return _restored(
         _environment(paths.venv),
-        installed_packages(paths.previous),
+        before,
         installed_packages(paths.venv),
         rows,
         verdict=marker.verdict if marker else None,
     )
 
 
-def _restore_files(
+def _restore_others(
     python: Path,
     project: Project,
     *,
-    replace: bool,
+    takes_over: bool,
 ) -> Outcome:
-    """Bring back the files that were replaced in an environment of others."""
+    """Take the last change of an environment of others back."""
+    from gpuinstall.environments.guard import renew_uv_guard
     from gpuinstall.install.foreign import inspect_foreign
-    from gpuinstall.install.undo import roll_back_into
+    from gpuinstall.install.hold import take_back
+    from gpuinstall.install.journal import Place
 
     before = inspect_foreign(python)
-    roll_back_into(before, project.reporter, replace=replace)
+    take_back(Place.of_others(before), project.reporter, takes_over=takes_over)
+    renew_uv_guard(before.prefix)
     now = inspect_foreign(before.python)
     torch = now.versions.get("torch", "")
     environment = {
@@ -160,7 +186,7 @@ def _restored(
 
 @framed(
     "remove",
-    "Remove the environment, with packages that pip or uv added, and its previous one; keep the locks.",
+    "Remove the environment, with packages that pip or uv added, and its last change; keep the locks.",
     "venv",
     "yes",
     group=command,
@@ -176,7 +202,7 @@ def _remove(options: CommandOptions) -> Outcome:
 
 @framed(
     "prune",
-    "Remove previous environments, and those of scripts in the cache.",
+    "Remove what env rollback would bring back, and the environments of scripts in the cache.",
     "yes",
     group=command,
 )

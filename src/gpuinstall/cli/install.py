@@ -1,4 +1,4 @@
-"""``gpuinstall install``, ``remove``, ``sync``: plan, preflight, lock, install, verify, swap."""
+"""``gpuinstall install``, ``remove``, ``sync``: plan, preflight, lock, install, verify, commit."""
 
 from __future__ import annotations
 
@@ -258,11 +258,8 @@ def installed_rows(
     torch = f"torch {lock.versions['torch']}"
     packages = number_of(len(lock.pylock.packages), "package")
     yield "Lock", f"{lock.name}: {torch}, {packages}, {lock.pinned_by}{unchanged}"
-    if result.previous:
-        previous = display_path(result.previous)
-        if result.previous_bytes:
-            previous += f", {readable(result.previous_bytes)}"
-        yield "Previous", f"{previous}; undo: {undo_command(result.paths)}"
+    if result.rollback:
+        yield "Undo", f"{undo_command(result.paths)}   # until the next change"
     cost = "already up to date"
     if result.action is Action.VERIFY:
         cost = duration(result.seconds)
@@ -281,7 +278,7 @@ def _cost(result: InstallResult | IntoResult) -> str:
 
 
 def undo_command(paths: EnvironmentPaths) -> str:
-    """Return the command that exchanges an environment for its previous one."""
+    """Return the command that takes the last change of an environment back."""
     return f"gpuinstall env rollback{_place_of(paths.venv)}"
 
 
@@ -300,8 +297,6 @@ def activation_command(venv: Path) -> str:
 
 
 def _rows_into(result: IntoResult) -> Iterator[Row]:
-    from gpuinstall.base.removal import size_of
-
     environment = result.environment
     python = quoted(environment.python)
     versions = (
@@ -313,11 +308,9 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
         yield "Dry run", f"{changes} would change; nothing was changed"
         return
     yield "Proof", str(result.verdict["status"])
-    if result.previous:
-        size = readable(size_of(result.previous))
+    if result.rollback:
         undo = f"gpuinstall env rollback --into --python {python}"
-        remark = f"the files before, {size}, stay until the next change"
-        yield "Undo", f"{undo}   # {remark}"
+        yield "Undo", f"{undo}   # until the next change"
     if result.uv_guard:
         yield "Guard", f"pip and uv there keep these builds, by {result.uv_guard}"
     elif result.guard:
@@ -332,7 +325,6 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
     "Remove packages from the environment, and what only they needed.",
     "venv",
     "dry_run",
-    "replace",
     *SOURCING,
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
@@ -378,7 +370,6 @@ def sync_command(options: CommandOptions) -> Outcome:
         selected = InstallOptions(
             locked=not of_team,
             target=str(selected_target) if selected_target else None,
-            restoring=True,
             attempts=1,
             replace=options.replace,
         )

@@ -153,7 +153,7 @@ class CommandOptions:
         "--upgrade-package P", "Upgrade only this package."
     )
     replace: bool = _row(
-        "--replace", "Also replace packages and folders that gpuinstall did not make."
+        "--replace", "Also replace what gpuinstall did not make, or another host began."
     )
     yes: bool = _row("-y --yes", "Do not ask.")
     target: str | None = _row(

@@ -88,6 +88,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             )
         else:
             paths = project.paths
+            _settle(paths, project.reporter)
             check(project)
             is_requested = options.names_environment or trusts_folder(os.environ)
             check_start(paths.venv, project.reporter, is_requested=is_requested)
@@ -115,11 +116,22 @@ def _cached_environment(
         request, only=True, venv=paths.venv, source_settings=script.settings
     )
     with open_project(paths.folder, settings, terminal) as project:
+        _settle(paths, terminal)
         try:
             check(project)
         except (UsageError, LockError):
             _install(project, script)
     return paths
+
+
+def _settle(paths: EnvironmentPaths, reporter: Reporter) -> None:
+    """Wait for the end of a change that is under way, and finish or put back one that was killed."""
+    if os.path.lexists(paths.changing):
+        from gpuinstall.install.hold import hold  # which takes long to load
+        from gpuinstall.install.journal import Place
+
+        with hold(Place.of_ours(paths), reporter):
+            pass
 
 
 def _prepare(folder: Path) -> None:
@@ -142,7 +154,7 @@ def _install(project: Project, script: Script) -> None:
     try:
         install(project, InstallOptions())
     except UsageError as error:
-        if error.code in {"not-ours", "users-packages"}:
+        if error.code == "not-ours":
             # No option of run replaces it: it is not where the user keeps such things.
             venv = project.paths.venv
             away = quoted(f"{venv}.other")

@@ -52,7 +52,7 @@ MOST_FIXES = 3
 def command(options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
-    from gpuinstall.environments.records import check_start
+    from gpuinstall.environments.records import check_start, say_unfinished
     from gpuinstall.sources.configuration import trusts_folder
 
     python, venv = options.interpreter, options.environment
@@ -76,6 +76,7 @@ def command(options: CommandOptions) -> Outcome:
         if not python:
             is_requested = options.names_environment or trusts_folder(os.environ)
             check_start(folder, options.terminal, is_requested=is_requested)
+            say_unfinished(folder, options.terminal)
         _warn_of_damage(folder, options.terminal)
         verdict = verify_environment(
             target,

@@ -29,7 +29,7 @@ from gpuinstall.environments.environment import (
     read_origin,
     renewing_arguments,
 )
-from gpuinstall.environments.records import admit_start
+from gpuinstall.environments.records import admit_start, say_unfinished
 from gpuinstall.lock.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
 from gpuinstall.plan import Plan, choose
@@ -361,6 +361,7 @@ def _verify(
 ) -> tuple[Verdict | None, list[Finding]]:
     """Run kernels in an environment; with the checks that failed as findings, but for what is the machine's fault."""
     origin = read_origin(venv, machine)
+    say_unfinished(venv, reporter)
     try:
         verdict = verify_environment(
             interpreter(venv),

@@ -34,10 +34,6 @@ _WORD = re.compile(r"[\w .+!-]{1,100}")
 _TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 
-NOT_COPIED = "none"
-"""What a marker says of an environment that was made anew."""
-
-
 @dataclass(frozen=True)
 class Marker:
     """``gpuinstall.json``, written last into an environment."""
@@ -53,10 +49,8 @@ class Marker:
     machine: str
     """The fingerprint of the machine that ``verdict`` was reached on."""
     verdict: dict[str, Any]
-    copied_from: str = NOT_COPIED
-    """The id of the environment of which it was a copy: all that was the user's in that is in this one too."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """The version of each package that the installation left in it, without the pip that belongs to no lock."""
+    """The version of each package of its lock, as the installation left it."""
     is_for_cpu: bool = False
     """Whether the CPU was requested, whatever GPUs there are."""
 
@@ -223,19 +217,14 @@ def advice_words(python: Path) -> dict[str, str]:
 def renewing_arguments(venv: Path) -> tuple[str, ...]:
     """Return the arguments by which our ``install`` brings the right build into an environment.
 
-    Into one of others it goes with ``--into``, and what others installed stays. ``--replace`` is among them if ours
-    has packages of others: the environment before is kept. What is no virtual environment (conda's, the system's, a
-    portable one) is never installed into by us: without arguments an environment of its own is made.
+    Into one of others it goes with ``--into``; what others installed stays in both. What is no virtual environment
+    (conda's, the system's, a portable one) is never installed into by us: without arguments an environment of its own is
+    made.
     """
     if not (venv / "pyvenv.cfg").is_file():
         return ()
     arguments = ("--venv", str(made_for(venv)))
-    if read_marker(venv) is None:
-        return ("--into", *arguments)
-    is_in_force = made_for(venv) == venv
-    if is_in_force and added_packages(venv):
-        return (*arguments, "--replace")
-    return arguments
+    return arguments if read_marker(venv) else ("--into", *arguments)
 
 
 def _toolkit(venv: Path) -> dict[str, str]:

@@ -119,6 +119,19 @@ def write_guard(
     )
 
 
+def move_guard(environment: Path, before: Path) -> None:
+    """Have pip's settings in an environment that was moved name the constraints where they lie now."""
+    file = environment / pip_configuration()
+    if not is_own_guard_file(file):
+        return
+    head, _, text = read_document(file, environment).partition("\n")
+    moved = text.replace(
+        (before / CONSTRAINTS).as_uri(), (environment / CONSTRAINTS).as_uri()
+    )
+    head = head.replace(f"({_checksum(text)})", f"({_checksum(moved)})")
+    write_atomically(file, f"{head}\n{moved}", is_private=has_login(moved.encode()))
+
+
 def renew_uv_guard(environment: Path) -> Path | None:
     """Keep uv, run in the folder of an environment's application or below it, to the constraints of the environment.
 

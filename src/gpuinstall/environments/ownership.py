@@ -158,18 +158,20 @@ def check_written_files(
     packages: Sequence[InstalledPackage],
     changed: Collection[str],
     root: Path,
+    staying: Sequence[InstalledPackage] = (),
 ) -> Iterator[WriteFault]:
     """Yield the packages that write the same files as others, and may.
 
     Args:
-        packages: All packages of the environment.
+        packages: All packages of the environment, or those that are about to come into one.
         changed: The names of those that are new: the others were looked at when they were.
-        root: The environment.
+        root: The environment, or the folder in which what comes was unpacked as it will lie there.
+        staying: The other packages of the environment into which they come.
 
     Raises:
         InstallationError: a package has written where it may not.
     """
-    for fault in write_faults(packages, changed, root):
+    for fault in write_faults(packages, changed, root, staying):
         if fault.is_refused:
             package = fault.packages[0]
             others = quoted(f"{package.name}!={package.version}")
@@ -186,10 +188,16 @@ def write_faults(
     packages: Sequence[InstalledPackage],
     changed: Collection[str],
     root: Path,
+    staying: Sequence[InstalledPackage] = (),
 ) -> Iterator[WriteFault]:
-    """Yield what the changed packages have written where they may not."""
-    modules = _TOOLS | _modules_of_family(packages)
+    """Yield what the changed packages have written where they may not; arguments as above."""
+    modules = _TOOLS | _modules_of_family([*packages, *staying])
     written = {package: written_files(package, root) for package in packages}
+    if staying:
+        # Their folder is named as that of what comes.
+        depth = len(packages[0].record.parent.relative_to(root).parts)
+        own_root = staying[0].record.parents[depth]
+        written |= {package: written_files(package, own_root) for package in staying}
     owners: dict[str, list[InstalledPackage]] = defaultdict(list)
     for package, files in written.items():
         for path, row in files.items():

@@ -13,7 +13,7 @@ from gpuinstall.base.files import DOCUMENT_BYTES, open_regular
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from packaging.requirements import Requirement
@@ -130,6 +130,28 @@ def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage
         names = {canonicalize_name(one.name) for one in applicable(package.requires)}
         required |= names - {package.name}
     return tuple(package for package in packages if package.name not in required)
+
+
+def broken_by(
+    versions: Mapping[str, str | None],
+    packages: Iterable[InstalledPackage],
+) -> Iterator[str]:
+    """Yield which packages require another version than one that is about to come; None goes."""
+    from packaging.utils import canonicalize_name
+
+    for package in packages:
+        if package.name in versions:
+            continue
+        for requirement in applicable(package.requires):
+            name = canonicalize_name(requirement.name)
+            if name not in versions:
+                continue
+            version = versions[name]
+            if version is None:
+                yield f"{package.name} {package.version} requires {name}, which goes"
+            elif not requirement.specifier.contains(version, prereleases=True):
+                text = f"{requirement.name}{requirement.specifier}"
+                yield f"{package.name} {package.version} requires {text}, but would get {version}"
 
 
 def applicable(requirements: Iterable[Requirement]) -> Iterator[Requirement]:

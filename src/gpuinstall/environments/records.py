@@ -12,10 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
+    interpreter,
+    packages_folders,
+)
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import read_document, write_atomically
-from gpuinstall.base.removal import is_folder, remove_file
+from gpuinstall.base.removal import remove_file
 from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import read_marker
 
@@ -68,23 +72,26 @@ def was_made_here(folder: Path, venv: Path) -> bool:
     return marker is not None and is_vouched(venv, marker.id)
 
 
-def remember_replaced(venv: Path) -> None:
-    """Record which folder lies at ``venv``, if others made it: this user is about to replace it."""
-    if is_folder(venv) and not was_made_here(venv, venv):
-        remember(venv, _number(venv))
+def place_of(identity: str) -> Path | None:
+    """Return where this user has made an environment; None if it is unknown."""
+    for record in _folder().glob("*.path"):
+        path, *identities = _read(record)
+        if identity in identities:
+            return Path(path)
+    return None
 
 
-def was_at(venv: Path, folder: Path) -> bool:
-    """Whether an environment was made by this user for ``venv``, or replaced there by this user."""
-    return was_made_here(folder, venv) or is_vouched(venv, _number(folder))
-
-
-def _number(folder: Path) -> str:
-    """Return what tells a folder from one that came with a repository, wherever it is moved.
-
-    The colon keeps it apart from the id of a marker, which has none.
-    """
-    return f"inode:{folder.lstat().st_ino}"
+def say_unfinished(venv: Path, reporter: Reporter) -> None:
+    """Warn of a change of an environment that is under way, or was killed."""
+    own = EnvironmentPaths(venv).changing
+    others = [f / ".gpuinstall" / "changing" for f in packages_folders(venv)]
+    finish = "sync" if read_marker(venv) else "env rollback --into"
+    for journal in (own, *others):
+        if os.path.lexists(journal):
+            command = f"gpuinstall {finish} --venv {quoted(venv)}"
+            reporter.warn(
+                f"a change of {venv} is not finished; {command} finishes it, or puts it back"
+            )
 
 
 def admit_start(venv: Path, reporter: Reporter, *, is_requested: bool) -> bool:

@@ -1,7 +1,8 @@
-"""One transaction for our environments and those of others: prepare, verify, commit, abort; and roll back.
+"""One transaction for our environments and those of others: look, fetch, prove, journal, apply, commit or put back.
 
-``install`` makes an environment of ours beside the one in force and exchanges the two (``swap.py``). ``install_into``
-changes another's in place, and ``undo.py`` has the copy of what was before. After any failure, and after a kill at any
-line, the environment is as it was, or complete. ``start.py`` and ``scripts.py`` choose the environment that ``run``
-starts in, ``removal.py`` removes what is no longer needed.
+``install`` changes an environment of ours, ``install_into`` one of others. ``unpack.py`` has uv write beside the
+environment, ``file_change.py`` says which files come and go, ``transaction.py`` moves them, with a journal
+(``journal.py``), and ``rollback.py`` goes back. After any failure the environment is as it was, and after a kill the next
+run makes it so, or complete (``hold.py``). ``start.py`` and ``scripts.py`` choose the environment that ``run`` starts in,
+``moved.py`` settles one that was moved, ``removal.py`` removes what is no longer needed.
 """

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from packaging.utils import canonicalize_name
+from typing import Annotated
 
 from gpuinstall.base import process
 from gpuinstall.base.codec import read_object
@@ -17,10 +15,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.packages import applicable, read_packages
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LOOK = """
 import json, os, re, sys, sysconfig
@@ -35,6 +29,7 @@ of_one_program = (
 answer = {
     "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix, "versions": {},
     "is_systems": sys.prefix == sys.base_prefix and (managed or not of_one_program),
+    "path": [path for path in sys.path if path.endswith("-packages")],
     "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
 }
 for package in metadata.distributions():
@@ -57,6 +52,8 @@ class ForeignEnvironment:
     prefix: Annotated[Path, Path]
     paths: Mapping[str, Annotated[Path, Path]]
     """Its folders, by the names of sysconfig."""
+    path: tuple[Annotated[Path, Path], ...] = ()
+    """The folders that it finds packages in, those of a Python below it among them."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """The versions of its packages, by canonical names."""
 
@@ -69,19 +66,6 @@ class ForeignEnvironment:
     def packages_folders(self) -> list[Path]:
         """The folders of its packages, each once."""
         return list(dict.fromkeys((self.paths["purelib"], self.paths["platlib"])))
-
-    def broken_by(self, changed: Mapping[str, str]) -> Iterator[str]:
-        """Yield which of its packages require another version than one that is about to come."""
-        for package in read_packages(self.packages_folders):
-            if package.name in changed:
-                continue
-            for requirement in applicable(package.requires):
-                version = changed.get(canonicalize_name(requirement.name))
-                if version and not requirement.specifier.contains(
-                    version, prereleases=True
-                ):
-                    text = f"{requirement.name}{requirement.specifier}"
-                    yield f"{package.name} {package.version} requires {text}, but would get {version}"
 
 
 def inspect_foreign(python: Path) -> ForeignEnvironment:

@@ -1,4 +1,4 @@
-"""Make an environment of ours hold what is requested, from the first look at what is there to the swap."""
+"""Make an environment of ours hold what is requested, from the first look at what is there to the commit."""
 
 from __future__ import annotations
 
@@ -9,41 +9,62 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
+from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
+    interpreter,
+    packages_folders,
+    site_packages,
+)
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
-from gpuinstall.base.removal import size_of
+from gpuinstall.base.text import number_of, some
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import (
-    NOT_COPIED,
     Marker,
     fingerprint,
     installed_packages,
+    packages_called,
     read_marker,
 )
+from gpuinstall.environments.guard import GUARD_FILES
+from gpuinstall.environments.packages import broken_by
 from gpuinstall.environments.records import check_records, remember
 from gpuinstall.environments.rights import check_rights, reason_not_ours
 from gpuinstall.environments.stamp import file_stamp
+from gpuinstall.install.file_change import (
+    Change,
+    check_inside,
+    plan_change,
+    recorded_names,
+)
+from gpuinstall.install.hold import hold
+from gpuinstall.install.journal import Place
+from gpuinstall.install.moved import settle_moved
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import (
     Installation,
     KernelFailedError,
     catalog_without,
+    check_links,
     preflighted,
+    prove,
     verify,
 )
+from gpuinstall.install.rollback import replace_environment
 from gpuinstall.install.state import (
     Action,
     InstallOptions,
     InstallState,
-    check_replaceable,
+    check_folder,
+    check_movable,
     inspect_environment,
     stamp_file,
 )
-from gpuinstall.install.swap import (
-    environment_lock,
-    is_idle,
+from gpuinstall.install.transaction import (
+    changing,
+    commit,
+    journal_bytes,
     publish_lock,
-    swap_in,
+    unfinished,
 )
 from gpuinstall.lock.fit import OTHER_REQUEST, read_locks
 from gpuinstall.lock.request.lock_request import LockRequest
@@ -51,12 +72,15 @@ from gpuinstall.lock.request.strangers import with_locked_builds
 from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from gpuinstall.base.finding import Rejection
     from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog import Catalog
+    from gpuinstall.environments.packages import InstalledPackage
+    from gpuinstall.install.unpack import Unpacked
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock, VersionChange
     from gpuinstall.project import Project
@@ -85,10 +109,8 @@ class InstallResult:
     """The packages that came, went and moved."""
     bytes: int = 0
     """What was to be fetched."""
-    previous: Path | None = None
-    """The environment that was replaced, if it is kept."""
-    previous_bytes: int = 0
-    """Its size; 0 if it shares its files with the one that is a copy of it."""
+    rollback: Path | None = None
+    """The journal by which ``env rollback`` takes the change back; None if nothing was changed, or nothing was there."""
     seconds: float = 0.0
     is_proof_kept: bool = False
     """Whether torch was left as it was, and with it the proof."""
@@ -116,8 +138,8 @@ class InstallResult:
                 "changes": [change._asdict() for change in self.changes],
             },
             "environment": self.fit.environment(self.paths.venv, self.action.value),
-            "previous": self.previous
-            and {"path": str(self.previous), "bytes": self.previous_bytes},
+            "rollback": self.rollback
+            and {"path": str(self.rollback), "bytes": journal_bytes(self.rollback)},
             "verdict": self.verdict,
             "bytes": self.bytes,
             "seconds": round(self.seconds, 3),
@@ -138,7 +160,8 @@ def install(
     """
     start = monotonic()
     paths = project.paths
-    check_replaceable(paths)
+    place = Place.of_ours(paths)
+    check_folder(paths.venv)
     try:
         with locked_state(project, options, catalog) as locked:
             state, priced = _priced(locked, project)
@@ -147,21 +170,21 @@ def install(
             action = state.action_for(priced.fit)
             lock_file = str(paths.folder / priced.fit.lock.name)
             stamp = file_stamp(lock_file)
-            installation = _carry_out(action, priced, state.here, project)
+            if action is Action.BUILD:
+                _report_added(state, priced, project.reporter)
+            installation = _carry_out(action, priced, state, project)
             # The folder may lack it also if nothing had to be done.
-            publish_lock(paths)
+            publish_lock(place)
             is_lock_new = (
                 action is not Action.NOTHING and file_stamp(lock_file) != stamp
             )
+    except MovedMeanwhileError:
+        return install(project, options, catalog)
     except KernelFailedError as failed:
         return replace(
             _install_next(failed, state, project), seconds=monotonic() - start
         )
     is_built = action is Action.BUILD
-    previous = paths.previous if is_built and paths.has_previous else None
-    previous_bytes = 0
-    if previous and not installation.copied:
-        previous_bytes = size_of(previous)
     return InstallResult(
         paths=paths,
         machine=state.request.machine,
@@ -172,16 +195,38 @@ def install(
         misfits=state.misfits,
         changes=priced.changes if is_built else (),
         bytes=priced.bill.fetch,
-        previous=previous,
-        previous_bytes=previous_bytes,
+        rollback=place.last if is_built and place.last.exists() else None,
         seconds=monotonic() - start,
         is_proof_kept=installation.is_proof_kept,
     )
 
 
+class MovedMeanwhileError(Exception):
+    """Another tool has changed the environment while this run was fetching."""
+
+
+def _report_added(state: InstallState, priced: PricedLock, reporter: Reporter) -> None:
+    """Name what others put into the environment: it stays; and what they moved: it comes back."""
+    existing = state.existing
+    names = {text.partition(" ")[0] for text in existing.added}
+    names -= priced.fit.lock.names | priced.goes
+    added = [text for text in existing.added if text.partition(" ")[0] in names]
+    if added and not priced.is_rebuild:
+        reporter.step("Beside", f"{some(added)}: not in the lock, and left as it is")
+    elif added:
+        reporter.notice(
+            "Left", f"{some(added)}: not in the lock, and not in the new environment"
+        )
+    if added and priced.changes and not priced.is_rebuild:
+        packages = packages_called(names, packages_folders(existing.paths.venv))
+        versions = {change.package: change.new for change in priced.changes}
+        for conflict in broken_by(versions, packages):
+            reporter.warn(conflict)
+
+
 def dry_run(project: Project, options: InstallOptions) -> PricedLock:
     """Look, choose, resolve and price as an installation does; return that."""
-    check_replaceable(project.paths)
+    check_folder(project.paths.venv)
     return _price(read_state(project, options), project)
 
 
@@ -192,14 +237,19 @@ def locked_state(
     catalog: Catalog | None,
 ) -> Iterator[InstallState]:
     """Yield what there is; if something is to change, hold the environment, look again, and prove the driver."""
+    place = Place.of_ours(project.paths)
     state = read_state(project, options, catalog)
-    if state.action is Action.NOTHING and is_idle(project.paths):
+    if state.action is Action.NOTHING and not unfinished(place):
         yield state
         return
     _check_rights(state, project)
-    with environment_lock(project.paths, project.reporter) as has_waited:
+    with hold(place, project.reporter) as may_have_changed:
         # Every run that changes an environment gives it another marker.
-        if has_waited or read_marker(project.paths.venv) != state.existing.marker:
+        if may_have_changed or read_marker(place.venv) != state.existing.marker:
+            state = read_state(project, options, catalog, again=True)
+        if not state.existing.made_here and settle_moved(
+            project.paths, state.here, project.reporter
+        ):
             state = read_state(project, options, catalog, again=True)
         if not state.existing.made_here:
             venv = project.paths.venv
@@ -259,12 +309,10 @@ def read_state(
     if not options.upgrade:
         existing = replace(existing, locks=tuple(read_locks(folder)))
     if not options.replace:
-        existing.check_ownership(restoring=options.restoring)
-    if existing.changed_build and not again:
-        project.reporter.step(
-            "Changed",
-            f"{existing.changed_build}; restoring the proven environment",
-        )
+        existing.check_ownership()
+    changed = existing.changed_build or some(existing.moved)
+    if changed and not again:
+        project.reporter.step("Changed", f"{changed}; the lock's comes back")
     if catalog is None:
         # What is locked may have been learned from any index.
         known = known_catalog() if options.locked else project.catalog
@@ -282,7 +330,7 @@ def _priced(state: InstallState, project: Project) -> tuple[InstallState, Priced
     """Choose and price; prove the driver first after all if kernels have to run: another torch is to be installed."""
     priced = _price(state, project)
     # What stays has the proven torch among it.
-    is_kept = state.action is Action.NOTHING or priced.unchanged
+    is_kept = state.action is not Action.BUILD or "torch" not in priced.comes
     if is_kept or not state.existing.is_proven:
         return state, priced
     proven = with_preflight(state, project)
@@ -317,35 +365,122 @@ def _report_misfits(state: InstallState, project: Project) -> None:
 def _carry_out(
     action: Action,
     priced: PricedLock,
-    here: Machine | None,
+    state: InstallState,
     project: Project,
 ) -> Installation:
-    """Bring the packages of a lock into the environment, and prove them.
-
-    After a failure the environment is as it was: another one is built beside it, and takes its place once it is proven.
+    """Bring the packages of a lock into the environment, and prove them; after a failure it is as it was.
 
     Args:
         action: What there is to do.
         priced: The lock, what comes and goes, and what has to be fetched.
-        here: This machine; None if no kernel can run on it.
+        state: What there was.
         project: The run, which holds the environment.
 
     Raises:
         InstallationError: the packages could not be brought.
         KernelFailedError: a kernel failed.
+        MovedMeanwhileError: another tool has changed the environment meanwhile.
     """
-    paths = project.paths
-    if action is Action.BUILD:
-        from gpuinstall.install.stage import build  # which takes long to load
-
-        installation = build(priced, project)
-    else:
-        installation = Installation(priced.fit, paths.venv)
+    here, paths = state.here, project.paths
     if action is Action.NOTHING:
-        return installation
-    installation = verify(installation, here, project)
-    venv, lock = installation.venv, installation.fit.lock
-    copied = installation.copied.marker if installation.copied else None
+        return Installation(priced.fit, paths.venv)
+    if action is Action.VERIFY:
+        proven = verify(Installation(priced.fit, paths.venv), here, project)
+        marker = _write_marker(proven, paths.venv, priced, project)
+        _write_stamp(proven, marker, here)
+        return proven
+    from gpuinstall.install.unpack import unpack  # which takes long to load
+
+    place = Place.of_ours(paths)
+    leaving: list[InstalledPackage] = []
+    if priced.is_rebuild:
+        check_movable(paths)
+    else:
+        folders = packages_folders(paths.venv)
+        leaving = packages_called(priced.comes | priced.goes, folders)
+        check_inside(place, recorded_names(leaving, place.root))
+    unpacked = unpack(priced, project)
+    folder = unpacked.folder
+    if priced.is_rebuild:
+        if unpacked.has_native_code:
+            check_links(
+                unpacked.fit,
+                site_packages(folder, priced.choice.python),
+                project.reporter,
+            )
+        _report_installed(priced, folder, unpacked.seconds, project.reporter)
+        proven = verify(Installation(unpacked.fit, folder), here, project)
+        marker = _write_marker(proven, folder, priced, project)
+        replace_environment(place, folder, project.reporter)
+        _write_stamp(proven, marker, here)
+        return replace(proven, venv=paths.venv)
+    ahead = None
+    if "torch" in priced.comes:
+        ahead = prove(unpacked.fit, interpreter(folder), here, project)
+    if (
+        installed_packages(paths.venv, state.existing.packages)
+        != state.existing.packages
+    ):
+        raise MovedMeanwhileError
+    change = _planned(unpacked, leaving, state)
+    with changing(change, project.reporter) as journal:
+        _report_installed(priced, paths.venv, unpacked.seconds, project.reporter)
+        if unpacked.has_native_code:
+            check_links(
+                unpacked.fit,
+                site_packages(paths.venv, priced.choice.python),
+                project.reporter,
+            )
+        installation = Installation(
+            unpacked.fit, paths.venv, state.existing.stamp, ahead
+        )
+        proven = verify(installation, here, project)
+        marker = _write_marker(proven, paths.venv, priced, project)
+        commit(
+            place, journal, project.reporter, lambda: _write_stamp(proven, marker, here)
+        )
+    return proven
+
+
+def _planned(
+    unpacked: Unpacked,
+    leaving: Collection[InstalledPackage],
+    state: InstallState,
+) -> Change:
+    """Return what is to be done to the files of the environment."""
+    existing, folder = state.existing, unpacked.folder
+    lock_name = unpacked.fit.lock.name
+    further = {
+        name: folder / name
+        for name in (lock_name, *GUARD_FILES)
+        if (folder / name).exists()
+    }
+    goes = set[str]()
+    if existing.lock and existing.lock.name != lock_name:
+        goes.add(existing.lock.name)
+    arriving = dict.fromkeys(unpacked.packages, folder)
+    place = Place.of_ours(existing.paths)
+    return plan_change(
+        place, arriving=arriving, leaving=leaving, further=further, goes=goes
+    )
+
+
+def _report_installed(
+    priced: PricedLock, venv: Path, seconds: float, reporter: Reporter
+) -> None:
+    # As "uv pip list" counts them: with pip, which no lock holds.
+    installed = number_of(len(installed_packages(venv)), "package")
+    if not priced.is_rebuild:
+        installed += f", {len(priced.comes)} of them new"
+    reporter.detail("Installed", installed, seconds)
+
+
+def _write_marker(
+    installation: Installation, venv: Path, priced: PricedLock, project: Project
+) -> Marker:
+    """Write what an environment is, and what was proven of it."""
+    lock = installation.fit.lock
+    versions = installed_packages(venv, lock.names)
     marker = Marker(
         id=str(uuid.uuid4()),
         lock=lock.name,
@@ -355,18 +490,20 @@ def _carry_out(
         backend=priced.choice.build.backend.tag,
         machine=fingerprint(project.machine),
         verdict=installation.verdict,
-        copied_from=copied.id if copied else NOT_COPIED,
-        packages=installed_packages(venv, lock.names),
+        packages={name: versions[name] for name in versions if name in lock.names},
         is_for_cpu=lock.record.asked == "cpu",
     )
     # An environment whose marker is not remembered passes for a stranger's: that comes first.
-    remember(paths.venv, marker.id)
+    remember(project.paths.venv, marker.id)
     marker.write(venv)
+    return marker
+
+
+def _write_stamp(
+    installation: Installation, marker: Marker, here: Machine | None
+) -> None:
     if here and installation.stamp:
         installation.stamp.write(stamp_file(marker.id, here))
-    if venv != paths.venv:
-        swap_in(paths, venv, project.reporter)
-    return installation
 
 
 def _install_next(

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base import uv
+from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import (
     InstallationError,
     MachineError,
@@ -19,8 +20,10 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of, some
 from gpuinstall.base.values import dataclass
+from gpuinstall.environments.environment import packages_called
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
+    GUARD_FILES,
     constraint_lines,
     guarded_lines,
     is_own_guard_file,
@@ -29,11 +32,20 @@ from gpuinstall.environments.guard import (
     write_guard,
 )
 from gpuinstall.environments.ownership import check_written_files
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.packages import broken_by, read_packages
+from gpuinstall.install.file_change import (
+    Change,
+    check_inside,
+    plan_change,
+    recorded_names,
+)
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
+from gpuinstall.install.hold import hold
+from gpuinstall.install.journal import Place
 from gpuinstall.install.priced_lock import PricedLock, price_files
-from gpuinstall.install.proof import preflighted, prove
-from gpuinstall.install.undo import begin_change, changing, find_undo, holding
+from gpuinstall.install.proof import check_import, preflighted, prove
+from gpuinstall.install.transaction import changing, commit, journal_bytes
+from gpuinstall.install.unpack import packages_beside, write_front
 from gpuinstall.lock.binding import members_beside
 from gpuinstall.lock.fetch import Transfer, cache_words, local_path, run_uv
 from gpuinstall.lock.fit import Fit, selected
@@ -43,14 +55,16 @@ from gpuinstall.lock.request.lock_request import LockRequest, VersionPins
 from gpuinstall.lock.write import build_incomplete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
+    from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
+    from gpuinstall.verify.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -67,8 +81,8 @@ class IntoResult:
     bytes: int
     """What was to be fetched."""
     seconds: float
-    previous: Path | None = None
-    """The files that were replaced, which wait for ``env rollback``."""
+    rollback: Path | None = None
+    """The journal by which ``env rollback`` takes the last change back; None if there is none."""
     guard: Path | None = None
     """The constraints by which plain pip there keeps the builds."""
     uv_guard: Path | None = None
@@ -82,6 +96,8 @@ class IntoResult:
                 self.environment.prefix, "changed" if self.changes else "none"
             ),
             "changes": [change._asdict() for change in self.changes],
+            "rollback": self.rollback
+            and {"path": str(self.rollback), "bytes": journal_bytes(self.rollback)},
             "verdict": self.verdict,
             "bytes": self.bytes,
             "seconds": round(self.seconds, 3),
@@ -121,27 +137,39 @@ def install_into(
             environment, priced.fit, priced.changes, None, bytes=0, seconds=seconds
         )
     here = project.here(request)
-    with holding(environment, reporter) as was_put_back:
-        if was_put_back:
-            reporter.step("Put back", "the changes of a run that was killed")
+    place = Place.of_others(environment)
+    with hold(place, reporter):
         # Another run may have changed it, before it was ours to hold.
         environment = inspect_foreign(python)
         machine = preflighted(project.machine, here, request, reporter)
         priced, wheels = _planned(environment, machine, project, repair=repair)
+        names = {change.package for change in priced.changes}
+        leaving = packages_called(names, place.packages_folders)
+        check_inside(place, recorded_names(leaving, place.root))
         if priced.changes:
             bill = price_files(wheels, {}, environment.root, project.session)
             priced = replace(priced, bill=bill)
             reporter.step("Download", str(bill))
             bill.check()
-        with changing(environment, reporter):
-            if priced.changes:
-                _put_in(environment, priced, project)
-            verdict = prove(priced.fit, environment.python, here, project)
+        staging = place.work / f"staging-{os.urandom(4).hex()}"
+        if priced.changes:
+            _unpack(environment, priced, staging, project)
         is_guarded = is_own_guard_file(environment.prefix / CONSTRAINTS)
         if priced.changes or not is_guarded:
-            is_guarded = _write_guard(environment, priced.fit, project)
+            is_guarded = _write_guard(environment, staging, priced.fit, project)
+        change = _change(environment, place, staging, leaving)
+        ahead = None
+        if "torch" in names:
+            ahead = _prove_ahead(environment, staging, priced.fit, here, project)
+        if change.names:
+            with changing(change, reporter) as journal:
+                if ahead:
+                    check_import(environment.python)
+                verdict = ahead or prove(priced.fit, python, here, project)
+                commit(place, journal, reporter)
+        else:
+            verdict = prove(priced.fit, python, here, project)
         uv_guard = renew_uv_guard(environment.prefix)
-        record = find_undo(environment)
     return IntoResult(
         environment=environment,
         fit=priced.fit,
@@ -149,21 +177,21 @@ def install_into(
         verdict=verdict.to_dict(),
         bytes=priced.bill.fetch,
         seconds=monotonic() - start,
-        previous=record.copy if record else None,
+        rollback=place.last if place.last.exists() else None,
         guard=environment.prefix / CONSTRAINTS if is_guarded else None,
         uv_guard=uv_guard,
     )
 
 
-def _put_in(
+def _unpack(
     environment: ForeignEnvironment,
     priced: PricedLock,
+    staging: Path,
     project: Project,
 ) -> None:
-    """Have the wheels fetched and unpacked, copy what they replace, and install them."""
+    """Have the wheels fetched, and unpacked beside the environment."""
     session, fit, reporter = project.session, priced.fit, project.reporter
     private_lock = session.scratch / "pylock.private.toml"
-    unpacked = session.scratch / "unpacked"
     names = {change.package for change in priced.changes}
     transfer = Transfer(
         fit.lock,
@@ -175,17 +203,73 @@ def _put_in(
         only=names,
     )
     words = cache_words(fit.lock, fit.choice, session)
-    transfer.run(uv.unpack(environment.python, private_lock, unpacked, words), session)
     start = monotonic()
-    begin_change(environment, reporter, names, unpacked)
-    # Everything is in uv's cache by now: from here on no server can keep the change half done.
-    words = cache_words(None, fit.choice, session)
-    run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
+    transfer.run(
+        uv.put_below(environment.python, private_lock, staging, words), session
+    )
     installed = number_of(len(names), "package")
-    reporter.detail("Installed", installed, monotonic() - start)
-    packages = read_packages(environment.packages_folders)
-    for fault in check_written_files(packages, names, environment.root):
+    reporter.detail("Unpacked", installed, monotonic() - start)
+    new = read_packages(packages_folders(staging))
+    staying = packages_beside(new, environment.paths["purelib"], names)
+    for fault in check_written_files(new, names, staging, staying):
         reporter.warn(fault.message)
+
+
+def _change(
+    environment: ForeignEnvironment,
+    place: Place,
+    staging: Path,
+    leaving: Collection[InstalledPackage],
+) -> Change:
+    """Return what is to be done to the files of the environment."""
+    root, paths = environment.root, environment.paths
+    folders = packages_folders(staging)
+    rows = {
+        **{below(folder, staging): below(paths["purelib"], root) for folder in folders},
+        "bin/": below(paths["scripts"], root),
+        "Scripts/": below(paths["scripts"], root),
+        "": below(paths["data"], root),
+    }
+
+    def placed(name: str) -> str:
+        start = next(start for start in rows if name.startswith(start))
+        return rows[start] + name.removeprefix(start)
+
+    prefix = below(environment.prefix, root)
+    guard = {
+        prefix + name: staging / name
+        for name in GUARD_FILES
+        if (staging / name).exists()
+    }
+    arriving = dict.fromkeys(read_packages(folders), staging)
+    return plan_change(
+        place, arriving=arriving, leaving=leaving, further=guard, placed=placed
+    )
+
+
+def below(folder: Path, root: Path) -> str:
+    """Return how the paths of what lies in a folder begin below another: empty, or with a slash at its end."""
+    name = folder.relative_to(root).as_posix()
+    return "" if name == "." else f"{name}/"
+
+
+def _prove_ahead(
+    environment: ForeignEnvironment,
+    staging: Path,
+    fit: Fit,
+    here: Machine | None,
+    project: Project,
+) -> Verdict | None:
+    """Run kernels with what comes in front of the environment's own packages.
+
+    None if its Python makes no virtual environment: a portable one.
+    """
+    try:
+        run_uv(uv.create(environment.python, staging), project.session)
+    except InstallationError:
+        return None
+    write_front(packages_folders(staging)[0], environment.path)
+    return prove(fit, interpreter(staging), here, project)
 
 
 def _proven_request(environment: ForeignEnvironment, request: Request) -> Request:
@@ -239,7 +323,8 @@ def _planned(
             reporter.step("Changes", str(change))
     for warning in fit.plan.warnings:
         reporter.warn(warning.message)
-    for conflict in environment.broken_by(new_versions):
+    installed = read_packages(environment.packages_folders)
+    for conflict in broken_by(new_versions, installed):
         reporter.warn(conflict)
     # What is there and no longer required stays: it is not ours to remove.
     wheels = _wheels_of(new_versions, fit, resolution, machine)
@@ -309,10 +394,11 @@ def _torch_constraints(
 
 def _write_guard(
     environment: ForeignEnvironment,
+    staging: Path,
     fit: Fit,
     project: Project,
 ) -> bool:
-    """Keep plain pip in the environment to the builds of the lock; return whether it is.
+    """Write what keeps plain pip in the environment to the builds of the lock; return whether it is kept.
 
     Its own configuration, if it has one, is not ours to change.
     """
@@ -329,10 +415,8 @@ def _write_guard(
             versions[member.name] = member.version
         else:
             absent.append(member)
-    if find_undo(environment) is None:
-        begin_change(environment, project.reporter).keep()
     write_guard(
-        prefix,
+        staging,
         prefix,
         source=f"torch=={fit.lock.versions['torch']}",
         lines=constraint_lines(versions, absent, fit.choice.build.backend.tag),

@@ -92,8 +92,12 @@ class PricedLock:
     """What is said of the files whose index gives no hash."""
     remarks: tuple[str, ...] = ()
     """Why its programs are not the newest."""
-    unchanged: frozenset[str] = frozenset()
-    """The packages that stay as they are."""
+    comes: frozenset[str] = frozenset()
+    """The packages that come, or are replaced."""
+    goes: frozenset[str] = frozenset()
+    """The packages that go without another in their place."""
+    is_rebuild: bool = False
+    """Whether the environment is made anew."""
 
     @property
     def choice(self) -> Choice:
@@ -215,18 +219,25 @@ def _priced(
     **further: Any,
 ) -> PricedLock:
     """Reckon what changes and what has to be fetched; ``listed`` are the sizes that are known, by address."""
-    from gpuinstall.install.state import unchanged_packages
+    from gpuinstall.install.state import package_change
 
     existing = state.existing
-    unchanged = unchanged_packages(existing, fit)
+    change = package_change(existing, fit)
     files = selected(fit.lock, fit.choice.python, state.request.machine)
-    new = [file for file in files if file.package not in unchanged]
+    new = [file for file in files if file.package in change.comes]
+    present = existing.packages
+    if not change.is_rebuild:
+        # What others put there stays.
+        concerned = change.goes | fit.lock.names
+        present = {name: present[name] for name in present if name in concerned}
     return PricedLock(
         fit,
-        changes=compare_versions(existing.packages, fit.lock.held),
+        changes=compare_versions(present, fit.lock.held),
         existing=existing,
         bill=price_files(new, listed, project.paths.venv, project.session),
-        unchanged=unchanged,
+        comes=change.comes,
+        goes=change.goes,
+        is_rebuild=change.is_rebuild,
         **further,
     )
 

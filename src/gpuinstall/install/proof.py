@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gpuinstall.base import process
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.finding import CheckResult
@@ -15,6 +16,7 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.environments.environment import fingerprint
+from gpuinstall.verify.kernel_run import KERNEL_SECONDS, last_words
 from gpuinstall.verify.verdict import with_programs
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.environments.stamp import Stamp
-    from gpuinstall.install.state import ExistingEnvironment
     from gpuinstall.lock.fit import Fit
     from gpuinstall.project import Project
     from gpuinstall.verify.verdict import Verdict
@@ -133,8 +134,10 @@ class Installation:
     """The lock, with the hashes that it lacked, and its plan."""
     venv: Path
     """The environment."""
-    copied: ExistingEnvironment | None = None
-    """The environment of which this one is a copy, and has its torch from; None if it was made anew."""
+    earlier: Stamp | None = None
+    """What was proven of it before packages came, went or moved; None if nothing was."""
+    ahead: Verdict | None = None
+    """What kernels have shown of the packages before they came into it."""
     verdict: dict[str, Any] = field(default_factory=dict)
     """The document of the verdict; empty if there is none yet."""
     stamp: Stamp | None = None
@@ -160,11 +163,16 @@ def verify(
     """
     from gpuinstall.verify.cover import take_stamp  # which takes long to load
 
-    fit, venv, copied = installation.fit, installation.venv, installation.copied
-    earlier = copied.stamp if copied else None
+    fit, venv, earlier = installation.fit, installation.venv, installation.earlier
     # Before kernels run: what changes meanwhile was not proven.
     stamp = take_stamp(venv, fingerprint(project.machine))
     verdict = None
+    if installation.ahead:
+        check_import(interpreter(venv))
+        verdict = installation.ahead.to_dict()
+        return replace(
+            installation, verdict=verdict, stamp=replace(stamp, verdict=verdict)
+        )
     if earlier and earlier.proves(fit.gpus) and stamp.keeps(earlier):
         removed = earlier.programs - stamp.programs
         new = stamp.new_programs(earlier)
@@ -183,6 +191,23 @@ def verify(
         stamp=replace(stamp, verdict=verdict),
         is_proof_kept=is_kept,
     )
+
+
+def check_import(python: Path) -> None:
+    """Check that torch, whose kernels ran before it came to its place, is imported there too.
+
+    Raises:
+        InstallationError: it is not.
+    """
+    done = process.run(
+        [python, "-I", "-c", "import torch"], seconds=KERNEL_SECONDS["quick"]
+    )
+    if not done.ok:
+        raise InstallationError(
+            "not-importable",
+            f"torch cannot be imported: {last_words(done, KERNEL_SECONDS['quick'])}",
+            why="its kernels ran before it came to its place",
+        )
 
 
 def prove(

@@ -1,4 +1,4 @@
-"""Remove environments of ours, the previous ones and our cache; the user's own files stay."""
+"""Remove environments of ours, the journals of their changes and our cache; the user's own files stay."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from gpuinstall.environments.cuda_compat.libraries import (
 )
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.kept_files import remove_environment
-from gpuinstall.environments.records import forget, remembered, was_at
+from gpuinstall.environments.records import forget, remembered
+from gpuinstall.install.hold import WAIT_S, hold
+from gpuinstall.install.journal import Place, replaced_environment
 from gpuinstall.install.scripts import cached_folders, script_environments
-from gpuinstall.install.swap import WAIT_S, environment_lock, is_idle
 from gpuinstall.lock.request.declaration import locks_in
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def remove(
     with_packages: bool = False,
     wait: float = WAIT_S,
 ) -> dict[Path, int]:
-    """Remove an environment of ours and the previous one; locks stay, and the user's own files in a dated folder.
+    """Remove an environment of ours and the journal of its last change; locks stay, and the user's own files in a dated folder.
 
     Args:
         paths: The environment.
@@ -57,12 +58,12 @@ def remove(
         UsageError: there is none, it is not ours, or it cannot be removed from here.
     """
     _check_removable(paths)
-    if shutil.disk_usage(paths.folder).free < _ROOM and is_idle(paths):
+    if shutil.disk_usage(paths.folder).free < _ROOM and not paths.work.exists():
         # A full disk takes not even a new folder: the bytecode of what is about to go makes room.
         for folder in find_removable(paths, with_packages=with_packages):
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
-    with environment_lock(paths, reporter, wait):
+    with hold(Place.of_ours(paths), reporter, wait):
         removed = find_removable(paths, with_packages=with_packages)
         libraries = _libraries_of_last(paths)
         for folder in removed:
@@ -79,8 +80,18 @@ def _remove_folder(
     paths: EnvironmentPaths,
     reporter: Reporter,
 ) -> int:
-    """Remove an environment, or the previous one of it; return its bytes."""
-    return remove_environment(folder, paths.kept, trash=paths.work, reporter=reporter)
+    """Remove an environment, or the journal of its last change; return its bytes."""
+    is_journal = folder == paths.last
+    size = remove_environment(
+        replaced_environment(folder) if is_journal else folder,
+        paths.kept,
+        trash=paths.work,
+        reporter=reporter,
+    )
+    if is_journal:
+        size += size_of(folder)
+        remove_path(folder)
+    return size
 
 
 def _check_removable(paths: EnvironmentPaths) -> None:
@@ -101,24 +112,24 @@ def _check_removable(paths: EnvironmentPaths) -> None:
 
 def find_prunable() -> dict[Path, int]:
     """Return the bytes of each folder that ``prune`` removes."""
-    folders = [*cached_folders(), *(paths.previous for paths in _replaced())]
+    folders = [*cached_folders(), *(paths.last for paths in _changed())]
     return {folder: size_of(folder) for folder in folders}
 
 
 def prune(reporter: Reporter) -> dict[Path, int]:
-    """Remove the environments in the cache, and the previous ones that this user has replaced; return their bytes.
+    """Remove the environments in the cache, and what ``env rollback`` would bring back; return their bytes.
 
     What is in use stays, and is named. The stamps of environments that are gone go with them.
     """
     removed = remove_cached(reporter)
-    for paths in _replaced():
+    for paths in _changed():
         with suppress(GpuInstallError, OSError):
             _check_removable(paths)
-            with environment_lock(paths, reporter, 0):
-                folder = paths.previous
+            with hold(Place.of_ours(paths), reporter, 0):
+                folder = paths.last
                 removed[folder] = _remove_folder(folder, paths, reporter)
-    for paths in _replaced():
-        reporter.warn(f"{paths.previous} stays: it is in use, or cannot be removed")
+    for paths in _changed():
+        reporter.warn(f"{paths.last} stays: it is in use, or cannot be removed")
     markers = map(read_marker, remembered())
     alive = {marker.id for marker in markers if marker}
     for stamp in own_cache_folder().glob("stamps/*.json"):
@@ -162,19 +173,15 @@ def _remove_cached(folder: Path, reporter: Reporter) -> None:
         folder.rmdir()
 
 
-def _replaced() -> list[EnvironmentPaths]:
-    """Return this user's environments, but for those in the cache, that have a previous one."""
+def _changed() -> list[EnvironmentPaths]:
+    """Return this user's environments, but for those in the cache, whose last change can be taken back."""
     cache = script_environments()
     own = [
         EnvironmentPaths(venv)
         for venv in remembered()
         if not venv.is_relative_to(cache)
     ]
-    return [
-        paths
-        for paths in own
-        if paths.has_previous and was_at(paths.venv, paths.previous)
-    ]
+    return [paths for paths in own if is_folder(paths.last)]
 
 
 def remove_cache(reporter: Reporter) -> list[Path]:
@@ -222,7 +229,7 @@ def find_removable(paths: EnvironmentPaths, *, with_packages: bool) -> dict[Path
             hint="Run it again with --yes: it removes them too",
             data={"packages": list(packages)},
         )
-    folders = [folder for folder in (venv, paths.previous) if is_folder(folder)]
+    folders = [folder for folder in (venv, paths.last) if is_folder(folder)]
     libraries = _libraries_of_last(paths)
     if libraries:
         folders.append(libraries.folder)

@@ -11,7 +11,9 @@ from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined
 from gpuinstall.environments.records import check_start
+from gpuinstall.install.hold import hold
 from gpuinstall.install.install import install, read_state, with_preflight
+from gpuinstall.install.journal import Place
 from gpuinstall.install.proof import Installation, verify
 from gpuinstall.install.state import (
     Action,
@@ -69,6 +71,9 @@ def environment_to_start(
         for warning in fit.plan.warnings:
             reporter.warn(warning.message)
     venv = existing.paths.venv
+    if os.path.lexists(existing.paths.changing):
+        with hold(Place.of_ours(existing.paths), reporter):
+            pass
     check_start(venv, reporter, is_requested=trusts_folder(os.environ))
     verdict: Mapping[str, Any] = {"status": "passed"}
     if action is Action.BUILD:
@@ -112,8 +117,10 @@ def _install(
     try:
         return install(replace(project, settings=settings), options).verdict
     except UsageError as error:
-        if error.code in {"not-ours", "users-packages"}:
-            error.hint = f"{sync} --replace   # the old one stays in {paths.previous}"
+        if error.code == "not-ours":
+            error.hint = (
+                f"{sync} --replace   # gpuinstall env rollback brings the old one back"
+            )
         raise
 
 

@@ -5,6 +5,7 @@ The user's own files are not replaced unasked.
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import field, replace
 from enum import Enum
@@ -20,6 +21,7 @@ from gpuinstall.base.environment_paths import (
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Rejection
+from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
@@ -28,23 +30,23 @@ from gpuinstall.environments.environment import (
     Marker,
     changed_build,
     damaged_torch,
-    differing_packages,
     fingerprint,
     installed_packages,
     packages_called,
     read_marker,
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
-from gpuinstall.environments.packages import read_packages, top_packages
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.environments.stamp import file_stamp, read_stamp
+from gpuinstall.install.file_change import recorded_names, shared_files
+from gpuinstall.install.journal import Place
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.lock.request.history import read_own_lock
 from gpuinstall.lock.target import Target
 from gpuinstall.plan import Rejected, choose
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.environments.stamp import Stamp
@@ -76,9 +78,7 @@ class InstallOptions:
     target: str | None = None
     """Which lock is meant."""
     replace: bool = False
-    """Whether packages and folders may be replaced that are not ours."""
-    restoring: bool = False
-    """Whether packages may be replaced that lie beside a torch that others changed."""
+    """Whether a folder may be replaced that is not ours."""
     upgrade: bool = False
     """Whether every version may move."""
     moving: tuple[str, ...] = ()
@@ -122,10 +122,14 @@ class ExistingEnvironment:
 
     @cached_property
     def intact_lock(self) -> Lock | None:
-        """The lock of an environment that runs, and holds exactly its packages and torch whole; None for any other."""
+        """The lock of an environment that runs, and holds its packages and torch whole; None for any other.
+
+        What else lies there is the user's.
+        """
         if not self.made_here or not self.has_python or self.changed_build:
             return None
-        return self.lock if self.packages == self.recorded else None
+        is_whole = self.recorded.items() <= self.packages.items()
+        return self.lock if is_whole else None
 
     @property
     def recorded(self) -> Mapping[str, str]:
@@ -161,12 +165,7 @@ class ExistingEnvironment:
     @property
     def restoring(self) -> str:
         """The command that brings the proven state back."""
-        note = (
-            f"restores the proven environment; this one stays in {self.paths.previous}"
-        )
-        # Without its copy of the lock, every package in it may be the user's.
-        replacing = "" if self.lock else " --replace"
-        return f"gpuinstall sync{self._option}{replacing}   # {note}"
+        return f"gpuinstall sync{self._option}   # restores the proven packages"
 
     @property
     def _option(self) -> str:
@@ -183,30 +182,33 @@ class ExistingEnvironment:
             self.lock
         ]
 
-    def check_ownership(self, *, restoring: bool = False) -> None:
-        """Check that nothing of the user's lies there.
-
-        Args:
-            restoring: Whether a torch that is not what was proven may be replaced: all that lies there remains in
-                the previous environment.
+    def check_ownership(self) -> None:
+        """Check that what lies there is an environment of ours.
 
         Raises:
-            UsageError: something of the user's lies there.
+            UsageError: it is not.
         """
         if not self.is_empty and self.marker is None:
             raise self._not_ours()
-        extra = differing_packages(self.packages, self.recorded)
-        if not extra:
-            return
-        if not self.changed_build:
-            raise self._users_packages(extra)
-        if not restoring:
-            raise UsageError(
-                "users-packages",
-                self.changed_build,
-                why="pip, uv or another program changed it since it was proven",
-                hint=self.restoring,
-            )
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """What pip, uv or the user put there and no lock of ours holds, as ``name version``."""
+        return tuple(
+            f"{name} {version}".strip()
+            for name, version in sorted(self.packages.items())
+            if name not in self.recorded
+        )
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """The packages of our locks that another tool has moved or removed since."""
+        texts = []
+        for name, version in sorted(self.recorded.items()):
+            if self.packages.get(name) != version:
+                now = self.packages.get(name, "gone")
+                texts.append(f"{name} is {now} instead of {version}")
+        return tuple(texts)
 
     def _not_ours(self) -> UsageError:
         venv = self.paths.venv
@@ -219,25 +221,9 @@ class ExistingEnvironment:
             hint = "Run it again with --into: torch is installed into it, and the rest stays\n"
         hint += (
             "Run it again with --venv DIR: another folder\n"
-            f"Run it again with --replace: the old one is kept in {self.paths.previous}"
+            "Run it again with --replace: the old one is kept for gpuinstall env rollback"
         )
         return UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
-
-    def _users_packages(self, extra: tuple[str, ...]) -> UsageError:
-        """Return the error about packages that the lock lacks, with the command that takes them into the request."""
-        venv = self.paths.venv
-        added = {text.partition(" ")[0] for text in extra}
-        packages = packages_called(added, packages_folders(venv))
-        requirements = [f"{one.name}=={one.version}" for one in top_packages(packages)]
-        install = f"gpuinstall install --replace{self._option} {joined(requirements)}"
-        return UsageError(
-            "users-packages",
-            f"{venv} has packages that are not in its lock: {some(extra)}",
-            why="pip or uv installed them; a new environment would not have them",
-            hint=f"Run it again with --replace: without them; they stay in {self.paths.previous}\n"
-            f"{install}   # with them, at these versions",
-            data={"packages": list(extra)},
-        )
 
 
 def inspect_environment(
@@ -284,19 +270,28 @@ def stamp_file(identity: str, machine: Machine) -> Path:
     )
 
 
-def check_replaceable(paths: EnvironmentPaths) -> None:
-    """Check that an environment can be put there, if only in place of what is there.
+def check_folder(venv: Path) -> None:
+    """Check that an environment can lie at a path.
 
     Raises:
-        UsageError: none can.
+        UsageError: a file lies there.
     """
-    venv = paths.venv
     if venv.exists() and not venv.is_dir():
         raise UsageError(
             "not-a-folder",
             f"{venv} is a file",
             hint="gpuinstall install --venv DIR",
         )
+
+
+def check_replaceable(paths: EnvironmentPaths) -> None:
+    """Check, before anything is fetched, that a whole environment can be put in the place of what is there.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    venv = paths.venv
+    check_folder(venv)
     # The shell would go on in the folder that was replaced, and on Windows nothing could be renamed.
     if Path.cwd().is_relative_to(venv):
         raise UsageError(
@@ -305,66 +300,96 @@ def check_replaceable(paths: EnvironmentPaths) -> None:
             hint="gpuinstall install --venv .venv",
         )
     if os.path.ismount(venv):
-        raise UsageError(
-            "mount-point",
-            f"{venv} is a mount point, which cannot be replaced atomically",
-            hint=f"gpuinstall install --venv {quoted(venv / 'env')}",
-        )
+        raise unmovable(venv)
 
 
-def unchanged_packages(existing: ExistingEnvironment, fit: Fit) -> frozenset[str]:
-    """Return the packages that are to stay as they are; none if torch or Python changes, as all depend on them.
-
-    None either if a package that goes or moves shares files with one that stays, or has no RECORD to be uninstalled by:
-    all are installed in their order then.
-    """
-    lock, new = existing.lock, fit.lock
-    if lock is None or lock.python != fit.choice.python or not _can_be_copied(existing):
-        return frozenset()
-    unchanged = set(_settled_projects(existing, lock, new))
-    for name, version in existing.recorded.items():
-        is_intact = existing.packages.get(name) == version
-        # What comes from a folder or a repository has no hash, and may be another by now.
-        if is_intact and lock.hashes_of(name) & new.hashes_of(name):
-            unchanged.add(name)
-    if "torch" not in unchanged:
-        return frozenset()
-    leaving = leaving_packages(existing, unchanged)
-    if leaving and not _can_leave(existing.paths.venv, leaving):
-        return frozenset()
-    return frozenset(unchanged)
-
-
-def _can_be_copied(existing: ExistingEnvironment) -> bool:
-    """Whether a copy of an environment would run, and change nothing in the environment itself."""
-    if not existing.made_here or not existing.has_python or existing.changed_build:
-        return False
-    venv = existing.paths.venv.resolve()
-    # A link to packages elsewhere would lead there from the copy too.
-    return all(
-        folder.resolve().is_relative_to(venv) for folder in packages_folders(venv)
+def unmovable(venv: Path) -> UsageError:
+    """Return that a folder cannot be moved, so that no other can be put in its place."""
+    return UsageError(
+        "not-replaceable",
+        f"{venv} cannot be replaced: it is a mount point, or in a lower layer of an image",
+        hint=f"gpuinstall install --venv {quoted(venv / 'env')}",
     )
 
 
-def leaving_packages(
-    existing: ExistingEnvironment, unchanged: Collection[str]
-) -> list[str]:
-    """Return what has to be taken out of a copy of an environment, in the order of the names."""
+def check_movable(paths: EnvironmentPaths) -> None:
+    """Check, before anything is fetched, that the environment can be moved aside; this run holds it.
+
+    Raises:
+        UsageError: it cannot: the layers of an image below the uppermost let no folder be moved.
+    """
+    check_replaceable(paths)
+    if os.name != "posix" or not paths.venv.exists():
+        return
+    # Nothing can be renamed to a folder with something in it: the error is another one where nothing could be anyway.
+    taken = paths.staging
+    (taken / "taken").mkdir(parents=True)
+    try:
+        os.rename(paths.venv, taken)  # noqa: PTH104
+    except OSError as error:
+        if error.errno in {errno.EXDEV, errno.EBUSY}:
+            raise unmovable(paths.venv) from None
+    finally:
+        remove_path(taken)
+
+
+@dataclass(frozen=True)
+class PackageChange:
+    """Which packages of an environment come and go."""
+
+    comes: frozenset[str]
+    """Those of the lock that are not there as it has them."""
+    goes: frozenset[str] = frozenset()
+    """Those that a lock of ours had put there and the new one does not have."""
+    is_rebuild: bool = False
+    """Whether the environment is made anew, since what is there cannot be changed into it."""
+
+
+def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
+    """Return what has to come and to go, so that an environment holds a lock; what others put there stays."""
+    marker, new = existing.marker, fit.lock
+    anew = PackageChange(new.names, is_rebuild=True)
+    is_usable = marker and existing.made_here and existing.has_python
+    if not marker or not is_usable or marker.python != fit.choice.python:
+        return anew
+    unchanged = set(_unchanged_packages(existing, new))
+    own = set(marker.packages)
+    if existing.changed_build:
+        # Parts of another build share folders with those of this one: nvidia-cudnn-cu13 with nvidia-cudnn-cu12.
+        tied = set(filter(load_catalog().is_tied, {*new.names, *existing.packages}))
+        unchanged -= tied
+        own |= tied
+    comes = new.names - unchanged
     # pip belongs to no lock, and every environment has one.
-    return sorted(existing.packages.keys() - {*unchanged, "pip"})
+    goes = (own & existing.packages.keys()) - new.names - {"pip"}
+    folders = packages_folders(existing.paths.venv)
+    replaced = packages_called(comes & existing.packages.keys(), folders)
+    leaving = packages_called(goes, folders)
+    if not all(package.record_text for package in (*replaced, *leaving)):
+        # Nobody knows which files are its own.
+        return anew
+    place = Place.of_ours(existing.paths)
+    # Of what two packages have written the last one's is there: the other has to write it again.
+    files = recorded_names(leaving, place.root)
+    comes |= shared_files(place, leaving, files).keys() & new.names
+    return PackageChange(comes, frozenset(goes))
 
 
-def _can_leave(venv: Path, leaving: Collection[str]) -> bool:
-    """Whether packages can be uninstalled: each has a RECORD, and none has recorded a file of one that stays."""
-    going = set[str]()
-    staying = set[str]()
-    for package in read_packages(packages_folders(venv)):
-        is_leaving = package.name in leaving
-        if is_leaving and not package.record_text:
-            return False
-        files = going if is_leaving else staying
-        files.update(file.path for file in package.files)
-    return going.isdisjoint(staying)
+def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[str]:
+    """Yield the packages of a lock that are there as it has them."""
+    lock = existing.lock
+    if lock:
+        yield from _settled_projects(existing, lock, new)
+    for name, version in existing.packages.items():
+        if version != new.held.get(name):
+            continue
+        if lock and name in existing.recorded:
+            # What comes from a folder or a repository has no hash, and may be another by now.
+            if lock.hashes_of(name) & new.hashes_of(name):
+                yield name
+        elif new.hashes_of(name) and not load_catalog().is_tied(name):
+            # Another tool has put it there. What comes with torch's build is proven only as the lock has it.
+            yield name
 
 
 def _settled_projects(

@@ -8,54 +8,58 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.install.swap import environment_lock, is_idle
+from gpuinstall.install.hold import hold
+from gpuinstall.install.journal import Place
 from tests.lab.listener import Listener
 
 
+def at(venv):
+    return Place.of_ours(EnvironmentPaths.at(venv))
+
+
 def test_a_run_leaves_nothing_behind(tmp_path):
-    paths = EnvironmentPaths.at(tmp_path / "a" / ".venv")
-    with environment_lock(paths, Reporter(), wait=0):
-        assert paths.guard.exists()
-        assert not is_idle(paths)
+    place = at(tmp_path / "a" / ".venv")
+    with hold(place, Reporter(), wait=0):
+        assert (place.work / "lock").exists()
     assert list(tmp_path.iterdir()) == []
-    assert is_idle(paths)
 
 
-def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path):
-    paths = EnvironmentPaths.at(tmp_path / ".venv")
-    with environment_lock(paths, Reporter(), wait=0):
-        paths.previous.mkdir()
-    assert {entry.name for entry in paths.work.iterdir()} == {"previous", ".gitignore"}
-    assert (paths.work / ".gitignore").read_text("utf-8") == "*\n"
-    assert is_idle(paths)
+def test_a_journal_stays_and_git_does_not_see_it(tmp_path):
+    place = at(tmp_path / ".venv")
+    with hold(place, Reporter(), wait=0):
+        place.last.mkdir()
+    assert {entry.name for entry in place.work.iterdir()} == {"last", ".gitignore"}
+    assert (place.work / ".gitignore").read_text("utf-8") == "*\n"
 
 
-@pytest.mark.parametrize(
-    "left", ["owner", "staging", "previous=1", "pylock.private.toml"]
-)
-def test_what_a_run_that_died_has_left_is_seen(tmp_path, left):
-    paths = EnvironmentPaths.at(tmp_path / ".venv")
-    paths.work.mkdir()
-    (paths.work / left).touch()
-    assert not is_idle(paths)
+def test_what_runs_that_died_have_left_goes_and_other_files_stay(tmp_path):
+    place = at(tmp_path / ".venv")
+    others = {".my.notes", ".mine.0123abcd", "staging-notes", "last-notes"}
+    for name in ("staging-0123abcd", ".new", *others):
+        (place.work / name).mkdir(parents=True)
+        (place.work / name / "file").touch()
+    (place.work / ".owner.0123abcd").touch()
+    with hold(place, Reporter(), wait=0):
+        pass
+    assert {entry.name for entry in place.work.iterdir()} == others
 
 
 @pytest.mark.parametrize("name", ["lock", ".gitignore", "owner"])
 def test_a_folder_in_the_place_of_a_file_of_ours_is_not_removed(tmp_path, name):
-    paths = EnvironmentPaths.at(tmp_path / ".venv")
-    (paths.work / name).mkdir(parents=True)
-    (paths.work / name / "mine").touch()
-    with suppress(InstallationError), environment_lock(paths, Reporter(), wait=0):
+    place = at(tmp_path / ".venv")
+    (place.work / name).mkdir(parents=True)
+    (place.work / name / "mine").touch()
+    with suppress(InstallationError), hold(place, Reporter(), wait=0):
         pass
-    assert (paths.work / name / "mine").exists()
+    assert (place.work / name / "mine").exists()
 
 
 def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path):
-    paths = EnvironmentPaths.at(tmp_path / ".venv")
+    place = at(tmp_path / ".venv")
 
     def interrupted():
-        with environment_lock(paths, Reporter(), wait=0):
-            paths.staging.mkdir()
+        with hold(place, Reporter(), wait=0):
+            (place.work / "staging-0123abcd").mkdir()
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -64,11 +68,11 @@ def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path):
 
 
 def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path):
-    paths, listener = EnvironmentPaths.at(tmp_path / ".venv"), Listener()
+    place, listener = at(tmp_path / ".venv"), Listener()
     with (
-        environment_lock(paths, Reporter(), wait=0),
+        hold(place, Reporter(), wait=0),
         pytest.raises(InstallationError) as caught,
-        environment_lock(paths, listener, wait=0.2),
+        hold(place, listener, wait=0.2),
     ):
         pass
     assert caught.value.code == "busy"
@@ -78,11 +82,11 @@ def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path):
 
 
 def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path):
-    paths = EnvironmentPaths.at(tmp_path / ".venv")
+    place = at(tmp_path / ".venv")
     entered, leave, order = threading.Event(), threading.Event(), list[str]()
 
     def first():
-        with environment_lock(paths, Reporter(), wait=0):
+        with hold(place, Reporter(), wait=0):
             entered.set()
             leave.wait(10)
             order.append("first")
@@ -91,7 +95,7 @@ def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path):
     thread.start()
     entered.wait(10)
     threading.Timer(0.2, leave.set).start()
-    with environment_lock(paths, Reporter(), wait=10):
+    with hold(place, Reporter(), wait=10):
         order.append("second")
     thread.join()
     assert order == ["first", "second"]
@@ -101,9 +105,7 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with (
         pytest.raises(InstallationError) as caught,
-        environment_lock(
-            EnvironmentPaths.at(tmp_path / "file" / ".venv"), Reporter(), wait=0
-        ),
+        hold(at(tmp_path / "file" / ".venv"), Reporter(), wait=0),
     ):
         pass
     assert caught.value.code == "not-writable"
@@ -115,7 +117,7 @@ def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait():
     listener = Listener()
     with (
         pytest.raises(InstallationError, match="cannot be written"),
-        environment_lock(EnvironmentPaths.at(Path("/proc/env")), listener, wait=60),
+        hold(at(Path("/proc/env")), listener, wait=60),
     ):
         pass
     assert listener.waits == []

@@ -27,28 +27,21 @@ def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(
     inspect_environment(paths).check_ownership()
 
 
-def test_a_package_of_the_users_is_named(paths):
+def test_what_others_put_there_stops_nothing(paths):
     make_environment(paths.venv, "ours")
     (paths.venv / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
-    error = refused(paths)
-    assert error.code == "users-packages"
-    assert "cowsay 6.1" in error.message
-    assert "--replace" in (error.hint or "")
+    existing = inspect_environment(paths)
+    existing.check_ownership()
+    assert (existing.added, existing.moved) == (("cowsay 6.1",), ())
 
 
-def test_a_version_that_was_changed_by_hand_is_the_users(paths):
+def test_a_version_that_another_tool_moved_is_named_with_both(paths):
     make_environment(paths.venv, "ours")
     packages = paths.venv / "lib/python3.12/site-packages"
     (packages / "torch-2.14.1.dist-info").rename(packages / "torch-2.13.0.dist-info")
-    assert "torch is 2.13.0" in refused(paths).message
-
-
-def test_everything_is_the_users_where_the_environments_lock_is_gone(
-    paths,
-):
-    (make_environment(paths.venv, "ours") / "pylock.cu126.toml").unlink()
-    assert inspect_environment(paths).lock is None
-    assert refused(paths).code == "users-packages"
+    existing = inspect_environment(paths)
+    assert existing.moved == ("torch is 2.13.0 instead of 2.14.1",)
+    assert existing.changed_build == "torch is 2.13.0 instead of 2.14.1"
 
 
 def test_nothing_starts_by_a_lock_that_an_environment_was_not_made_from(

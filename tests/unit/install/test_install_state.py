@@ -90,9 +90,10 @@ class Example:
 NOTHING = ExistingEnvironment(PATHS)
 OLDER = lock("2.13.0+cpu")
 NEWER = lock("2.14.1+cpu")
-DAMAGED = replace(
+ADDED = replace(
     environment(NEWER, NEWER), packages={"torch": "2.14.1+cpu", "cowsay": "6.1"}
 )
+DAMAGED = replace(environment(NEWER, NEWER), packages={"torch": "2.13.0+cpu"})
 CUDA = lock("2.14.1+cu126", "pylock.cu126.toml")
 BROKEN = replace(
     MACHINE,
@@ -129,6 +130,9 @@ EXAMPLES = {
     ),
     "the folder's lock was updated": Example(environment(OLDER, NEWER), "the folder's"),
     "made of the lock, and changed by hand": Example(DAMAGED, "the folder's"),
+    "made of the lock, with a package of the user's": Example(
+        ADDED, "its own", action=Action.NOTHING
+    ),
     "made of the lock, and without a Python": Example(
         replace(environment(NEWER, NEWER), has_python=False), "the folder's"
     ),

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from gpuinstall.base.files import link_tree
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.install.stage import copy_environment
 from gpuinstall.install.state import stamp_file, standing_stamp
 from gpuinstall.verify.cover import take_stamp
 from gpuinstall.verify.verdict import with_programs
@@ -74,7 +74,7 @@ def proven(venv):
 def cloned(venv, *left_out):
     """The same environment beside it, by links, without some packages."""
     new = venv.with_name("new")
-    copy_environment(venv, new)
+    link_tree(venv, new)
     for package in read_packages([new / SITE]):
         if package.name in left_out:
             for file in package.files:
@@ -236,7 +236,7 @@ def test_a_proof_of_one_gpu_is_none_of_two(venv):
     )
 
 
-def test_a_clone_keeps_the_proof_whatever_comes_and_goes_beside_torch(venv):
+def test_the_proof_is_kept_whatever_comes_and_goes_beside_torch(venv):
     record = proven(venv)
     new = cloned(venv, "einops")
     put_package(new / SITE, "cowsay", {"cowsay/__init__.py": "8"})
@@ -247,7 +247,7 @@ def test_a_clone_keeps_the_proof_whatever_comes_and_goes_beside_torch(venv):
     assert stamp.new_programs(record) == ()
 
 
-def test_a_clone_with_another_torch_or_numpy_does_not(venv):
+def test_with_another_torch_or_numpy_it_is_not_kept(venv):
     record = proven(venv)
     kept = []
     for name, version in {"torch": "2.15.0", "sympy": "2.0", "numpy": "3.0"}.items():

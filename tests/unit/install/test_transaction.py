@@ -1,79 +1,555 @@
-"""Going back to what was before the last change: only if that is ours."""
+"""An environment is changed where it lies: what a change does not name is not touched, whatever happens meanwhile."""
 
+import base64
+import hashlib
+import json
+import os
 import shutil
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from gpuinstall.base import process
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import UsageError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.environments.records import forget, remember
-from gpuinstall.install.swap import roll_back, swap_in
-from tests.unit.install.environments import make_environment, name_of
+from gpuinstall.environments.environment import packages_called
+from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.install import journal as journals
+from gpuinstall.install import transaction
+from gpuinstall.install.file_change import plan_change
+from gpuinstall.install.hold import hold, take_back
+from gpuinstall.install.journal import Owner, Place, read_journal
+from gpuinstall.install.rollback import replace_environment
+from gpuinstall.install.transaction import changing, commit, heal
+from tests.lab.listener import Listener
+
+SITE = "lib/python3.12/site-packages"
+ALPHA_1 = {"alpha/__init__.py": "one", "alpha/old.py": "old", "../../../bin/alpha": "1"}
+ALPHA_2 = {"alpha/__init__.py": "two", "alpha/new/x.py": "x", "../../../share/a": "2"}
 
 
 @pytest.fixture
-def paths(tmp_path, monkeypatch):
-    """A previous environment that was made here, and nothing in its place."""
+def place(tmp_path, monkeypatch):
+    """An environment with alpha 1 and beta 1, a file of the user's, and what Python has compiled."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    paths = EnvironmentPaths(tmp_path / ".venv")
-    make_environment(paths.previous, "previous")
-    remember(paths.venv, "previous")
-    return paths
+    place = Place.of_ours(EnvironmentPaths(tmp_path / ".venv"))
+    put(place.root, "alpha-1", ALPHA_1)
+    put(place.root, "beta-1", {"beta.py": "b"})
+    write(place.root / SITE / "alpha" / "__pycache__" / "old.cpython-312.pyc", "old")
+    write(place.root / "notes.txt", "mine")
+    return place
 
 
-def test_what_gpuinstall_did_not_make_is_replaced_only_if_told(paths):
-    paths.venv.mkdir()
-    (paths.venv / "pyvenv.cfg").touch()
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    os.utime(path, ns=(10**18, 10**18))
 
-    with pytest.raises(UsageError) as raised:
-        roll_back(paths, Reporter(), replace=False)
 
-    assert (raised.value.code, raised.value.hint) == (
-        "not-ours",
-        "Run it again with --replace",
+def put(root, package, files):
+    """Put a package there as an installer does."""
+    rows = []
+    for name, text in files.items():
+        write(root / SITE / name, text)
+        sha256 = hashlib.sha256(text.encode()).digest()
+        digest = base64.urlsafe_b64encode(sha256).decode().rstrip("=")
+        rows.append(f"{name},sha256={digest},{len(text)}\n")
+    rows.append(f"{package}.dist-info/RECORD,,\n")
+    write(root / SITE / f"{package}.dist-info" / "RECORD", "".join(rows))
+
+
+def tree(place):
+    """What lies in the environment, but for what Python compiles."""
+    found = {}
+    for path in sorted(place.root.rglob("*")):
+        if not path.is_dir() and path.suffix != ".pyc":
+            found[path.relative_to(place.root).as_posix()] = path.read_text()
+    return found
+
+
+def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
+    staging = place.work / "staging-0123abcd"
+    shutil.rmtree(staging, ignore_errors=True)
+    arriving: tuple[InstalledPackage, ...] = ()
+    if comes:
+        put(staging, *comes)
+        arriving = read_packages([staging / SITE])
+    return plan_change(
+        place,
+        arriving=dict.fromkeys(arriving, staging),
+        leaving=packages_called(goes, place.packages_folders),
+        further={},
     )
-    assert (paths.venv / "pyvenv.cfg").exists()
-    assert name_of(paths.previous) == "previous"
-
-    roll_back(paths, Reporter(), replace=True)
-    assert name_of(paths.venv) == "previous"
-    assert (paths.previous / "pyvenv.cfg").exists()
 
 
-def test_what_others_made_comes_back_and_goes_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    paths = EnvironmentPaths(tmp_path / "project" / ".venv")
-    (paths.venv / "bin").mkdir(parents=True)
-    (paths.venv / "thesis.txt").write_text("mine")
-    make_environment(paths.staging, "ours")
-    remember(paths.venv, "ours")
-    swap_in(paths, paths.staging, Reporter())
-
-    roll_back(paths, Reporter(), replace=False)
-    assert {path.name for path in paths.venv.iterdir()} == {"bin", "thesis.txt"}
-    assert name_of(paths.previous) == "ours"
-
-    roll_back(paths, Reporter(), replace=False)
-    assert name_of(paths.venv) == "ours"
-    assert {path.name for path in paths.previous.iterdir()} == {"bin", "thesis.txt"}
+def change(place, *arguments, reporter=None):
+    """Make a change, and commit it."""
+    reporter = reporter or Reporter()
+    with changing(planned(place, *arguments), reporter) as journal:
+        commit(place, journal, reporter)
 
 
-def test_a_previous_that_came_with_the_folder_is_refused(paths):
-    forget(paths.venv)
-    for marker in ("previous", "inode:1", None):
-        (paths.previous / "gpuinstall.json").unlink()
-        if marker:
-            shutil.rmtree(paths.previous)
-            make_environment(paths.previous, marker)
+def begun(place, *arguments):
+    """Make a change, and die before it is committed."""
+    with suppress(KeyboardInterrupt), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(transaction, "heal", dies)
+        with changing(planned(place, *arguments), Reporter()):
+            raise KeyboardInterrupt
+    # Of a process that is no more.
+    journal = read_journal(place.changing, place)
+    assert journal
+    owner = replace(Owner.this_run(), process=1, start="never")
+    journals.write_journal(replace(journal, owner=owner), place, place.changing)
 
-        with pytest.raises(UsageError) as raised:
-            roll_back(paths, Reporter(), replace=False)
 
-        assert raised.value.code == "not-made-here", marker
+def dies(*_arguments, **_options):
+    raise KeyboardInterrupt
 
 
-def test_the_previous_comes_back_to_an_empty_place(paths):
-    roll_back(paths, Reporter(), replace=False)
+def back(place, reporter=None):
+    take_back(place, reporter or Reporter(), takes_over=False)
 
-    assert name_of(paths.venv) == "previous"
+
+AFTER = {
+    "notes.txt": "mine",
+    "share/a": "2",
+    f"{SITE}/alpha/__init__.py": "two",
+    f"{SITE}/alpha/new/x.py": "x",
+    f"{SITE}/beta.py": "b",
+}
+
+
+def contents(place):
+    return {
+        name: text for name, text in tree(place).items() if ".dist-info" not in name
+    }
+
+
+def test_a_change_touches_what_it_names_alone(place):
+    inodes = {name: (place.root / name).stat().st_ino for name in ("notes.txt",)}
+    change(place)
+    assert contents(place) == AFTER
+    assert (place.root / "notes.txt").stat().st_ino == inodes["notes.txt"]
+    assert not (place.root / SITE / "alpha" / "__pycache__").exists()
+    assert not (place.root / "bin").exists() or not list((place.root / "bin").iterdir())
+
+
+def test_a_package_goes_with_its_empty_folders(place):
+    change(place, None)
+    assert contents(place) == {"notes.txt": "mine", f"{SITE}/beta.py": "b"}
+    assert not (place.root / SITE / "alpha").exists()
+
+
+def test_a_change_that_fails_is_put_back(place):
+    before = tree(place)
+    with pytest.raises(ZeroDivisionError), changing(planned(place), Reporter()):
+        raise ZeroDivisionError
+    assert tree(place) == before
+    assert not place.changing.exists()
+    assert not (place.root / "share").exists()
+
+
+def test_the_last_change_goes_back_and_forth(place):
+    first = tree(place)
+    change(place)
+    second = tree(place)
+    for number, expected in enumerate((first, second, first)):
+        back(place)
+        (place.root / f"new-{number}").write_text("mine")
+        now = tree(place)
+        assert {name: now[name] for name in now if "new-" not in name} == expected
+    assert all((place.root / f"new-{number}").exists() for number in range(3))
+
+
+def test_files_beside_the_compiled_ones_stay(place):
+    write(place.root / SITE / "alpha" / "__pycache__" / "notes.txt", "mine")
+    change(place, None)
+    assert tree(place)[f"{SITE}/alpha/__pycache__/notes.txt"] == "mine"
+
+
+def test_a_file_of_two_packages_stays_with_the_other(place):
+    put(place.root, "gamma-1", {"alpha/old.py": "old"})
+    change(place, None)
+    assert tree(place)[f"{SITE}/alpha/old.py"] == "old"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("alpha/old.py", "edited, and longer"),
+        ("alpha/old.py", "new"),
+        ("alpha/new/x.py", "mine"),
+    ],
+)
+def test_a_file_that_the_user_has_changed_or_written_is_kept(place, name, text):
+    path = place.root / SITE / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    listener = Listener()
+    change(place, reporter=listener)
+    [kept] = place.kept.glob(f"*/{SITE}/{name}")
+    assert kept.read_text() == text
+    assert any(
+        name in notice and str(place.kept) in notice for notice in listener.notices
+    )
+
+
+@pytest.mark.parametrize("link", [f"{SITE}/alpha", "share", "bin"])
+@pytest.mark.parametrize("comes", [("alpha-2", ALPHA_2), None])
+def test_nothing_behind_a_link_is_written_or_removed(place, tmp_path, link, comes):
+    checkout = tmp_path / "checkout"
+    if (place.root / link).exists():
+        (place.root / link).rename(checkout)
+    else:
+        checkout.mkdir()
+    (checkout / "a").write_text("mine")
+    (place.root / link).symlink_to(checkout)
+    before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
+    if link == "share" and comes is None:
+        change(place, comes)
+    else:
+        with pytest.raises(UsageError) as refused:
+            planned(place, comes)
+        assert (refused.value.code, refused.value.exit_code) == ("leads-outside", 2)
+        assert f"rm {place.root / link}   # the link alone" in (
+            refused.value.hint or ""
+        )
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_a_linked_file_goes_alone_and_is_kept(place, tmp_path):
+    (tmp_path / "mine.py").write_text("mine")
+    path = place.root / SITE / "alpha" / "old.py"
+    path.unlink()
+    path.symlink_to(tmp_path / "mine.py")
+    change(place)
+    assert (tmp_path / "mine.py").read_text() == "mine"
+    assert [one.is_symlink() for one in place.kept.glob(f"*/{SITE}/alpha/old.py")] == [
+        True
+    ]
+
+
+def test_a_record_that_names_a_file_outside_removes_nothing_there(place, tmp_path):
+    put(place.root, "evil-1", {"evil.py": "e", "../../../../thesis.txt": "theirs"})
+    change(place, None, ("evil",))
+    assert (tmp_path / "thesis.txt").read_text() == "theirs"
+    assert f"{SITE}/evil.py" not in tree(place)
+
+
+def test_files_that_other_folders_share_are_not_written_into(place, tmp_path):
+    other = tmp_path / "other.py"
+    os.link(place.root / SITE / "alpha" / "__init__.py", other)
+    change(place)
+    assert other.read_text() == "one"
+
+
+def newcomer(place, text="newer"):
+    """A whole environment that is to take the place."""
+    staging = place.work / "staging-89abcdef"
+    shutil.rmtree(staging, ignore_errors=True)
+    put(staging, "alpha-3", {"alpha/__init__.py": text})
+    return staging
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_empty_place_takes_an_environment(place, is_there):
+    shutil.rmtree(place.root)
+    if is_there:
+        place.root.mkdir()
+    replace_environment(place, newcomer(place), Reporter())
+    assert contents(place) == {f"{SITE}/alpha/__init__.py": "newer"}
+    assert not place.last.exists()
+
+
+def test_a_replaced_environment_is_kept_whole_and_comes_back(place):
+    first = tree(place)
+    change(place)
+    back(place)
+    replace_environment(place, newcomer(place), Reporter())
+    assert contents(place) == {f"{SITE}/alpha/__init__.py": "newer"}
+    (place.root / "since.txt").write_text("mine")
+    listener = Listener()
+    back(place, listener)
+    assert tree(place) == first
+    assert any("since.txt" in notice for notice in listener.notices)
+    back(place)
+    assert tree(place)["since.txt"] == "mine"
+    # A further change ends that step, and keeps the older environment.
+    listener = Listener()
+    change(place, ("alpha-2", ALPHA_2), ("alpha",), reporter=listener)
+    [kept] = place.kept.glob("*/.venv/notes.txt")
+    assert kept.read_text() == "mine"
+    assert any(str(kept.parent) in notice for notice in listener.notices)
+
+
+MOMENTS = ("rename", "replace", "unlink", "rmdir", "mkdir", "link")
+
+
+def dying(monkeypatch, moment):
+    """Let this process die at one of the calls that change a file system; return the counter of them."""
+    calls = [0]
+
+    def counted(real):
+        def call(*arguments, **options):
+            calls[0] += 1
+            if calls[0] == moment:
+                raise KeyboardInterrupt
+            if calls[0] > moment:
+                # What is dead cleans nothing up either.
+                raise SystemExit
+            return real(*arguments, **options)
+
+        return call
+
+    for name in MOMENTS:
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    monkeypatch.setattr(Owner, "is_alive", property(lambda _owner: False))
+    return calls
+
+
+def heal_now(place):
+    with hold(place, Reporter()):
+        pass
+
+
+def rebuild(place):
+    replace_environment(place, newcomer(place), Reporter())
+
+
+@pytest.mark.parametrize("part", ["change", "heal", "back", "rebuild"])
+def test_a_run_that_dies_at_any_call_leaves_the_old_state_or_the_new(
+    place, tmp_path, tmp_path_factory, monkeypatch, part
+):
+    """And the next one dies at another call; nothing of the user's is missing after the third."""
+    first = tree(place)
+    if part == "back":
+        change(place)
+    if part == "rebuild":
+        newcomer(place)
+    begins = {"change": change, "heal": heal_now, "back": back, "rebuild": rebuild}[
+        part
+    ]
+    if part == "heal":
+        begun(place)
+    start = tree(place)
+    copy = tmp_path_factory.mktemp("copy") / "start"
+    shutil.copytree(tmp_path, copy, symlinks=True)
+    states, wrong = set(), []
+    for moment in range(1, 400):
+        shutil.rmtree(tmp_path)
+        shutil.copytree(copy, tmp_path, symlinks=True)
+        with monkeypatch.context() as context:
+            calls = dying(context, moment)
+            with suppress(KeyboardInterrupt, SystemExit):
+                begins(place)
+        if calls[0] < moment:
+            break
+        if place.root.exists():
+            (place.root / "since.txt").write_text("mine")
+        with monkeypatch.context() as context:
+            dying(context, moment % 7 + 1)
+            with suppress(KeyboardInterrupt, SystemExit):
+                heal_now(place)
+        with monkeypatch.context() as context:
+            dying(context, 10**9)
+            heal_now(place)
+        now = tree(place)
+        notes = [*place.root.rglob("notes.txt"), *place.work.rglob("notes.txt")]
+        if now.pop("since.txt", "mine") != "mine" or not notes:
+            wrong.append(moment)
+        states.add(json.dumps(now))
+    assert moment > 5
+    assert wrong == []
+    (place.root / "since.txt").unlink(missing_ok=True)
+    if part in {"change", "rebuild"}:
+        begins(place)
+    after = start if part == "back" else tree(place)
+    allowed = {json.dumps(first), json.dumps(after)}
+    assert states <= allowed
+
+
+def test_what_is_written_while_a_change_is_killed_stays_and_is_named(place):
+    begun(place)
+    (place.root / SITE / "alpha" / "new" / "x.py").write_text("mine, since")
+    (place.root / SITE / "alpha" / "old.py").write_text("mine too")
+    listener = Listener()
+    with hold(place, listener):
+        pass
+    now = tree(place)
+    assert now[f"{SITE}/alpha/new/x.py"] == "mine, since"
+    assert now[f"{SITE}/alpha/old.py"] == "mine too"
+    assert now[f"{SITE}/alpha/__init__.py"] == "one"
+    [stays] = [notice for notice in listener.notices if notice.startswith("Stays")]
+    assert "alpha/new/x.py" in stays
+    assert "alpha/old.py" in stays
+
+
+def test_what_another_installer_has_changed_since_is_left_alone(place):
+    begun(place)
+    shutil.rmtree(place.root / SITE / "alpha-2.dist-info")
+    put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
+    before = tree(place)
+    listener = Listener()
+    assert heal(place, listener)
+    assert tree(place) == before
+    assert "alpha came or changed since" in listener.warnings[0]
+    assert [*place.kept.glob(f"*/change/before/{SITE}/alpha/old.py")]
+
+
+def test_the_way_back_leaves_alone_what_another_installer_has_changed_since(place):
+    change(place, ("alpha-2", ALPHA_2), ("alpha", "beta"))
+    shutil.rmtree(place.root / SITE / "alpha-2.dist-info")
+    put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
+    listener = Listener()
+    back(place, listener)
+    now = contents(place)
+    assert now[f"{SITE}/alpha/__init__.py"] == "three"
+    assert now[f"{SITE}/beta.py"] == "b"
+    assert "alpha came or changed since" in listener.warnings[0]
+
+
+def test_files_that_lost_their_bytes_with_the_power_are_put_back(place, monkeypatch):
+    before = tree(place)
+    begun(place)
+    for name in ("share/a", f"{SITE}/alpha/__init__.py", f"{SITE}/alpha/new/x.py"):
+        (place.root / name).write_text("")
+    monkeypatch.setattr(journals, "_boot", lambda: "another")
+    heal_now(place)
+    assert tree(place) == before
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_a_change_of_another_host_is_named_and_put_back_only_if_told(
+    place, monkeypatch, takes_over
+):
+    before = tree(place)
+    begun(place)
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    if takes_over:
+        take_back(place, Reporter(), takes_over=True)
+        assert tree(place) == before
+        return
+    with pytest.raises(UsageError) as refused:
+        heal_now(place)
+    assert refused.value.code == "change-elsewhere"
+    assert "process 1 on" in refused.value.message
+    assert tree(place) != before
+
+
+def test_nobody_puts_back_what_a_living_run_changes(place):
+    begun(place)
+    journal = read_journal(place.changing, place)
+    assert journal
+    owner = replace(Owner.this_run(), process=os.getppid())
+    owner = replace(owner, start=journals._start(owner.process))
+    journals.write_journal(replace(journal, owner=owner), place, place.changing)
+    before = tree(place)
+    with pytest.raises(InstallationError, match="is still in use by process"):
+        heal_now(place)
+    assert tree(place) == before
+
+
+def test_a_journal_that_this_user_did_not_write_undoes_nothing(place):
+    begun(place)
+    text = (place.changing / "journal.json").read_text()
+    (place.changing / "journal.json").write_text(text.replace("alpha", "notes"))
+    before = tree(place)
+    with pytest.raises(UsageError) as refused:
+        heal_now(place)
+    assert refused.value.code == "others-change"
+    assert tree(place) == before
+
+
+def test_nothing_is_changed_that_nobody_could_vouch_for(place, tmp_path, monkeypatch):
+    (tmp_path / "full").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "full"))
+    before = tree(place)
+    with pytest.raises(InstallationError, match="cannot be written"):
+        change(place)
+    assert tree(place) == before
+    assert not place.changing.exists()
+
+
+def test_without_a_change_there_is_nothing_to_take_back(place):
+    with pytest.raises(UsageError) as refused:
+        back(place)
+    assert refused.value.code == "no-previous"
+
+
+def test_where_no_links_are_to_be_had_files_are_copied(place, monkeypatch):
+    def refused(*_arguments, **_options):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    before = tree(place)
+    change(place)
+    back(place)
+    assert tree(place) == before
+
+
+def test_a_journal_is_on_the_disk_before_the_first_file_moves(place, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda number: seen.append(str(Path(f"/proc/self/fd/{number}").readlink())),
+    )
+    monkeypatch.setattr(transaction, "_apply", lambda _change: seen.append("apply"))
+    monkeypatch.setattr(
+        transaction, "sync_file_system", lambda _folder: seen.append("all")
+    )
+    change(place)
+    first = [*map(str, seen[: seen.index("apply")])]
+    assert any(path.startswith(str(place.new)) for path in first)
+    assert first[-1] == str(place.work)
+    assert seen.index("all") > seen.index("apply")
+    assert seen[-1] == str(place.work)
+
+
+MOUNTED = """
+import os, sys
+from pathlib import Path
+from unittest.mock import patch
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import UsageError
+from gpuinstall.install.journal import Place
+from tests.unit.install.test_transaction import SITE, change, planned, put
+place = Place.of_ours(EnvironmentPaths(Path(sys.argv[1]) / ".venv"))
+name = sys.argv[2]
+put(place.root, "alpha-1", {"alpha/__init__.py": "one", "alpha/data/d": "d"})
+put(place.root, "beta-1", {"beta.py": "b"})
+source = Path(sys.argv[1]) / "source"
+target = place.root / SITE / name
+if target.is_dir():
+    source.mkdir()
+    (source / "d").write_text("mine")
+else:
+    source.write_text("mine")
+assert os.system(f"mount --bind {source} {target}") == 0
+change(place, None, ("beta",))
+for comes in (None, ("alpha-2", {"alpha/__init__.py": "two", "alpha/data/d": "2"})):
+    try:
+        planned(place, comes)
+    except UsageError as error:
+        print(error.code, error.hint.partition(" ")[0])
+print((source / "d" if source.is_dir() else source).read_text())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts as Linux has them")
+@pytest.mark.parametrize("name", ["alpha/data", "alpha/__init__.py"])
+def test_nothing_mounted_is_written_or_removed(tmp_path, name):
+    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or not process.run([*namespace, "true"]).ok:
+        pytest.skip("no namespaces here")
+    done = process.run(
+        [*namespace, sys.executable, "-c", MOUNTED, str(tmp_path), name],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+    )
+    assert done.out == "leads-outside umount\n" * 2 + "mine\n", done.err

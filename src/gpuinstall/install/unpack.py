@@ -1,4 +1,4 @@
-"""An environment built from a lock beside the one it will replace."""
+"""What is about to come, unpacked beside an environment: uv fetches, builds and unpacks it there, and nowhere else."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from gpuinstall.base import uv
 from gpuinstall.base.environment_paths import interpreter, site_packages
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import link_tree, write_atomically, write_temporarily
-from gpuinstall.base.removal import remove_file, remove_path
+from gpuinstall.base.files import write_atomically, write_temporarily
+from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined
-from gpuinstall.base.text import number_of
+from gpuinstall.base.values import dataclass
 from gpuinstall.environments.activation import settle_activation
-from gpuinstall.environments.environment import damaged_torch, installed_packages
+from gpuinstall.environments.environment import damaged_torch
 from gpuinstall.environments.guard import (
     GUARD_FILES,
     constraint_lines,
@@ -26,10 +26,8 @@ from gpuinstall.environments.guard import (
     write_guard,
 )
 from gpuinstall.environments.ownership import check_written_files
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
-from gpuinstall.install.proof import Installation, check_links
-from gpuinstall.install.state import leaving_packages
 from gpuinstall.lock.binding import members_beside
 from gpuinstall.lock.fetch import (
     Transfer,
@@ -44,7 +42,7 @@ from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.machine.pythons import find_python
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from gpuinstall.install.state import ExistingEnvironment
     from gpuinstall.lock.lock import Lock
@@ -52,37 +50,55 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 
-def build(priced: PricedLock, project: Project) -> Installation:
-    """Build an environment of a lock at ``paths.staging``, with what the existing one has of it already.
+@dataclass(frozen=True)
+class Unpacked:
+    """What comes, in a folder that is laid out as the environment is."""
+
+    fit: Fit
+    """The lock, with the hashes that it lacked, and its plan."""
+    folder: Path
+    """A whole environment, or one of what comes alone, which finds the rest in the environment that is changed."""
+    packages: tuple[InstalledPackage, ...] = ()
+    """What comes."""
+    seconds: float = 0.0
+
+    @property
+    def has_native_code(self) -> bool:
+        """Whether a loader loads some of it: what has no native code is loaded by none."""
+        return any(package.is_native for package in self.packages)
+
+
+def unpack(priced: PricedLock, project: Project) -> Unpacked:
+    """Have uv bring what comes of a lock to ``paths.staging``, with the lock and the guard.
 
     Args:
-        priced: The lock, what has to be fetched of it, and what stays as it is.
+        priced: The lock, what has to be fetched of it, and what comes and goes.
         project: The run.
 
     Raises:
-        InstallationError: also if what uv has put there is damaged or lacks a library.
+        InstallationError: also if what uv has put there is damaged, or lies where it may not.
     """
     paths, session, fit = project.paths, project.session, priced.fit
     start = monotonic()
-    remove_path(paths.staging)
-    # Torch, and with it all that torch loads, is as it was.
-    copied = priced.existing if priced.unchanged else None
-    if copied:
-        _copy(copied, priced, project)
-    else:
-        _create(fit, paths.staging, session)
-    new = fit.lock.names - priced.unchanged
-    keeps_guard = copied is not None and _has_guard(copied, priced, project)
+    staging = paths.staging
+    remove_path(staging)
+    existing = None if priced.is_rebuild else priced.existing
+    if existing is None:
+        _create(fit, staging, session)
+        settle_activation(staging, paths.venv)
+    elif priced.comes:
+        _create_before(existing.paths.venv, staging, fit.choice.python, session)
+    keeps_guard = existing is not None and _has_guard(existing, priced, project)
+    packages: tuple[InstalledPackage, ...] = ()
     with ThreadPoolExecutor(2) as pool:
         # The index is asked while uv installs.
         pool.submit(_load_checks)
         if not keeps_guard:
             beside = pool.submit(members_beside, fit, project.catalog, session)
-        if new:
-            fit = replace(fit, lock=_install(new, priced, project))
-            _check_files(new, priced, project)
-    write_atomically(paths.staging / fit.lock.name, fit.lock.text)
-    settle_activation(paths.staging, paths.venv)
+        if priced.comes:
+            fit = replace(fit, lock=_install(priced.comes, priced, project))
+            packages = _check_files(existing, priced, project)
+    write_atomically(staging / fit.lock.name, fit.lock.text)
     if not keeps_guard:
         lines = constraint_lines(
             fit.lock.versions_of(project.catalog.family),
@@ -90,18 +106,25 @@ def build(priced: PricedLock, project: Project) -> Installation:
             fit.choice.build.backend.tag,
         )
         write_guard(
-            paths.staging,
+            staging,
             paths.venv,
             source=fit.lock.name,
             lines=lines,
             constraints=project.pip_constraints(paths.venv),
         )
-    # As "uv pip list" counts them: with pip, which no lock holds.
-    installed = number_of(len(installed_packages(paths.staging)), "package")
-    if copied:
-        installed += f", {len(new)} of them new"
-    session.reporter.detail("Installed", installed, monotonic() - start)
-    return Installation(fit, paths.staging, copied)
+    return Unpacked(fit, staging, packages, monotonic() - start)
+
+
+def _create_before(venv: Path, staging: Path, python: str, session: Session) -> None:
+    """Make an environment whose packages come before those of another, which it has too."""
+    run_uv(uv.create(interpreter(venv), staging), session)
+    write_front(site_packages(staging, python), [site_packages(venv, python)])
+
+
+def write_front(site: Path, others: Iterable[Path]) -> None:
+    """Have the packages in a folder come before those in other folders, which are found too."""
+    lines = [f"import site; site.addsitedir({str(other)!r})\n" for other in others]
+    write_temporarily(site / "zz_others.pth", "".join(lines))
 
 
 def _create(
@@ -131,21 +154,6 @@ def _load_checks() -> None:
         import_module(module)
 
 
-def _copy(
-    existing: ExistingEnvironment,
-    priced: PricedLock,
-    project: Project,
-) -> None:
-    """Copy the existing environment, and take out of the copy what goes or moves."""
-    paths = project.paths
-    copy_environment(paths.venv, paths.staging)
-    leaving = leaving_packages(existing, priced.unchanged)
-    if leaving:
-        run_uv(uv.take_out(interpreter(paths.staging), *leaving), project.session)
-    if existing.lock and existing.lock.name != priced.fit.lock.name:
-        remove_file(paths.staging / existing.lock.name)
-
-
 def _has_guard(
     existing: ExistingEnvironment,
     priced: PricedLock,
@@ -162,16 +170,16 @@ def _has_guard(
 
 
 def _check_files(
-    new: Collection[str],
+    existing: ExistingEnvironment | None,
     priced: PricedLock,
     project: Project,
-) -> None:
-    """Check that every new wheel is whole, wrote only what it may, and that its libraries can be loaded.
+) -> tuple[InstalledPackage, ...]:
+    """Return the packages that come; check that every one is whole, and is about to write only what it may.
 
-    What stayed was looked at when it was new, and what has no native code is loaded by no loader.
+    What stays was looked at when it was new.
     """
-    staging, fit = project.paths.staging, priced.fit
-    damage = damaged_torch(staging) if "torch" in new else ""
+    staging, names = project.paths.staging, priced.comes
+    damage = damaged_torch(staging) if "torch" in names else ""
     if damage:
         clean = joined((uv.uv(), "cache", "clean", "torch"))
         raise InstallationError(
@@ -180,22 +188,50 @@ def _check_files(
             why="uv's cache has the same damaged file: environments share the cache's files",
             hint=f"{clean}   # then run it again",
         )
-    site = site_packages(staging, fit.choice.python)
+    site = site_packages(staging, priced.choice.python)
     packages = read_packages([site])
+    staying: tuple[InstalledPackage, ...] = ()
+    if existing:
+        folder = site_packages(existing.paths.venv, priced.choice.python)
+        new = [package for package in packages if package.name in names]
+        staying = packages_beside(new, folder, {*names, *priced.goes})
     overlapping = set[str]()
-    for fault in check_written_files(packages, new, staging):
+    for fault in check_written_files(packages, names, staging, staying):
         project.reporter.warn(
             f"{fault.message}; the last in the lock wins, as with pip"
         )
         overlapping.update(package.name for package in fault.packages)
     # uv installs all of them at once: those that write the same files come again, one after the other.
-    for package in fit.lock.pylock.packages:
-        if package.name in overlapping:
+    for package in priced.fit.lock.pylock.packages:
+        if package.name in overlapping and package.name in names:
             # With --reinstall uv would download it again.
             run_uv(uv.take_out(interpreter(staging), package.name), project.session)
             _install({package.name}, priced, project)
-    if any(package.is_native for package in packages if package.name in new):
-        check_links(fit, site, project.reporter)
+    return tuple(package for package in packages if package.name in names)
+
+
+def packages_beside(
+    new: Collection[InstalledPackage],
+    present: Path,
+    replaced: Collection[str],
+) -> tuple[InstalledPackage, ...]:
+    """Return the packages of an environment that stay, if what comes may write into a folder of one of them.
+
+    Args:
+        new: The packages that come.
+        present: The folder of the packages of the environment.
+        replaced: The names of those that go.
+    """
+
+    def module(name: str) -> str:
+        # Some file systems ignore case, and "pip.py" would be imported as pip.
+        return name.partition(".")[0].partition("-")[0].lower()
+
+    coming = {module(file.path.partition("/")[0]) for one in new for file in one.files}
+    coming -= {name.replace("-", "_") for name in replaced}
+    if coming.isdisjoint(module(path.name) for path in present.iterdir()):
+        return ()
+    return tuple(one for one in read_packages([present]) if one.name not in replaced)
 
 
 def _install(
@@ -264,38 +300,3 @@ def _base_python(version: str, session: Session) -> Path:
             f"uv downloaded Python {version}, but it cannot be found",
         )
     return fetched
-
-
-COMMAND_FOLDERS = ("bin/", "Scripts/")
-SMALL = 65_536
-"""The bytes up to which a command is a script, and copied."""
-
-
-def copy_environment(venv: Path, copy: Path) -> None:
-    """Make a copy of an environment, by links: the user's own files are in both.
-
-    Installers and Python replace a file, and never write into one that is there, but for what is small and lies in the
-    environment itself or with its commands: that is copied.
-
-    Raises:
-        InstallationError: something in it cannot be linked, nor copied.
-    """
-    try:
-        link_tree(venv, copy, _is_written_in_place)
-    except OSError as error:
-        remove_path(copy)
-        raise InstallationError(
-            "not-copied",
-            f"{venv} cannot be copied: {error}",
-            why="it is changed in a copy, so that it stays as it is until the change is proven",
-            hint="Move the file out of the environment; then run it again",
-        ) from None
-
-
-def _is_written_in_place(entry: os.DirEntry[str], folder: str) -> bool:
-    """Whether uv or a user writes into a file without replacing it."""
-    if entry.is_symlink() or (
-        entry.name != "pyvenv.cfg" and folder not in COMMAND_FOLDERS
-    ):
-        return False
-    return entry.stat().st_size <= SMALL

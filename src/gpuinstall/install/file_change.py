@@ -1,0 +1,238 @@
+"""Which files of an environment a change touches, and none besides: by the RECORDs of what goes and of what comes."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import posixpath
+from dataclasses import field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import read_document
+from gpuinstall.base.removal import is_link, mounts_in
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.values import dataclass
+from gpuinstall.environments.damage import edited_files
+from gpuinstall.environments.environment import NAME
+from gpuinstall.environments.ownership import recorded_paths
+from gpuinstall.environments.packages import (
+    InstalledPackage,
+    file_size,
+    read_packages,
+    written_files,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from gpuinstall.install.journal import Place
+
+
+@dataclass(frozen=True)
+class Change:
+    """What changes in an environment. All names are paths below its root."""
+
+    place: Place
+    comes: Mapping[str, Path] = field(default_factory=dict)
+    """Each file that comes, and where it waits."""
+    goes: frozenset[str] = frozenset()
+    """The files that go; those that also come are replaced."""
+    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The version of each package before and after; empty if it was not there, or goes."""
+    own: frozenset[str] = frozenset()
+    """The files among them that gpuinstall writes."""
+    users: tuple[str, ...] = ()
+    """The files among those that go or are replaced that the user has changed, or that no installer wrote."""
+
+    @property
+    def names(self) -> set[str]:
+        """All files that are touched."""
+        return {*self.comes, *self.goes}
+
+
+def plan_change(
+    place: Place,
+    *,
+    arriving: Mapping[InstalledPackage, Path],
+    leaving: Collection[InstalledPackage],
+    further: Mapping[str, Path],
+    goes: Collection[str] = (),
+    placed: Callable[[str], str] = str,
+) -> Change:
+    """Return what is to be done to the files of an environment.
+
+    Args:
+        place: The environment.
+        arriving: The packages that come, each with the root of the folder in which it was unpacked.
+        leaving: Packages of the environment that go, or are replaced.
+        further: Files of ours that come besides, and where they wait.
+        goes: Files of ours that go besides.
+        placed: Returns where a file of that folder comes to lie, if the environment's folders have other names.
+
+    Raises:
+        UsageError: a file lies behind a link or a mount.
+    """
+    real_name = _real_names(place)
+    comes = {}
+    for package, root in arriving.items():
+        for name in written_files(package, root):
+            source = root / name
+            if _is_below(name) and os.path.lexists(source):
+                comes[real_name(placed(name))] = source
+    comes.update(further)
+    recorded = _Recorded()
+    for package in leaving:
+        recorded.add(package, place, real_name)
+    present = {name for name in recorded.names if os.path.lexists(place.root / name)}
+    shared = shared_files(place, leaving, present - comes.keys())
+    present = present.difference(*shared.values())
+    check_inside(place, {*comes, *present, *goes})
+    # Of two packages that write a file, one finds the other's bytes there.
+    users = recorded.edited - recorded.intact
+    known = {*recorded.names, *further, *goes}
+    overwritten = [
+        name
+        for name, source in comes.items()
+        if name not in known and _differs(place.root / name, source)
+    ]
+    if overwritten:
+        installed = recorded_paths(place.root, place.packages_folders)
+        users.update(set(overwritten) - installed)
+    before = {package.name: package.version for package in leaving}
+    after = {package.name: package.version for package in arriving}
+    names = sorted({*before, *after})
+    return Change(
+        place,
+        comes,
+        goes=frozenset({*present, *goes}),
+        packages={name: (before.get(name, ""), after.get(name, "")) for name in names},
+        own=frozenset({*further, *goes, *({NAME} if place.is_ours else ())}),
+        users=tuple(sorted(users)),
+    )
+
+
+class _Recorded:
+    """The files of packages that go."""
+
+    def __init__(self) -> None:
+        self.names = set[str]()
+        self.edited = set[str]()
+        self.intact = set[str]()
+
+    def add(
+        self, package: InstalledPackage, place: Place, real_name: Callable[[str], str]
+    ) -> None:
+        """Add the files of a package. What its RECORD names elsewhere is not the environment's to remove."""
+        rows = filter(_is_below, written_files(package, place.root))
+        names = set(map(real_name, rows))
+        site = package.record.parent.relative_to(place.root).as_posix()
+        edited = {real_name(f"{site}/{row.path}") for row in edited_files(package)}
+        self.names |= names
+        self.edited |= edited
+        self.intact |= names - edited
+
+
+def _real_names(place: Place) -> Callable[[str], str]:
+    """Return a function that gives each file one name: a folder may be reached by a link too, as lib is by lib64.
+
+    One that a link leads outside keeps its name.
+    """
+    real_root = place.root.resolve()
+
+    @cache
+    def real_folder(folder: str) -> str:
+        path = (place.root / folder).resolve()
+        if not path.is_relative_to(real_root) or path == real_root:
+            return folder
+        return path.relative_to(real_root).as_posix()
+
+    def real_name(name: str) -> str:
+        folder, slash, file = name.rpartition("/")
+        return f"{real_folder(folder)}/{file}" if slash else name
+
+    return real_name
+
+
+_LARGE = 300_000
+"""The bytes of a RECORD from which on it is only read if it may matter: torch's has 1,300,000."""
+
+
+def shared_files(
+    place: Place, leaving: Collection[InstalledPackage], names: Collection[str]
+) -> dict[str, set[str]]:
+    """Return which of some files of packages that go are also files of packages that stay, by the names of these."""
+    shared: dict[str, set[str]] = {}
+    tops = {path.partition("-packages/")[2].partition("/")[0] for path in names}
+    going = {package.record for package in leaving}
+    for package in read_packages(place.packages_folders) if names else ():
+        if package.record in going:
+            continue
+        top_level = package.record / "top_level.txt"
+        is_large = file_size(package.record / "RECORD") > _LARGE
+        modules = read_document(top_level).split() if file_size(top_level) > 0 else ()
+        if is_large and modules and tops.isdisjoint(modules):
+            continue
+        files = written_files(package, place.root).keys() & set(names)
+        if files:
+            shared[package.name] = files
+    return shared
+
+
+def _is_below(name: str) -> bool:
+    return not (name.startswith(("../", "/")) or name == "..")
+
+
+def recorded_names(packages: Iterable[InstalledPackage], root: Path) -> set[str]:
+    """Return the files of packages that are there, by their paths below the environment."""
+    names = {name for package in packages for name in written_files(package, root)}
+    return {name for name in names if os.path.lexists(root / name)}
+
+
+def check_inside(place: Place, names: Iterable[str]) -> None:
+    """Check that no file of a change is reached through a link out of the environment, or a mount.
+
+    Raises:
+        UsageError: one is.
+    """
+    mounts = mounts_in(place.root)
+    real_root = place.root.resolve()
+    seen = set[str]()
+    for name in sorted(names):
+        if str(place.root / name) in mounts:
+            raise _mounted(place, name)
+        folder = posixpath.dirname(name)
+        while folder and folder not in seen:
+            seen.add(folder)
+            path = place.root / folder
+            if str(path) in mounts:
+                raise _mounted(place, folder)
+            # Most are plain folders, of which one call tells enough.
+            if is_link(path) and not path.resolve().is_relative_to(real_root):
+                raise UsageError(
+                    "leads-outside",
+                    f"{path} is a link to {path.resolve()}",
+                    why="the change would remove or write files there, which are not the environment's",
+                    hint=f"rm {quoted(path)}   # the link alone; then run it again",
+                )
+            folder = posixpath.dirname(folder)
+
+
+def _mounted(place: Place, name: str) -> UsageError:
+    path = place.root / name
+    return UsageError(
+        "leads-outside",
+        f"something is mounted at {path}",
+        why="the change would remove or write files of what is mounted there",
+        hint=f"umount {quoted(path)}   # then run it again",
+    )
+
+
+def _differs(path: Path, other: Path) -> bool:
+    """Whether something lies at a path that is not the same as another file."""
+    if not os.path.lexists(path):
+        return False
+    is_plain = path.is_file() and not path.is_symlink()
+    return not (is_plain and filecmp.cmp(path, other, shallow=False))

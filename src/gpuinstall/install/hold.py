@@ -1,0 +1,179 @@
+"""One run at a time changes an environment; the others wait, and first of all finish or put back what a killed one began."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import read_document, unwritable, write_anew
+from gpuinstall.base.interruption import defer_interrupts
+from gpuinstall.base.removal import remove_file
+from gpuinstall.install.rollback import roll_back
+from gpuinstall.install.transaction import clear_away, heal, unfinished
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from filelock import FileLock
+
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.install.journal import Place
+
+WAIT_S = 600.0
+"""How long a run waits for another, which may be fetching some 3 GB: at 50 Mbit/s, eight minutes."""
+_OWNER = "owner"
+"""The file that names the run that works there."""
+_IGNORED = ".gitignore"
+
+
+@contextmanager
+def hold(
+    place: Place,
+    reporter: Reporter,
+    wait: float = WAIT_S,
+    *,
+    takes_over: bool = False,
+) -> Iterator[bool]:
+    """Hold an environment for one run; what a run that died has begun is finished or put back first.
+
+    Yields:
+        Whether the environment may have changed since it was looked at: another run had it, or something was healed.
+
+    Raises:
+        InstallationError: another run holds it for more than ``wait`` seconds, or its folder cannot be written.
+        UsageError: a change was begun by another user, or on another host, unless this run takes over.
+    """
+    with (
+        _tidied(place),
+        _file_lock(place.work / "lock", place.venv, reporter, wait) as has_waited,
+    ):
+        try:
+            # On a full disk those who wait read of "another run".
+            with suppress(OSError):
+                write_anew(place.work / _OWNER, f"process {os.getpid()}")
+            with suppress(OSError):
+                write_anew(place.work / _IGNORED, "*\n")
+            was_unfinished = unfinished(place)
+            if heal(place, reporter, takes_over=takes_over):
+                reporter.step("Put back", "the change of a run that was killed")
+            clear_away(place)
+            yield has_waited or was_unfinished
+        finally:
+            with defer_interrupts():
+                clear_away(place)
+                remove_file(place.work / _OWNER)
+                if not os.path.lexists(place.last):
+                    remove_file(place.work / _IGNORED)
+
+
+def take_back(place: Place, reporter: Reporter, *, takes_over: bool) -> None:
+    """Take back the change of a run that was killed, or else the last one; once more goes forward again.
+
+    Args:
+        place: The environment.
+        reporter: Is told for whom to wait, and what stays.
+        takes_over: Whether a change is put back that was begun on another host.
+
+    Raises:
+        UsageError: there is none by this user.
+    """
+    was_unfinished = unfinished(place)
+    with hold(place, reporter, takes_over=takes_over):
+        if not was_unfinished:
+            roll_back(place, reporter)
+
+
+@contextmanager
+def _tidied(place: Place) -> Iterator[None]:
+    """Leave nothing behind but journals and environments, nor folders that were made for one."""
+    made = [folder for folder in place.work.parents if not folder.exists()]
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for folder in (place.work, *made):
+                folder.rmdir()
+
+
+@contextmanager
+def _file_lock(
+    file: Path,
+    venv: Path,
+    reporter: Reporter,
+    wait: float,
+) -> Iterator[bool]:
+    """Hold a lock file for one run, and yield whether another run had it; the file goes with the run.
+
+    Raises:
+        InstallationError: another run holds it for more than ``wait`` seconds, or it cannot be written.
+    """
+    from filelock import FileLock
+
+    guard = FileLock(file)
+    deadline = time.monotonic() + wait
+    has_waited = False
+    try:
+        while not _try_lock(guard, file):
+            if time.monotonic() >= deadline:
+                raise InstallationError(
+                    "busy",
+                    f"{venv} is still in use by {_owner(file)}",
+                    hint="Wait for it to end; then run this command again",
+                )
+            if not has_waited:
+                reporter.wait(
+                    f"waiting up to {wait:.0f} s for {_owner(file)}, which works on {venv}"
+                )
+            has_waited = True
+            time.sleep(0.05)
+    except OSError as error:
+        raise unwritable(file.parent, error) from None
+    try:
+        yield has_waited
+    finally:
+        with defer_interrupts():
+            if os.name == "nt":
+                # Windows does not remove a file that is open.
+                guard.release()
+            remove_file(file)
+            guard.release()
+
+
+def _try_lock(guard: FileLock, file: Path) -> bool:
+    """Lock a file; return False if another run has it, or takes its folder away just now."""
+    from filelock import Timeout
+
+    # A place that takes no folder is a fault, and no reason to wait.
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not _is_regular(file):
+        remove_file(file)
+    with suppress(Timeout, FileNotFoundError):
+        guard.acquire(timeout=0)
+        if _is_regular(file):
+            return True
+        # The run before has taken the file away between the two.
+        guard.release()
+    return False
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether a regular file lies there that has no other name: to lock another would empty what it leads to."""
+    with suppress(OSError):
+        status = path.lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    return False
+
+
+def _owner(file: Path) -> str:
+    """Return which run holds an environment, as far as its own words can be believed."""
+    with suppress(OSError, ValueError):
+        text = read_document(file.with_name(_OWNER), file.parent)
+        if re.fullmatch(r"process \d+", text):
+            return text
+    return "another run"

@@ -1,0 +1,70 @@
+"""An environment that was moved, or copied: its programs, settings and proof are made right where it lies now."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.files import read_document, write_atomically
+from gpuinstall.environments.activation import settle_activation
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.guard import move_guard
+from gpuinstall.environments.records import place_of, remember, was_made_here
+from gpuinstall.environments.stamp import read_stamp
+from gpuinstall.install.journal import Place, adopt_journal
+from gpuinstall.install.state import stamp_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.base.environment_paths import EnvironmentPaths
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter
+
+_SCRIPT = 65_536
+"""The bytes that a script has at most."""
+
+
+def settle_moved(
+    paths: EnvironmentPaths, here: Machine | None, reporter: Reporter
+) -> bool:
+    """Make an environment right that this user has made elsewhere; return whether it is one.
+
+    It gets an id of its own: that of a copy would be its original's.
+    """
+    venv = paths.venv
+    marker = read_marker(venv)
+    if marker is None or was_made_here(venv, venv):
+        return False
+    before = place_of(marker.id)
+    if before is None:
+        return False
+    original = read_marker(before)
+    is_copy = original is not None and original.id == marker.id
+    own = replace(marker, id=str(uuid.uuid4()))
+    settle_activation(venv, venv)
+    _settle_scripts(venv, before)
+    move_guard(venv, before)
+    if here:
+        stamp = read_stamp(stamp_file(marker.id, here))
+        if stamp and stamp.holds(str(venv)):
+            stamp.write(stamp_file(own.id, here))
+    adopt_journal(Place.of_ours(paths), before)
+    remember(venv, own.id)
+    own.write(venv)
+    reporter.step("Copied" if is_copy else "Moved", f"{before} -> {venv}")
+    return True
+
+
+def _settle_scripts(venv: Path, before: Path) -> None:
+    """Have the scripts that pip wrote start the Python beside them; those of uv find it."""
+    start = f"#!{before}/bin/"
+    for script in (venv / "bin").glob("*"):
+        if script.is_symlink() or script.stat().st_size > _SCRIPT:
+            continue
+        with suppress(OSError, ValueError):
+            text = read_document(script, venv)
+            if text.startswith(start):
+                write_atomically(script, f"#!{venv}/bin/{text.removeprefix(start)}")

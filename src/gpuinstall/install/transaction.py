@@ -1,0 +1,498 @@
+"""One transaction: an environment is changed where it lies, or it is as it was.
+
+uv writes into a folder beside the environment (``unpack.py``), and nowhere else. From there the files that come are moved
+to their places, one rename each, and those that go are removed (``file_change.py`` says which): nothing is half there at
+any time, and nothing else is touched. ``journal.py`` has what lies on the disk meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import filecmp
+import os
+import posixpath
+import re
+import shutil
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.files import (
+    holds_text,
+    link_or_copy,
+    read_document,
+    unwritable,
+    write_atomically,
+)
+from gpuinstall.base.interruption import defer_interrupts
+from gpuinstall.base.removal import (
+    files_below,
+    is_folder,
+    remove_file,
+    remove_path,
+    size_of,
+)
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import readable, some
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.ownership import user_paths
+from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.install.journal import (
+    Journal,
+    Owner,
+    before,
+    read_journal,
+    replaced_environment,
+    sync_file_system,
+    sync_folder,
+    write_journal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.install.file_change import Change
+    from gpuinstall.install.journal import Place
+
+
+@contextmanager
+def changing(change: Change, reporter: Reporter) -> Iterator[Journal]:
+    """Change an environment; put back what was there if what is done meanwhile fails, and does not commit the change.
+
+    Raises:
+        InstallationError: a file cannot be read, linked or moved.
+    """
+    place = change.place
+    journal = _begin(change)
+    try:
+        try:
+            _apply(change)
+        except OSError as error:
+            raise unwritable(place.root, error) from None
+        yield journal
+    except BaseException:
+        # What cannot be put back right now is left to the next run.
+        with defer_interrupts(), suppress(InstallationError, UsageError, OSError):
+            heal(place, reporter, is_own=True)
+        raise
+
+
+def _begin(change: Change) -> Journal:
+    """Write the journal of a change: from here on a run that dies is put back by the next."""
+    place = change.place
+    folders = set[str]()
+    for name in change.comes:
+        folder = posixpath.dirname(name)
+        while folder and folder not in folders and not (place.root / folder).exists():
+            folders.add(folder)
+            folder = posixpath.dirname(folder)
+    journal = Journal(
+        Owner.this_run(),
+        comes={name: _stamp(source) for name, source in change.comes.items()},
+        folders=tuple(sorted(folders)),
+        own=tuple(sorted(change.own)),
+        packages=change.packages,
+        users=change.users,
+        kept=dated_name(),
+    )
+    try:
+        remove_path(place.new)
+        before(place.new).mkdir(parents=True)
+        for name in {*change.names, *change.own}:
+            _link(place.root / name, before(place.new) / name)
+        write_journal(journal, place, place.new)
+        place.new.rename(place.changing)
+        sync_folder(place.work)
+    except (OSError, InstallationError) as error:
+        remove_path(place.new)
+        if isinstance(error, OSError):
+            raise unwritable(place.work, error) from None
+        raise
+    return journal
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    status = path.lstat()
+    return (status.st_size, status.st_mtime_ns)
+
+
+def dated_name() -> str:
+    """Return the name of a new folder for what is kept."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+
+def _link(source: Path, destination: Path) -> None:
+    """Give a file a second name; nothing happens if there is none."""
+    if os.path.lexists(source) and not is_folder(source):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(source, destination)
+
+
+def _apply(change: Change) -> None:
+    """Move the files that come to their places, and remove those that go.
+
+    The record of a package comes after its files and goes after them, so that there is always one of them.
+    """
+    root = change.place.root
+    for name in sorted(change.comes, key=_record_last):
+        destination = root / name
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        _move(change.comes[name], destination)
+    going = change.goes - change.comes.keys()
+    for name in sorted(going, key=_record_last):
+        (root / name).unlink(missing_ok=True)
+    _remove_compiled(root, change.names)
+    _remove_empty(change.place, going)
+
+
+def _record_last(name: str) -> tuple[bool, str]:
+    return (".dist-info/" in name or ".egg-info/" in name, name)
+
+
+def _move(source: Path, destination: Path) -> None:
+    """Move a file to its place in one stroke, also to another file system."""
+    try:
+        os.replace(source, destination)  # noqa: PTH105  of thousands of files
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        part = destination.with_name(f".{destination.name[:40]}.{os.urandom(4).hex()}")
+        try:
+            shutil.copy2(source, part, follow_symlinks=False)
+            part.replace(destination)
+        finally:
+            remove_file(part)
+
+
+def _remove_compiled(root: Path, names: Iterable[str]) -> None:
+    """Remove what Python has compiled of modules that went or were replaced; other files beside that stay."""
+    modules: dict[str, set[str]] = {}
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        if file.endswith(".py"):
+            modules.setdefault(folder, set()).add(file.removesuffix(".py"))
+    for folder, stems in modules.items():
+        cache = root / folder / "__pycache__"
+        if not is_folder(cache):
+            continue
+        for path in list(cache.iterdir()):
+            if path.suffix == ".pyc" and path.name.partition(".")[0] in stems:
+                remove_file(path)
+        with suppress(OSError):
+            cache.rmdir()
+
+
+def _remove_empty(place: Place, names: Iterable[str]) -> None:
+    """Remove the folders that the removed files have left empty, but for those of the environment itself."""
+    lasting = {place.root, *place.packages_folders}
+    for folder in {posixpath.dirname(name) for name in names}:
+        path = place.root / folder
+        with suppress(OSError):
+            while path not in lasting and path.parent != place.root:
+                path.rmdir()
+                path = path.parent
+
+
+def commit(
+    place: Place,
+    journal: Journal,
+    reporter: Reporter,
+    write_stamp: Callable[[], None] = lambda: None,
+) -> None:
+    """Keep a change that is proven: on the disk first, then by name.
+
+    Args:
+        place: The environment.
+        journal: The change.
+        reporter: Is told what of the user's is kept, and where.
+        write_stamp: Writes what was proven, which is never newer than what it covers.
+    """
+    try:
+        sync_file_system(place.root)
+    except OSError as error:
+        raise unwritable(place.root, error) from None
+    write_stamp()
+    proven = replace(journal, is_proven=True)
+    with defer_interrupts():
+        write_journal(proven, place, place.changing)
+        _finish(place, proven, reporter)
+
+
+def _finish(place: Place, journal: Journal, reporter: Reporter) -> None:
+    """Publish the lock of a proven change, keep what was the user's, and end the change before."""
+    if place.is_ours:
+        publish_lock(place)
+    if journal.users:
+        folder = place.kept / journal.kept
+        for name in journal.users:
+            _link(before(place.changing) / name, folder / name)
+        text = f"{some(list(journal.users))}, changed or written by you: in {folder}"
+        reporter.notice("Kept", text)
+    retire(place, reporter)
+    place.changing.rename(place.last)
+    sync_folder(place.work)
+
+
+def journal_bytes(folder: Path) -> int:
+    """Return the bytes that a journal holds of what is no longer in the environment."""
+    return size_of(folder)
+
+
+def retire(place: Place, reporter: Reporter) -> None:
+    """End the last change: it cannot be taken back any more; an environment that it replaced is kept, and named."""
+    if not os.path.lexists(place.last):
+        return
+    replaced = replaced_environment(place.last)
+    if is_folder(replaced):
+        folder = place.kept / dated_name()
+        folder.mkdir(parents=True)
+        kept = replaced.rename(folder / place.venv.name)
+        text = f"{kept}, {readable(size_of(kept))}, which was replaced before"
+        reporter.notice("Kept", text)
+    discard(place.last, place)
+
+
+def discard(folder: Path, place: Place) -> None:
+    """Remove a journal, under a name that the next run clears away."""
+    remove_path(place.new)
+    folder.rename(place.new)
+    remove_path(place.new)
+
+
+def publish_lock(place: Place) -> None:
+    """Bring the lock in the folder to what the environment holds."""
+    marker = read_marker(place.root)
+    if marker is None:
+        return
+    lock = place.root.parent / marker.lock
+    text = read_document(place.root / marker.lock, place.root)
+    if not holds_text(lock, text):
+        write_atomically(lock, text, place.work if place.work.exists() else None)
+        sync_folder(lock.parent)
+
+
+def unfinished(place: Place) -> bool:
+    """Whether a change is under way, or was killed."""
+    return os.path.lexists(place.changing)
+
+
+def heal(
+    place: Place,
+    reporter: Reporter,
+    *,
+    is_own: bool = False,
+    takes_over: bool = False,
+) -> bool:
+    """Finish the change of a run that was killed, or put back what was there; return whether something was put back.
+
+    Args:
+        place: The environment, which this run holds.
+        reporter: Is told of what stays.
+        is_own: Whether this very run has begun it.
+        takes_over: Whether one is put back that was begun on another host.
+
+    Raises:
+        UsageError: another user's run, or one on another host, has begun it.
+        InstallationError: a file cannot be put back.
+    """
+    if not unfinished(place):
+        return False
+    journal = read_journal(place.changing, place)
+    if journal is None:
+        raise _others_change(place)
+    owner = journal.owner
+    if not is_own and (owner.is_elsewhere and not takes_over):
+        raise UsageError(
+            "change-elsewhere",
+            f"{place.venv} is being changed by {owner}",
+            why="whether that run still lives cannot be seen from here",
+            hint=f"gpuinstall env rollback --venv {quoted(place.venv)} --replace   # if it does not",
+        )
+    if not is_own and owner.is_alive and owner.process != os.getpid():
+        raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
+    try:
+        if journal.is_rebuild:
+            return finish_rebuild(place, journal, reporter)
+        if journal.is_proven:
+            _finish(place, journal, reporter)
+            return False
+        moved = _moved_since(place, journal)
+        if moved:
+            aside = place.kept / journal.kept
+            aside.mkdir(parents=True, exist_ok=True)
+            place.changing.rename(aside / "change")
+            reporter.warn(
+                f"{some(moved)} came or changed since in {place.venv}; "
+                f"nothing was put back, and what was there before is in {aside}"
+            )
+            return True
+        _put_back(place, journal, reporter)
+    except OSError as error:
+        raise unwritable(place.root, error) from None
+    return True
+
+
+def _others_change(place: Place) -> UsageError:
+    aside = place.changing.with_name("changing.others")
+    move = f"mv {quoted(place.changing)} {quoted(aside)}"
+    return UsageError(
+        "others-change",
+        f"{place.changing} holds a change that was not finished, which this user did not begin here",
+        why="its record may name any file of the environment as one to remove",
+        hint=f"{move}   # keeps the files that it holds; then run it again",
+    )
+
+
+def _moved_since(place: Place, journal: Journal) -> list[str]:
+    """Return the packages of a change that another installer has changed since it was begun."""
+    present: dict[str, list[InstalledPackage]] = {}
+    for package in read_packages(place.packages_folders):
+        if package.name in journal.packages:
+            present.setdefault(package.name, []).append(package)
+    moved = []
+    for name, versions in journal.packages.items():
+        found = present.get(name, [])
+        is_gone = not found and all(versions)
+        if is_gone or any(_is_unknown(package, place, journal) for package in found):
+            moved.append(name)
+    return moved
+
+
+def _is_unknown(package: InstalledPackage, place: Place, journal: Journal) -> bool:
+    """Whether a package is neither what a change has brought nor what was there before."""
+    record = package.record / "RECORD"
+    name = record.relative_to(place.root).as_posix()
+    if not os.path.lexists(record):
+        # It comes and goes last of the files of a package.
+        return False
+    if _is_what_came(record, name, journal):
+        return False
+    return not _is_same(before(place.changing) / name, record)
+
+
+def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
+    """Whether a file is what a change has brought, or what was left of that where the power was cut."""
+    stamp = journal.comes.get(name)
+    if stamp is None:
+        return False
+    status = path.lstat()
+    is_cut = status.st_size == 0 and journal.owner.boot != Owner.this_run().boot
+    return is_cut or (status.st_size, status.st_mtime_ns) == stamp
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    """Whether two paths are names of one file, or of files of the same bytes: not every file system has links."""
+    with suppress(OSError):
+        return os.path.samestat(path.lstat(), other.lstat()) or (
+            not (path.is_symlink() or other.is_symlink())
+            and filecmp.cmp(path, other, shallow=False)
+        )
+    return False
+
+
+@defer_interrupts()
+def _put_back(place: Place, journal: Journal, reporter: Reporter) -> None:
+    """Take away what a change has brought, and bring back what it has taken; a run that dies here is repeated."""
+    stays = {*_take_away(place, journal), *_bring_back(place, journal)}
+    _remove_compiled(place.root, journal.comes)
+    _remove_folders(place.root, journal.folders)
+    if stays:
+        text = f"{some(sorted(stays))}, written since in {place.venv}"
+        reporter.notice("Stays", text)
+    discard(place.changing, place)
+
+
+def _take_away(place: Place, journal: Journal) -> Iterator[str]:
+    """Remove what a change has brought to where nothing was; yield what is something else by now."""
+    copies = before(place.changing)
+    for name in journal.comes:
+        path = place.root / name
+        if not os.path.lexists(path) or os.path.lexists(copies / name):
+            continue
+        if _is_what_came(path, name, journal):
+            path.unlink()
+        else:
+            yield name
+    for name in set(journal.own) - journal.comes.keys():
+        if not os.path.lexists(copies / name):
+            (place.root / name).unlink(missing_ok=True)
+
+
+def _bring_back(place: Place, journal: Journal) -> Iterator[str]:
+    """Bring back what a change has taken; yield in whose place something else lies by now."""
+    copies = before(place.changing)
+    for copy in files_below(copies):
+        name = copy.relative_to(copies).as_posix()
+        path = place.root / name
+        if _is_same(copy, path):
+            continue
+        is_written = name in journal.own and name not in journal.comes
+        is_free = not os.path.lexists(path) or is_written
+        if is_free or _is_what_came(path, name, journal):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = place.work / f".back.{os.urandom(4).hex()}"
+            link_or_copy(copy, part)
+            _move(part, path)
+        else:
+            yield name
+
+
+def _remove_folders(root: Path, folders: Iterable[str]) -> None:
+    """Remove folders that a change has made, unless something lies in them."""
+    for folder in sorted(folders, reverse=True):
+        with suppress(OSError):
+            (root / folder / "__pycache__").rmdir()
+        with suppress(OSError):
+            (root / folder).rmdir()
+
+
+_OURS = re.compile(r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}")
+_PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
+"""A file of ours that was being written."""
+
+
+def clear_away(place: Place) -> None:
+    """Remove what runs that died have left of their preparations."""
+    remove_path(place.new)
+    if is_folder(place.work):
+        for path in list(place.work.iterdir()):
+            if is_folder(path) and _OURS.fullmatch(path.name):
+                remove_path(path)
+            elif _PART.fullmatch(path.name):
+                remove_file(path)
+
+
+def finish_rebuild(place: Place, journal: Journal, reporter: Reporter) -> bool:
+    """Finish the exchange of two environments, or bring the old one back; return whether it was.
+
+    Both are complete, and the new one was proven before it came to its place.
+    """
+    replaced = replaced_environment(place.changing)
+    is_exchanged = is_folder(place.root) and place.root.stat().st_ino == journal.inode
+    if is_exchanged:
+        if place.is_ours:
+            publish_lock(place)
+        if is_folder(replaced):
+            users = user_paths(replaced)
+            retire(place, reporter)
+            place.changing.rename(place.last)
+            sync_folder(place.work)
+            if users:
+                folder = replaced_environment(place.last)
+                text = f"{some(users)}, which no installer wrote, with the environment: in {folder}"
+                reporter.notice("Moved", text)
+            return False
+    elif is_folder(replaced):
+        if os.path.lexists(place.root):
+            # Somebody has made it meanwhile.
+            folder = place.kept / dated_name()
+            folder.mkdir(parents=True)
+            kept = place.root.rename(folder / place.root.name)
+            reporter.notice("Kept", f"{kept}, made while the environment was replaced")
+        replaced.rename(place.root)
+    discard(place.changing, place)
+    return not is_exchanged

@@ -1,0 +1,211 @@
+"""The everyday of an environment that others change too: nothing of theirs is lost, and nothing of it stops anything."""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from gpuinstall.base import process, uv
+from tests.lab.driver import NO_GPU
+from tests.lab.wheels import make_wheel
+
+
+@pytest.fixture
+def project(workshop, stand_in_folder, play):
+    """A folder with torch and alpha 1.0 in its environment; there is an alpha 2.0, and a beta."""
+    play(NO_GPU)
+    for version in ("1.0", "2.0"):
+        files = {"alpha/__init__.py": version, f"alpha/only-{version}.py": ""}
+        make_wheel(stand_in_folder / "simple", "alpha", version, modules=files)
+    make_wheel(stand_in_folder / "simple", "beta", "1.0", requires=["numpy<2"])
+    workshop.document("install", "torch==2.14.1", "alpha==1.0")
+    return workshop
+
+
+def venv(project):
+    return project.folder / ".venv"
+
+
+def site(project):
+    return next(venv(project).glob("lib/python*/site-packages"))
+
+
+def with_uv(project, *words):
+    """What a person does with uv in the environment."""
+    done = process.run(
+        [uv.uv(), "pip", *words, "--python", venv(project) / "bin" / "python"],
+        env={
+            **project.environment,
+            "UV_INDEX_URL": project.environment["UV_DEFAULT_INDEX"],
+        },
+    )
+    assert done.ok, done.err
+
+
+def holds(project):
+    """The packages of the environment but torch's own, by name."""
+    versions = {}
+    for path in site(project).glob("*.dist-info"):
+        name, _, version = path.name.removesuffix(".dist-info").partition("-")
+        versions[name] = version
+    return {
+        name: versions[name]
+        for name in versions
+        if name in {"alpha", "beta", "cowsay", "numpy"}
+    }
+
+
+def succeed(project, *words):
+    done = project.run(*words)
+    assert done.status == 0, done.out + done.err
+    return done.err + done.out
+
+
+def test_packages_that_others_put_there_stay_and_are_named_and_stop_nothing(project):
+    with_uv(project, "install", "cowsay")
+    assert "cowsay 6.1: not in the lock, and left as it is" in succeed(
+        project, "install", "numpy"
+    )
+    assert holds(project) == {"alpha": "1.0", "cowsay": "6.1", "numpy": "2.3.4"}
+    succeed(project, "sync")
+    succeed(project, "remove", "numpy")
+    assert holds(project) == {"alpha": "1.0", "cowsay": "6.1"}
+    (project.folder / "requirements.txt").write_text("torch==2.14.1\nalpha\ncowsay\n")
+    succeed(project, "install")
+    assert holds(project) == {"alpha": "1.0", "cowsay": "6.1"}
+    assert "cowsay" in project.lock("pylock.cpu.toml")
+
+
+def test_a_version_that_another_tool_moved_comes_back_and_is_named_with_both(project):
+    with_uv(project, "install", "alpha==2.0")
+    said = succeed(project, "sync")
+    assert "alpha is 2.0 instead of 1.0" in said
+    assert holds(project) == {"alpha": "1.0"}
+
+
+def test_what_a_change_breaks_of_the_users_is_named(project):
+    with_uv(project, "install", "--no-deps", "beta")
+    said = succeed(project, "install", "numpy")
+    assert "beta 1.0 requires numpy<2, but would get 2.3.4" in said
+    assert holds(project) == {"alpha": "1.0", "beta": "1.0", "numpy": "2.3.4"}
+
+
+@pytest.mark.parametrize("words", [("install", "alpha==2.0"), ("remove", "alpha")])
+def test_a_checkout_in_the_place_of_a_package_is_not_touched(project, tmp_path, words):
+    checkout = tmp_path / "dev" / "alpha"
+    checkout.parent.mkdir()
+    shutil.move(site(project) / "alpha", checkout)
+    (site(project) / "alpha").symlink_to(checkout)
+    before = {path: path.read_bytes() for path in checkout.iterdir()}
+    error = project.refusal(*words, exit_code=2)
+    assert error["code"] == "leads-outside"
+    assert str(checkout) in error["message"]
+    assert error["hint"].startswith(f"rm {site(project) / 'alpha'}")
+    assert {path: path.read_bytes() for path in checkout.iterdir()} == before
+    # What does not name it goes on.
+    succeed(project, "install", "cowsay")
+    (site(project) / "alpha").unlink()
+    succeed(project, *words)
+    assert {path: path.read_bytes() for path in checkout.iterdir()} == before
+
+
+def test_notes_outlive_every_way_back(project):
+    succeed(project, "install", "cowsay")
+    for number in range(3):
+        succeed(project, "env", "rollback")
+        (venv(project) / f"notes-{number}.ipynb").write_text("mine")
+    succeed(project, "install", "alpha==2.0")
+    succeed(project, "install", "torch==2.13.0")
+    assert len([*venv(project).glob("notes-*.ipynb")]) == 3
+    assert not project.folder.joinpath(".venv.kept").exists()
+
+
+WRITER = """
+import os, time
+for number in range(400):
+    with open(f"{number}.checkpoint", "w") as file:
+        file.write("mine")
+    time.sleep(0.02)
+    print(number, flush=True)
+"""
+
+
+def test_a_program_that_works_in_the_environment_loses_nothing(project):
+    folder = venv(project) / "run"
+    folder.mkdir()
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER], cwd=folder, stdout=subprocess.PIPE, text=True
+    )
+    inode = folder.stat().st_ino
+    succeed(project, "install", "torch==2.13.0")
+    succeed(project, "install", "cowsay")
+    writer.terminate()
+    out, _ = writer.communicate()
+    assert folder.stat().st_ino == inode
+    assert len([*folder.iterdir()]) >= len(out.splitlines()) > 5
+
+
+def test_an_edited_file_is_kept_and_named_when_its_package_goes(project):
+    file = site(project) / "alpha" / "__init__.py"
+    file.unlink()
+    file.write_text("edited")
+    said = succeed(project, "install", "alpha==2.0")
+    assert "alpha/__init__.py" in said.partition("Kept")[2].splitlines()[0]
+    [kept] = project.folder.glob(
+        ".venv.kept/*/lib/python*/site-packages/alpha/__init__.py"
+    )
+    assert kept.read_text() == "edited"
+    succeed(project, "install", "cowsay")
+    assert kept.exists()
+
+
+def test_what_pip_changes_while_we_fetch_is_seen(project, stand_in):
+    stand_in.default.pace = 0.3
+    running = project.start("install", "cowsay", "alpha==2.0")
+    while not any(
+        "cowsay" in asked.path and asked.path.endswith(".whl") for asked in stand_in.log
+    ):
+        assert running.poll() is None, running.communicate()
+    with_uv(project, "install", "--no-deps", "beta")
+    (venv(project) / "saved.ipynb").write_text("mine")
+    _, said = running.communicate()
+    assert running.returncode == 0, said
+    assert holds(project) == {"alpha": "2.0", "beta": "1.0", "cowsay": "6.1"}
+    assert (venv(project) / "saved.ipynb").exists()
+
+
+def test_another_python_keeps_the_old_environment_for_the_way_back(project):
+    (venv(project) / "notes.txt").write_text("mine")
+    (venv(project) / "bin" / "python").unlink()
+    with_old = [path.name for path in venv(project).iterdir()]
+    said = succeed(project, "sync")
+    assert "notes.txt, which no installer wrote, with the environment: in" in said
+    assert not (venv(project) / "notes.txt").exists()
+    succeed(project, "env", "rollback")
+    assert sorted(path.name for path in venv(project).iterdir()) == sorted(with_old)
+    succeed(project, "env", "rollback")
+    assert (venv(project) / "bin" / "python").exists()
+
+
+@pytest.mark.parametrize("word", ["Moved", "Copied"])
+def test_a_moved_or_copied_environment_is_made_right(project, stand_in, word):
+    there = replace(project, folder=project.folder.with_name("elsewhere"))
+    with_uv(project, "install", "cowsay")
+    if word == "Moved":
+        project.folder.rename(there.folder)
+    else:
+        shutil.copytree(project.folder, there.folder, symlinks=True)
+    stand_in.forget()
+    said = succeed(there, "sync")
+    assert f"{word} {venv(project)} -> {venv(there)}" in " ".join(said.split())
+    assert "was not made" not in said
+    assert stand_in.sent() == {}
+    assert holds(there) == {"alpha": "1.0", "cowsay": "6.1"}
+    activate = (venv(there) / "bin" / "activate").read_text()
+    assert f"VIRTUAL_ENV={venv(there)}" in activate.replace("'", "")
+    assert venv(there).as_uri() in (venv(there) / "pip.conf").read_text()
+    assert "already up to date" in succeed(there, "sync")
+    if word == "Copied":
+        assert "already up to date" in succeed(project, "sync")

@@ -87,7 +87,7 @@ def plan_change(
     for package in leaving:
         recorded.add(package, place, real_name)
     present = {name for name in recorded.names if os.path.lexists(place.root / name)}
-    shared = shared_files(place, leaving, present - comes.keys())
+    shared = shared_with_others(place, leaving, present - comes.keys())
     present = present.difference(*shared.values())
     check_inside(place, {*comes, *present, *goes})
     # Of two packages that write a file, one finds the other's bytes there.
@@ -160,7 +160,7 @@ _LARGE = 300_000
 """The bytes of a RECORD from which on it is only read if it may matter: torch's has 1,300,000."""
 
 
-def shared_files(
+def shared_with_others(
     place: Place, leaving: Collection[InstalledPackage], names: Collection[str]
 ) -> dict[str, set[str]]:
     """Return which of some files of packages that go are also files of packages that stay, by the names of these."""

@@ -389,7 +389,7 @@ def _carry_out(
         marker = _write_marker(proven, paths.venv, priced, project)
         _write_stamp(proven, marker, here)
         return proven
-    from gpuinstall.install.unpack import unpack  # which takes long to load
+    from gpuinstall.install.unpack import unpack_packages  # which takes long to load
 
     place = Place.of_ours(paths)
     leaving: list[InstalledPackage] = []
@@ -399,7 +399,7 @@ def _carry_out(
         folders = packages_folders(paths.venv)
         leaving = packages_called(priced.comes | priced.goes, folders)
         check_inside(place, recorded_names(leaving, place.root))
-    unpacked = unpack(priced, project)
+    unpacked = unpack_packages(priced, project)
     folder = unpacked.folder
     if priced.is_rebuild:
         if unpacked.has_native_code:

@@ -38,7 +38,7 @@ from gpuinstall.environments.environment import (
 from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.environments.stamp import file_stamp, read_stamp
-from gpuinstall.install.file_change import recorded_names, shared_files
+from gpuinstall.install.file_change import recorded_names, shared_with_others
 from gpuinstall.install.journal import Place
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.lock.request.history import read_own_lock
@@ -371,7 +371,7 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     place = Place.of_ours(existing.paths)
     # Of what two packages have written the last one's is there: the other has to write it again.
     files = recorded_names(leaving, place.root)
-    comes |= shared_files(place, leaving, files).keys() & new.names
+    comes |= shared_with_others(place, leaving, files).keys() & new.names
     return PackageChange(comes, frozenset(goes))
 
 

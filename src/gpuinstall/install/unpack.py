@@ -68,7 +68,7 @@ class Unpacked:
         return any(package.is_native for package in self.packages)
 
 
-def unpack(priced: PricedLock, project: Project) -> Unpacked:
+def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
     """Have uv bring what comes of a lock to ``paths.staging``, with the lock and the guard.
 
     Args:

@@ -2,7 +2,11 @@ import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.install.state import check_replaceable, inspect_environment
+from gpuinstall.install.state import (
+    check_movable,
+    check_replaceable,
+    inspect_environment,
+)
 from tests.unit.install.environments import lock_text, make_environment
 
 
@@ -89,3 +93,11 @@ def test_the_working_folder_and_those_above_it_are_never_replaced(
     monkeypatch.chdir(paths.venv / folder)
     with pytest.raises(UsageError, match="while you are inside it"):
         check_replaceable(paths)
+
+
+def test_nothing_moves_when_it_is_asked_whether_it_can(paths):
+    make_environment(paths.venv, "ours")
+    before = sorted(paths.venv.rglob("*"))
+    check_movable(paths)
+    assert sorted(paths.venv.rglob("*")) == before
+    assert list(paths.work.iterdir()) == []

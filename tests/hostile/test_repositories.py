@@ -90,7 +90,7 @@ def deep(repository, name):
 def linked_folder(repository):
     """A marker that names a file above the repository, by way of a link."""
     repository.environment(lock="d/../../bashrc")
-    for venv in (repository.venv, repository.work / "previous"):
+    for venv in (repository.venv, repository.work / "last" / "environment"):
         (venv / "d").symlink_to(repository.folder)
         (venv / "bashrc").write_text("curl evil", "utf-8")
 
@@ -99,7 +99,7 @@ def marker(**fields):
     def craft(repository):
         repository.environment(**fields)
         for name in ("bashrc", "Makefile"):
-            for venv in (repository.venv, repository.work / "previous"):
+            for venv in (repository.venv, repository.work / "last" / "environment"):
                 (venv / name).write_text("curl evil", "utf-8")
         repository.write("Makefile", "all:")
 
@@ -138,15 +138,18 @@ def linked_project(repository):
 
 
 REPOSITORIES = {
-    "exchange that is said to have begun": Hostile(
-        lambda repository: repository.begun("staging-0123abcd=1"), BACK
+    "change that is said to have begun": Hostile(
+        lambda repository: repository.begun("changing/environment"), BACK
     ),
-    "return that is said to have begun": Hostile(
-        lambda repository: repository.begun("previous=1"), BACK
-    ),
-    "exchange with a link": Hostile(
+    "change that is a link": Hostile(
         lambda repository: repository.link(
-            ".venv.gpuinstall/staging-0123abcd=1", repository.thesis
+            ".venv.gpuinstall/changing", repository.thesis
+        ),
+        (INSTALL, ROLLBACK),
+    ),
+    "staging with a link": Hostile(
+        lambda repository: repository.link(
+            ".venv.gpuinstall/staging-0123abcd", repository.thesis
         ),
         (INSTALL, ROLLBACK),
     ),
@@ -168,15 +171,14 @@ REPOSITORIES = {
     "guard that is a link to nothing": Hostile(
         instead(".venv.gpuinstall/lock", to_nowhere), (INSTALL,)
     ),
-    "previous that is a link to another environment": Hostile(
-        instead(".venv.gpuinstall/previous", to_other), BACK
+    "last change that is a link to another environment": Hostile(
+        instead(".venv.gpuinstall/last", to_other), BACK
+    ),
+    "replaced environment that is a link to another": Hostile(
+        instead(".venv.gpuinstall/last/environment", to_other), BACK
     ),
     "staging that is a link": Hostile(
         instead(".venv.gpuinstall/staging-0", to_thesis), (INSTALL,)
-    ),
-    "aside that is a link": Hostile(
-        lambda repository: repository.link(".venv.gpuinstall/aside", repository.other),
-        (INSTALL, ROLLBACK),
     ),
     "work folder that is a link": Hostile(
         lambda repository: repository.link(".venv.gpuinstall", repository.thesis),
@@ -267,7 +269,8 @@ QUICK = {
     "journal whose newcomer is a folder of the person's",
     "marker whose lock lies above, by a link",
     "owner that is a link",
-    "previous that is a link to another environment",
+    "last change that is a link to another environment",
+    "change that is said to have begun",
     "environment that is a link to another",
     "lock that is a link",
     "lock with a path above",

@@ -227,7 +227,7 @@ def _finish(place: Place, journal: Journal, reporter: Reporter) -> None:
     if place.is_ours:
         publish_lock(place)
     if journal.users:
-        folder = place.kept / journal.kept
+        folder = kept_folder(place, journal.kept)
         for name in journal.users:
             _link(before(place.changing) / name, folder / name)
         text = f"{some(list(journal.users))}, changed or written by you: in {folder}"
@@ -242,15 +242,26 @@ def journal_bytes(folder: Path) -> int:
     return size_of(folder)
 
 
+def kept_folder(place: Place, name: str = "") -> Path:
+    """Make a folder for what is kept; raise InstallationError if a link or a file is in its place."""
+    if os.path.lexists(place.kept) and not is_folder(place.kept):
+        raise InstallationError(
+            "not-writable",
+            f"{place.kept}, for files of yours, is not a folder",
+            hint=f"mv {quoted(place.kept)} {quoted(f'{place.kept}.old')}",
+        )
+    folder = place.kept / (name or dated_name())
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def retire(place: Place, reporter: Reporter) -> None:
     """End the last change: it cannot be taken back any more; an environment that it replaced is kept, and named."""
     if not os.path.lexists(place.last):
         return
     replaced = replaced_environment(place.last)
-    if is_folder(replaced):
-        folder = place.kept / dated_name()
-        folder.mkdir(parents=True)
-        kept = replaced.rename(folder / place.venv.name)
+    if is_folder(place.last) and is_folder(replaced):
+        kept = replaced.rename(kept_folder(place) / place.venv.name)
         text = f"{kept}, {readable(size_of(kept))}, which was replaced before"
         reporter.notice("Kept", text)
     discard(place.last, place)
@@ -322,8 +333,7 @@ def heal(
             return False
         moved = _moved_since(place, journal)
         if moved:
-            aside = place.kept / journal.kept
-            aside.mkdir(parents=True, exist_ok=True)
+            aside = kept_folder(place, journal.kept)
             place.changing.rename(aside / "change")
             reporter.warn(
                 f"{some(moved)} came or changed since in {place.venv}; "
@@ -489,9 +499,7 @@ def finish_rebuild(place: Place, journal: Journal, reporter: Reporter) -> bool:
     elif is_folder(replaced):
         if os.path.lexists(place.root):
             # Somebody has made it meanwhile.
-            folder = place.kept / dated_name()
-            folder.mkdir(parents=True)
-            kept = place.root.rename(folder / place.root.name)
+            kept = place.root.rename(kept_folder(place) / place.root.name)
             reporter.notice("Kept", f"{kept}, made while the environment was replaced")
         replaced.rename(place.root)
     discard(place.changing, place)

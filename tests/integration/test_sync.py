@@ -16,7 +16,7 @@ A100 = FakeDriver(
 HEAVY = {
     "ctypes",
     "email",
-    "gpuinstall.install.stage",
+    "gpuinstall.install.unpack",
     "gpuinstall.wheels.learned.reader",
     "gpuinstall.lock.making",
     "gpuinstall.lock.fetch",

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, field
@@ -109,12 +108,12 @@ class Owner:
     def this_run(cls) -> Owner:
         """Return this run."""
         process = os.getpid()
-        return cls(socket.gethostname(), _boot(), process, _start(process))
+        return cls(host_name(), _boot(), process, _start(process))
 
     @property
     def is_elsewhere(self) -> bool:
         """Whether it runs, or ran, on another host or in another container: whether it is dead cannot be seen here."""
-        return self.host != socket.gethostname()
+        return self.host != host_name()
 
     @property
     def is_alive(self) -> bool:
@@ -124,6 +123,12 @@ class Owner:
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"
+
+
+def host_name() -> str:
+    """Return what this host, or container, is called."""
+    # Not the module socket: it takes long to load.
+    return os.uname().nodename if os.name == "posix" else os.environ["COMPUTERNAME"]
 
 
 def _boot() -> str:

@@ -274,13 +274,19 @@ def check_folder(venv: Path) -> None:
     """Check that an environment can lie at a path.
 
     Raises:
-        UsageError: a file lies there.
+        UsageError: a file lies there, or something is mounted there that is no environment of ours.
     """
     if venv.exists() and not venv.is_dir():
         raise UsageError(
             "not-a-folder",
             f"{venv} is a file",
             hint="gpuinstall install --venv DIR",
+        )
+    if os.path.ismount(venv) and read_marker(venv) is None:
+        raise UsageError(
+            "mount-point",
+            f"{venv} is a mount point, in whose place no environment can be put",
+            hint=f"gpuinstall install --venv {quoted(venv / 'env')}",
         )
 
 

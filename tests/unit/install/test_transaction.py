@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -430,7 +429,7 @@ def test_a_change_of_another_host_is_named_and_put_back_only_if_told(
 ):
     before = tree(place)
     begun(place)
-    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    monkeypatch.setattr(journals, "host_name", lambda: "elsewhere")
     if takes_over:
         take_back(place, Reporter(), takes_over=True)
         assert tree(place) == before

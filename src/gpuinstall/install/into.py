@@ -31,8 +31,8 @@ from gpuinstall.environments.guard import (
     renew_uv_guard,
     write_guard,
 )
-from gpuinstall.environments.ownership import check_written_files
 from gpuinstall.environments.packages import broken_by, read_packages
+from gpuinstall.environments.written_files import check_written_files
 from gpuinstall.install.file_change import (
     Change,
     check_inside,

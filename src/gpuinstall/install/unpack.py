@@ -25,8 +25,8 @@ from gpuinstall.environments.guard import (
     own_guard_files,
     write_guard,
 )
-from gpuinstall.environments.ownership import check_written_files
 from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.environments.written_files import check_written_files
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.lock.binding import members_beside
 from gpuinstall.lock.fetch import (

@@ -4,8 +4,8 @@ import base64
 import hashlib
 import re
 
-from gpuinstall.environments.ownership import write_faults
 from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.written_files import write_faults
 
 SITE = "lib/python3.12/site-packages"
 TORCH = {"torch/version.py": "cuda = '12.6'", "torch/__init__.py": ""}

@@ -1,12 +1,14 @@
-"""The scripts that activate an environment: in every shell they lead to where it lies, whatever its folder is called.
+"""The scripts of an environment: they lead to where it lies, in every shell, whatever its folder is called.
 
-uv's relocatable ones find their own place, but for those of plain sh, and there is none for csh.
+uv's relocatable ones find their own place, but for ``activate`` in plain sh, and there is none for csh; those that pip
+writes have the path of the environment.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.files import read_document, write_atomically
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
 _SH = re.compile(r"(?s)(?<=\ndeactivate nondestructive\n).*?(?=\nif \(\[)")
 """What sets the variable, in uv's ``activate``."""
 _FISH = re.compile(r"(?s)(?<=\nset -gx VIRTUAL_ENV ).*?(?=\n\n|\nset -gx _OLD)")
+
+_START = re.compile(
+    r"#!(?!/bin/sh\n)(?P<path>[^\n]+)\n"
+    r"""|#!/bin/sh\n'''exec' "?(?P<quoted>[^\n"]+)"? "\$0" "\$@"\n' '''\n"""
+)
+"""How pip has a script start its Python; the second if the path is long, or has a blank."""
+_SCRIPT = 65_536
+"""The bytes that a script has at most."""
 
 _CSH = """# Use it with "source bin/activate.csh" in csh.
 setenv VIRTUAL_ENV {folder}
@@ -77,3 +87,33 @@ VIRTUAL_ENV={fixed}
 if [ -n "${{BASH_VERSION:+x}}${{ZSH_VERSION:+x}}${{KSH_VERSION:+x}}" ]; then
     VIRTUAL_ENV="$(dirname -- "$(dirname -- "$(realpath -- "$SCRIPT_PATH" 2>/dev/null || printf %s {script})")")"
 fi"""
+
+
+def settle_scripts(venv: Path, before: Path) -> None:
+    """Have the scripts that pip wrote in an environment at ``before`` start its Python at ``venv``, where it lies now.
+
+    Raises:
+        InstallationError: one cannot be written.
+    """
+    for script in (venv / "bin").glob("*"):
+        if is_link(script) or not script.is_file() or script.stat().st_size > _SCRIPT:
+            continue
+        with suppress(OSError, ValueError):  # it is no text
+            text = read_document(script, venv)
+            start = _START.match(text)
+            if start is None:
+                continue
+            folder, _, program = (start["path"] or start["quoted"]).rpartition("/")
+            if folder == f"{before}/bin":
+                again = _start_of(venv / "bin" / program)
+                write_atomically(script, f"{again}{text[start.end() :]}")
+
+
+def _start_of(python: Path) -> str:
+    """Return the lines that start a script: the kernel takes 127 bytes without a blank."""
+    line = f"#!{python}\n"
+    if len(line.encode()) <= 128 and not re.search(r"\s", str(python)):
+        return line
+    # For Python, all up to the last of these quotes is a text.
+    word = re.sub(r'(["\\$`])', r"\\\1", str(python))
+    return f"""#!/bin/sh\n'''exec' "{word}" "$0" "$@"\n' '''\n"""

@@ -32,6 +32,8 @@ from gpuinstall.environments.guard import (
     write_guard,
 )
 from gpuinstall.environments.packages import broken_by, read_packages
+from gpuinstall.environments.records import check_records
+from gpuinstall.environments.rights import check_writable
 from gpuinstall.environments.written_files import check_written_files
 from gpuinstall.install.file_change import (
     Change,
@@ -138,6 +140,8 @@ def install_into(
         )
     here = project.here(request)
     place = Place.of_others(environment)
+    check_writable(path for path in environment.paths.values() if path.exists())
+    check_records()
     with hold(place, reporter):
         # Another run may have changed it, before it was ours to hold.
         environment = inspect_foreign(python)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.files import read_document, write_atomically
-from gpuinstall.environments.activation import settle_activation
+from gpuinstall.environments.activation import settle_activation, settle_scripts
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.records import place_of, remember, was_made_here
@@ -17,14 +15,9 @@ from gpuinstall.install.journal import Place, adopt_journal
 from gpuinstall.install.state import stamp_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
-
-_SCRIPT = 65_536
-"""The bytes that a script has at most."""
 
 
 def settle_moved(
@@ -45,7 +38,7 @@ def settle_moved(
     is_copy = original is not None and original.id == marker.id
     own = replace(marker, id=str(uuid.uuid4()))
     settle_activation(venv, venv)
-    _settle_scripts(venv, before)
+    settle_scripts(venv, before)
     move_guard(venv, before)
     if here:
         stamp = read_stamp(stamp_file(marker.id, here))
@@ -56,15 +49,3 @@ def settle_moved(
     own.write(venv)
     reporter.step("Copied" if is_copy else "Moved", f"{before} -> {venv}")
     return True
-
-
-def _settle_scripts(venv: Path, before: Path) -> None:
-    """Have the scripts that pip wrote start the Python beside them; those of uv find it."""
-    start = f"#!{before}/bin/"
-    for script in (venv / "bin").glob("*"):
-        if script.is_symlink() or script.stat().st_size > _SCRIPT:
-            continue
-        with suppress(OSError, ValueError):
-            text = read_document(script, venv)
-            if text.startswith(start):
-                write_atomically(script, f"#!{venv}/bin/{text.removeprefix(start)}")

@@ -9,7 +9,8 @@ import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.shell import ShellName, activation, literal, quoted
-from gpuinstall.environments.activation import settle_activation
+from gpuinstall.environments.activation import settle_activation, settle_scripts
+from tests.lab.wheels import make_wheel
 
 NAMES = (
     "a blank",
@@ -24,6 +25,10 @@ NAMES = (
     "bang!",
     "gpj\u202egnp",
 )
+TOOL: dict[str, str | bytes] = {
+    "tool.py": "import sys\n\ndef main():\n    print(sys.prefix)\n",
+    "tool-1.0.dist-info/entry_points.txt": "[console_scripts]\ntool = tool:main\n",
+}
 PROGRAMS: dict[str, tuple[ShellName, list[str]]] = {
     "bash": ("bash", ["bash", "-c"]),
     "sh": ("sh", ["sh", "-c"]),
@@ -161,3 +166,24 @@ def test_a_script_that_is_a_link_is_not_written_through(built, tmp_path):
         assert (tmp_path / f"my {name}").read_text().startswith("mine\n")
         assert (tmp_path / f"my {name}").read_text().endswith("VIRTUAL_ENV=''\nif ([")
         assert (venv / "bin" / name).is_symlink()
+
+
+@pytest.mark.parametrize("before", ["plain", "a blank"])
+@pytest.mark.parametrize("after", ["other", 'it\'s "$HOME"', "n" * 130])
+def test_the_scripts_of_pip_start_the_python_beside_them(
+    built, tmp_path, before, after
+):
+    venv = environment_in(tmp_path / before, built)
+    wheel = make_wheel(tmp_path, "tool", "1.0", modules=TOOL)
+    python = venv / "bin" / "python"
+    pip = ["-m", "pip", "--python", python, "install", "--no-index", wheel]
+    assert process.run([sys.executable, *pip]).ok
+    foreign = venv / "bin" / "foreign"
+    foreign.write_text("#!/usr/bin/env sh\necho foreign\n")
+    moved = (tmp_path / before).rename(tmp_path / after) / ".venv"
+    settle_scripts(moved, venv)
+    done = process.run([moved / "bin" / "tool"])
+    assert done.out == f"{moved}\n", done.err
+    assert (
+        moved / "bin" / "foreign"
+    ).read_text() == "#!/usr/bin/env sh\necho foreign\n"

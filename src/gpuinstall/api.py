@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
-    from gpuinstall.lock.write import Written
+    from gpuinstall.lock.file.write import Written
     from gpuinstall.verify.verdict import Verdict
 
 SILENT = Reporter()
@@ -119,7 +119,7 @@ def lock(
     targets and a machine they are those of the project or of its locks. Locks there that serve stay, unless
     ``upgrade`` is set. Raise a GpuInstallError.
     """
-    from gpuinstall.lock.write import write_locks
+    from gpuinstall.lock.file.write import write_locks
     from gpuinstall.project import Settings, lock_requests, open_project
 
     settings = Settings(request, only=bool(request.requirements))

@@ -83,9 +83,9 @@ if TYPE_CHECKING:
         MachineHere,
     )
     from gpuinstall.environments.cuda_compat.package import CompatArchive
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.file.lock import Lock
+    from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest
-    from gpuinstall.lock.target import Target
     from gpuinstall.sources import Sources
     from gpuinstall.sources.session import Session
 
@@ -384,7 +384,7 @@ class Project:
             return
         removed = set(map(normalised, self.settings.without))
         for path in locks_in(self.paths.folder):
-            from gpuinstall.lock.lock import read_lock  # which takes long to load
+            from gpuinstall.lock.file.lock import read_lock  # which takes long to load
 
             with suppress(LockError):
                 lock = read_lock(path)
@@ -483,7 +483,7 @@ class Project:
     def _locked_compat(self) -> CompatArchive | None:
         """Return the archive of forward-compatibility libraries that a lock of the folder names; it is announced."""
         from gpuinstall.environments.cuda_compat.package import CompatArchive
-        from gpuinstall.lock.fit import read_locks
+        from gpuinstall.lock.file.fit import read_locks
 
         for lock in read_locks(self.paths.folder):
             url = lock.record.cuda_compat.get("url")
@@ -660,8 +660,8 @@ class Project:
     @property
     def named_targets(self) -> list[Target]:
         """The targets that the folder names, in its settings or by its locks."""
-        from gpuinstall.lock.fit import named_targets
-        from gpuinstall.lock.target import Target
+        from gpuinstall.lock.file.fit import named_targets
+        from gpuinstall.lock.file.target import Target
 
         return [
             *map(Target.parse, self.config.targets),
@@ -716,9 +716,9 @@ def lock_requests(
     Raises:
         UsageError: A target is none.
     """
+    from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.request.strangers import with_locked_builds
-    from gpuinstall.lock.target import Target
 
     catalog = with_locked_builds(project.catalog, project.folder, project.session)
     if not targets and not machines:
@@ -763,7 +763,8 @@ def lock_requests(
 
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
     """Return the locks that lie in the folder, each for its target again."""
-    from gpuinstall.lock.fit import targets_of
+    from gpuinstall.lock.file.fit import readable_lock, targets_of
+    from gpuinstall.lock.file.target import GLIBC
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.plan import Plan
 
@@ -774,7 +775,14 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
     anywhere = replace(here.request, cuda_compat=())
     requests = []
     for target in targets_of(project.folder):
-        request = LockRequest.for_target(target, anywhere, here.catalog)
+        lock = readable_lock(project.folder / target.filename)
+        request = LockRequest.for_target(
+            target,
+            anywhere,
+            here.catalog,
+            glibc=lock.glibc if lock else GLIBC,
+            is_named=lock is None or lock.record.asked is not None,
+        )
         if own and own.name == target.filename:
             # That of the environment here is for this very machine, with its own glibc.
             asked = own.record.asked and target.backend

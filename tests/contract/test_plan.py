@@ -52,7 +52,7 @@ HEAVY = {
     "decimal",
     "email",
     "gpuinstall.catalog.failures",
-    "gpuinstall.lock.lock",
+    "gpuinstall.lock.file.lock",
     "gpuinstall.machine.probe",
     "gpuinstall.sources.session",
     "gpuinstall.sources.web",

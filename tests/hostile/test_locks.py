@@ -10,8 +10,8 @@ import tomli_w
 
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.request import Request
-from gpuinstall.lock.check import check_locks
-from gpuinstall.lock.lock import sealed
+from gpuinstall.lock.file.check import check_locks
+from gpuinstall.lock.file.lock import sealed
 from tests.frozen import frozen_catalog
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu

@@ -21,11 +21,11 @@ from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.install.scripts import read_script
-from gpuinstall.lock.fit import fit
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.file.fit import fit
+from gpuinstall.lock.file.lock import parse
+from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import parse_project, read_inputs
 from gpuinstall.lock.request.lock_request import machine_for_target
-from gpuinstall.lock.target import Target
 from gpuinstall.sources.configuration import parse_pip_file, uv_settings
 from gpuinstall.sources.web import Page
 from tests.frozen import frozen_catalog

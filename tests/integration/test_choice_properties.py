@@ -12,9 +12,9 @@ from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
-from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.uv_failure import FAMILY_UNLISTED
+from gpuinstall.lock.solve.solve import resolve_locks
+from gpuinstall.lock.uv.errors import FAMILY_UNLISTED
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process, uv
-from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.file.lock import read_lock
 from gpuinstall.machine.pythons import find_python
 from tests.lab.driver import NO_GPU
 from tests.lab.workshop import Workshop

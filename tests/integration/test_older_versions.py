@@ -1,9 +1,7 @@
 """Which older version is taken where the newest does not run: the newest that does, whatever the list of versions."""
 
 import os
-from itertools import chain, repeat
 from random import Random
-from unittest import mock
 
 import pytest
 
@@ -11,9 +9,8 @@ from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
-from gpuinstall.lock import search
-from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.solve.solve import resolve_locks
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
@@ -186,27 +183,3 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
     assert warning.endswith(
         "costly 1 runs here (unread: 3, 2: more of it would have to be read than may be)"
     )
-
-
-@pytest.mark.parametrize(
-    ("rounds", "message"),
-    [
-        (0, "no versions that go together were found; the search ended after 240 s"),
-        (1, "endless 2 does not run on driver 535.183.01: "),
-    ],
-)
-def test_a_search_beyond_its_time_ends_with_what_it_knows(
-    folder, libraries, session, rounds, message
-):
-    make_history(folder, libraries, "endless", [RUNS, NEWER_CUDA])
-    machine = machine_in_words(("V100",), "535.183.01", glibc="2.35")
-    request = LockRequest(machine, Request(("endless",), python="3.12"), load_catalog())
-
-    clock = chain([0], [0] * rounds, repeat(search.SEARCH_S))
-    with (
-        mock.patch.object(search, "monotonic", side_effect=clock),
-        pytest.raises(NoBuildError) as refusal,
-    ):
-        resolve_locks([request], session)
-
-    assert refusal.value.message.startswith(message)

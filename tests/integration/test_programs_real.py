@@ -6,7 +6,7 @@ import pytest
 from packaging.version import Version
 
 from gpuinstall.base import process
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.file.lock import parse
 from tests.lab.workshop import Workshop
 
 pytestmark = [pytest.mark.network, pytest.mark.heavy]

@@ -18,9 +18,9 @@ HEAVY = {
     "email",
     "gpuinstall.install.unpack",
     "gpuinstall.wheels.learned.reader",
-    "gpuinstall.lock.making",
-    "gpuinstall.lock.fetch",
-    "gpuinstall.lock.write",
+    "gpuinstall.lock.solve.solve",
+    "gpuinstall.lock.file.fetch",
+    "gpuinstall.lock.file.write",
     "gpuinstall.verify.cover",
     "html.parser",
     "http.client",
@@ -55,7 +55,7 @@ def test_nothing_heavy_is_imported_if_nothing_is_to_do(stand_in, tmp_path, play)
         modules = set(
             re.findall(r"^import time:.*\| +([\w.]+)$", done.stderr, re.MULTILINE)
         )
-        assert "gpuinstall.lock.fit" in modules
+        assert "gpuinstall.lock.file.fit" in modules
         if HEAVY & modules:
             heavy[words[0]] = sorted(HEAVY & modules)
     assert heavy == {}

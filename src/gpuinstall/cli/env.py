@@ -172,7 +172,7 @@ def _restored(
     verdict: dict[str, Any] | None = None,
 ) -> Outcome:
     """Return an environment that was brought back, with the versions that it has changed."""
-    from gpuinstall.lock.lock import compare_versions
+    from gpuinstall.lock.file.lock import compare_versions
 
     changes = compare_versions(before, now)
     data = {

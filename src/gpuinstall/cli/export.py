@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.export.needs import MachineNeeds
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.file.lock import Lock
 
 _LOCKS = ("lock_files", "output")
 
@@ -117,7 +117,7 @@ def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:
 
 def _read_locks(paths: Iterable[Path], *, takes_several: bool) -> list[Lock]:
     """Return the locks that are selected, or those of this folder."""
-    from gpuinstall.lock.lock import read_lock
+    from gpuinstall.lock.file.lock import read_lock
     from gpuinstall.lock.request.declaration import locks_in
 
     found = list(paths) or locks_in(Path())

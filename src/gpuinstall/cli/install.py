@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.state import InstallOptions
-    from gpuinstall.lock.target import Target
+    from gpuinstall.lock.file.target import Target
 
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 _NOT_INTO = (
@@ -200,8 +200,8 @@ def carry_out(
 ) -> Outcome:
     """Install, or show what an installation would do."""
     from gpuinstall.install.install import dry_run, install
-    from gpuinstall.lock.fit import misfit_rows, read_locks
-    from gpuinstall.lock.lock import outdated_locks
+    from gpuinstall.lock.file.fit import misfit_rows, read_locks
+    from gpuinstall.lock.file.lock import outdated_locks
 
     reporter = project.reporter
     reporter.step("Machine", machine_line(project.machine))
@@ -350,9 +350,9 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
 def sync_command(options: CommandOptions) -> Outcome:
     """Sync."""
     from gpuinstall.install.state import InstallOptions
+    from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.history import other_request
     from gpuinstall.lock.request.tools import team_lock_in
-    from gpuinstall.lock.target import Target
 
     selected_target = Target.parse(options.target) if options.target else None
     of_team = selected_target is None and team_lock_in(Path.cwd()) is not None
@@ -384,7 +384,7 @@ def sync_command(options: CommandOptions) -> Outcome:
 
 def _check_inputs(folder: Path, target: Target | None) -> None:
     """Raise LockError if a requirements file that a lock was made from requests something else today."""
-    from gpuinstall.lock.fit import read_locks
+    from gpuinstall.lock.file.fit import read_locks
     from gpuinstall.lock.request.declaration import changed_inputs
     from gpuinstall.lock.request.project import changed_build_files
 

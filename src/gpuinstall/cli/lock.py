@@ -136,8 +136,8 @@ def _write(
 ) -> tuple[dict[str, Any], list[Row]]:
     """Write the locks; return what became of them as data and as rows."""
     from gpuinstall.base.requirement import normalised
-    from gpuinstall.lock.lock import split_packages, versions_in_words
-    from gpuinstall.lock.write import write_locks
+    from gpuinstall.lock.file.lock import split_packages, versions_in_words
+    from gpuinstall.lock.file.write import write_locks
 
     locks = write_locks(
         project.folder,
@@ -168,7 +168,7 @@ def _write(
 )
 def check_command(options: CommandOptions) -> Outcome:
     """Compare the locks with the request, with the sources and with each other."""
-    from gpuinstall.lock.check import check_locks
+    from gpuinstall.lock.file.check import check_locks
     from gpuinstall.lock.request.strangers import with_locked_builds
 
     with _open(options) as project:
@@ -263,8 +263,8 @@ def cover_command(options: CommandOptions) -> Outcome:
 @click.argument("folder", metavar="DIR", type=PATH)
 def download_command(options: CommandOptions, folder: Path) -> Outcome:
     """Download the files of the locks."""
-    from gpuinstall.lock.fetch import download
-    from gpuinstall.lock.fit import read_locks
+    from gpuinstall.lock.file.fetch import download
+    from gpuinstall.lock.file.fit import read_locks
 
     with options.open() as project:
         names = download(read_locks(Path.cwd()), folder, project.session)

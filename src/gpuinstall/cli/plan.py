@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.request import Request
     from gpuinstall.catalog.extensions import Extension
-    from gpuinstall.lock.extensions import ExtensionChoice
+    from gpuinstall.lock.solve.extensions import ExtensionChoice
 
     ExtensionChoices = Sequence[tuple[Extension, ExtensionChoice]]
 
@@ -182,10 +182,11 @@ def _live_plan(
         everything: Whether a refusal names every file of an extension that was rejected.
     """
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.lock.extensions import prebuilt_choices
-    from gpuinstall.lock.live import learned_catalog
-    from gpuinstall.lock.making import resolve_locks
     from gpuinstall.lock.request.lock_request import LockRequest
+    from gpuinstall.lock.solve.extensions import prebuilt_choices
+    from gpuinstall.lock.solve.live import learned_catalog
+    from gpuinstall.lock.solve.problem import pose
+    from gpuinstall.lock.solve.solve import resolve_locks
 
     machine = project.machine
     session = project.session
@@ -195,8 +196,8 @@ def _live_plan(
         project.catalog,
         builds_here=project.settings.machine is None,
     )
-    catalog = learned_catalog(lock_request, session, Reporter())
-    plan = choose(machine, request, catalog)
+    live = learned_catalog(lock_request, session, Reporter())
+    plan = choose(machine, request, live)
     # If a source does not answer, resolving the request tells whether that is the reason.
     if (
         isinstance(plan, Rejected)
@@ -205,17 +206,24 @@ def _live_plan(
     ):
         return plan, ()
     try:
-        plan = resolve_locks([lock_request], session)[0].plan
+        resolution = resolve_locks([lock_request], session)[0]
     except NoBuildError as refusal:
-        if everything and refusal.code == "no-prebuilt-extension":
+        if (
+            everything
+            and refusal.code == "no-prebuilt-extension"
+            and isinstance(plan, Plan)
+        ):
+            problem = pose(lock_request, lock_request.plan)
             rejected = [
                 f"{rejection.candidate[0].wheel.filename}: {rejection.reason.message}"
-                for _, choice in prebuilt_choices(lock_request, session)
+                for _, choice in prebuilt_choices(problem, session)
                 for rejection in choice.rejected
             ]
             refusal.why = "\n".join(rejected) or refusal.why
         raise
-    return plan, prebuilt_choices(lock_request, session, plan.choice.build)
+    plan = resolution.plan
+    problem = pose(resolution.request, plan)
+    return plan, prebuilt_choices(problem, session, plan.choice.build)
 
 
 def _show_extension(

@@ -190,7 +190,7 @@ def _check_fitness(project: Project, *, require_gpu: bool) -> None:
         MachineError: if no GPU can be used, and one is required.
     """
     from gpuinstall.install.state import inspect_environment
-    from gpuinstall.lock.fit import Fit, fit
+    from gpuinstall.lock.file.fit import Fit, fit
     from gpuinstall.wheels.learned.store import known_catalog
 
     venv, machine = project.paths.venv, project.machine

@@ -20,8 +20,8 @@ from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_ta
 from gpuinstall.environments.damage import Damage, find_damage, is_configuration_lost
 from gpuinstall.environments.environment import changed_build, read_marker
 from gpuinstall.environments.guard import guarded_lines
-from gpuinstall.lock.fit import fit
-from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.file.fit import fit
+from gpuinstall.lock.file.lock import read_lock
 
 FAMILY = ("torch", "torchvision", "torchaudio")
 

@@ -30,7 +30,7 @@ from gpuinstall.environments.environment import (
     renewing_arguments,
 )
 from gpuinstall.environments.records import admit_start, say_unfinished
-from gpuinstall.lock.lock import LOCK_IN_CONFLICT
+from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
 from gpuinstall.plan import Plan, choose
 from gpuinstall.verify.runner import verify_environment

@@ -15,7 +15,7 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.uv import uv
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import was_made_here
-from gpuinstall.lock.lock import LOCK_IN_CONFLICT
+from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -21,7 +21,7 @@ from gpuinstall.export.pins import backend_of, one_python, systems_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.file.lock import Lock
 
 UV = "0.13.8"
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}

@@ -14,7 +14,7 @@ from gpuinstall.export.pins import name_for_others, pins, without_folders
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.file.lock import Lock
 
 
 class Format(NamedTuple):

@@ -28,14 +28,14 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, systems_of
-from gpuinstall.lock.fit import fit, selected
+from gpuinstall.lock.file.fit import fit, selected
 from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.file.lock import Lock
 
 
 _GLIBCS = range(4, 100)

@@ -14,14 +14,14 @@ from gpuinstall.base.text import visible
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.target import Target
+from gpuinstall.lock.file.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from packaging.pylock import Package, PackageArchive, PackageSdist, PackageWheel
 
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.file.lock import Lock
 
     _File = PackageWheel | PackageSdist | PackageArchive
     _System = tuple[str, str]

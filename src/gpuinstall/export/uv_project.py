@@ -18,7 +18,7 @@ from gpuinstall.export.pins import backend_of, one_python, requirement_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.file.lock import Lock
 
 
 def uv_tables(locks: Sequence[Lock], torch_index: str) -> str:

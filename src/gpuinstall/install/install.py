@@ -66,7 +66,7 @@ from gpuinstall.install.transaction import (
     publish_lock,
     unfinished,
 )
-from gpuinstall.lock.fit import OTHER_REQUEST, read_locks
+from gpuinstall.lock.file.fit import OTHER_REQUEST, read_locks
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.strangers import with_locked_builds
 from gpuinstall.wheels.learned.store import known_catalog
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.install.unpack import Unpacked
-    from gpuinstall.lock.fit import Fit
-    from gpuinstall.lock.lock import Lock, VersionChange
+    from gpuinstall.lock.file.fit import Fit
+    from gpuinstall.lock.file.lock import Lock, VersionChange
     from gpuinstall.project import Project
 
 FALLBACK = "GPUINSTALL_FALLBACK"

@@ -48,22 +48,22 @@ from gpuinstall.install.priced_lock import PricedLock, price_files
 from gpuinstall.install.proof import check_import, preflighted, prove
 from gpuinstall.install.transaction import changing, commit, journal_bytes
 from gpuinstall.install.unpack import packages_beside, write_front
-from gpuinstall.lock.binding import members_beside
-from gpuinstall.lock.fetch import Transfer, cache_words, local_path, run_uv
-from gpuinstall.lock.fit import Fit, selected
-from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
-from gpuinstall.lock.making import resolve_locks
-from gpuinstall.lock.request.lock_request import LockRequest, VersionPins
-from gpuinstall.lock.write import build_incomplete
+from gpuinstall.lock.file.fetch import Transfer, cache_words, local_path, run_uv
+from gpuinstall.lock.file.fit import Fit, selected
+from gpuinstall.lock.file.lock import LockedFile, VersionChange, compare_versions
+from gpuinstall.lock.file.write import build_incomplete
+from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.solve.members import members_beside
+from gpuinstall.lock.solve.solve import resolve_locks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
     from gpuinstall.environments.packages import InstalledPackage
-    from gpuinstall.lock.resolution import Resolution
+    from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
     from gpuinstall.verify.verdict import Verdict
@@ -308,11 +308,9 @@ def _planned(
     request = replace(request, python=environment.version, managed_pythons=False)
     # The family's versions follow torch's, which is kept by itself.
     outside = environment.versions.keys() - project.catalog.family
-    pins = VersionPins(
-        preferred={name: environment.versions[name] for name in sorted(outside)}
-    )
-    lock_request = LockRequest(machine, request, project.catalog, pins=pins)
-    resolution = _resolve_near(environment, lock_request, session)
+    near = {name: environment.versions[name] for name in sorted(outside)}
+    lock_request = LockRequest(machine, request, project.catalog)
+    resolution = _resolve_near(environment, lock_request, near, session)
     choice = resolution.choice
     reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}")
     fit = Fit(build_incomplete(resolution, request, session), resolution.plan)
@@ -362,6 +360,7 @@ def _wheels_of(
 def _resolve_near(
     environment: ForeignEnvironment,
     request: LockRequest,
+    installed: Mapping[str, str],
     session: Session,
 ) -> Resolution:
     """Resolve with the torch that is there, in its build or in this machine's; with another only if none of it runs.
@@ -374,8 +373,8 @@ def _resolve_near(
             request, request=replace(request.request, constraints=constraints)
         )
         with suppress(MachineError, NoBuildError, UsageError):
-            return resolve_locks([near], session)[0]
-    return resolve_locks([request], session)[0]
+            return resolve_locks([near], session, installed=installed)[0]
+    return resolve_locks([request], session, installed=installed)[0]
 
 
 def _torch_constraints(

@@ -14,8 +14,8 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
-from gpuinstall.lock.fit import Fit, selected
-from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
+from gpuinstall.lock.file.fit import Fit, selected
+from gpuinstall.lock.file.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.request.strangers import check_hosts, name_torch_source
 from gpuinstall.machine.pythons import find_python
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.install.state import ExistingEnvironment, InstallState
-    from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.lock.source_builds import BuildSite, SourceBuild
+    from gpuinstall.lock.uv.builds import BuildSite, SourceBuild
+    from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.plan.values import Choice
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
@@ -159,7 +159,7 @@ def price_lock(
     project: Project,
 ) -> PricedLock:
     """Reckon what a lock that is there costs and changes."""
-    from gpuinstall.lock.source_builds import check_builds, check_wheels
+    from gpuinstall.lock.uv.builds import check_builds, check_wheels
 
     lock, machine, session = fit.lock, state.request.machine, project.session
     builds, site = builds_of(fit, machine, project)
@@ -187,8 +187,8 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     Raises:
         GpuInstallError: whatever choosing and resolving raise.
     """
-    from gpuinstall.lock.making import resolve_locks
-    from gpuinstall.lock.write import build_incomplete
+    from gpuinstall.lock.file.write import build_incomplete
+    from gpuinstall.lock.solve.solve import resolve_locks
 
     session = project.session
     # Without a lock nothing stays where it is, so nothing has to be let go either.
@@ -260,7 +260,7 @@ def builds_of(
     project: Project,
 ) -> tuple[tuple[SourceBuild, ...], BuildSite]:
     """Return what an installation of a lock builds, and where."""
-    from gpuinstall.lock.source_builds import BuildSite, source_builds
+    from gpuinstall.lock.uv.builds import BuildSite, source_builds
 
     site = BuildSite(
         backend=fit.choice.build.backend,
@@ -290,7 +290,7 @@ def price_files(
     Raises:
         InstallationError: uv's cache is not to be trusted.
     """
-    from gpuinstall.lock.fetch import (
+    from gpuinstall.lock.file.fetch import (
         cached_wheel,
         local_path,
     )  # which takes long to load
@@ -318,7 +318,7 @@ def price_files(
 
 def _size(file: LockedFile, session: Session) -> int:
     """Return the size of a file, which its server is asked for; 0 if it does not say."""
-    from gpuinstall.lock.fetch import local_path
+    from gpuinstall.lock.file.fetch import local_path
     from gpuinstall.sources.web import UnreachableError
 
     path = local_path(file.url)

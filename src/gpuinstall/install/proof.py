@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.environments.stamp import Stamp
-    from gpuinstall.lock.fit import Fit
+    from gpuinstall.lock.file.fit import Fit
     from gpuinstall.project import Project
     from gpuinstall.verify.verdict import Verdict
 

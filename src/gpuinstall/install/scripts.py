@@ -20,7 +20,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.removal import is_folder, remove_file
 from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.lock.lock import read_lock_text
+from gpuinstall.lock.file.lock import read_lock_text
 from gpuinstall.lock.request.declaration import locks_in, parse_project
 from gpuinstall.sources.configuration import uv_settings
 from gpuinstall.sources.provenance import recorded_sources

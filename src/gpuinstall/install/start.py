@@ -30,7 +30,7 @@ from gpuinstall.sources.configuration import trusts_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.lock.fit import Fit
+    from gpuinstall.lock.file.fit import Fit
     from gpuinstall.project import Project
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"

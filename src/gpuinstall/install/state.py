@@ -40,9 +40,9 @@ from gpuinstall.environments.records import was_made_here
 from gpuinstall.environments.stamp import file_stamp, read_stamp
 from gpuinstall.install.file_change import recorded_names, shared_with_others
 from gpuinstall.install.journal import Place
+from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.lock.request.history import read_own_lock
-from gpuinstall.lock.target import Target
 from gpuinstall.plan import Rejected, choose
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.environments.stamp import Stamp
-    from gpuinstall.lock.fit import Fit
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.file.fit import Fit
+    from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.request.lock_request import LockRequest
 
 ATTEMPTS = 3
@@ -457,7 +457,7 @@ class InstallState:
 
         A lock that was made for another request does not fit, unless no new one is to be made.
         """
-        from gpuinstall.lock.fit import judge  # which takes long to load
+        from gpuinstall.lock.file.fit import judge  # which takes long to load
 
         options, request, own = self.options, self.request, self.existing.intact_lock
         if options.upgrade or options.moving:
@@ -486,7 +486,7 @@ class InstallState:
     @cached_property
     def fit(self) -> Fit | None:
         """The lock that is installed as it is; None if a new one has to be made."""
-        from gpuinstall.lock.fit import best
+        from gpuinstall.lock.file.fit import best
 
         request = self.request
         return best(self.judged, request.machine, request.request, request.catalog)
@@ -511,7 +511,7 @@ class InstallState:
             raise error
         if not options.locked and not (error and self.targets):
             return
-        from gpuinstall.lock.fit import misfit_rows
+        from gpuinstall.lock.file.fit import misfit_rows
 
         if not self.misfits:
             name = f"pylock.{options.target}.toml" if options.target else "lock"

@@ -28,8 +28,7 @@ from gpuinstall.environments.guard import (
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.written_files import check_written_files
 from gpuinstall.install.priced_lock import PricedLock, builds_of
-from gpuinstall.lock.binding import members_beside
-from gpuinstall.lock.fetch import (
+from gpuinstall.lock.file.fetch import (
     Transfer,
     build_index,
     is_served,
@@ -37,15 +36,16 @@ from gpuinstall.lock.fetch import (
     refresh_words,
     run_uv,
 )
-from gpuinstall.lock.fit import Fit
-from gpuinstall.lock.source_builds import sync_settings, sync_variables
+from gpuinstall.lock.file.fit import Fit
+from gpuinstall.lock.solve.members import members_beside
+from gpuinstall.lock.uv.builds import sync_settings, sync_variables
 from gpuinstall.machine.pythons import find_python
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gpuinstall.install.state import ExistingEnvironment
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.file.lock import Lock
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
 

@@ -12,23 +12,20 @@ from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.gpus import card_capabilities, other_chips, series_of
-from gpuinstall.lock.live import live_requests
-from gpuinstall.lock.programs import names_programs
-from gpuinstall.lock.proposal import torch_of_programs
-from gpuinstall.lock.request.lock_request import (
-    LockRequest,
-    agree_on_torch,
-    common_torches,
-    pin_torch,
-)
-from gpuinstall.lock.target import Target
-from gpuinstall.lock.uv_failure import Conflict
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.solve.live import live_requests
+from gpuinstall.lock.solve.loop import Loop
+from gpuinstall.lock.solve.problem import common_torches, pose_together
+from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.machine.words import gpu_in_words
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.cover import best_cover, serving_builds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from packaging.version import Version
 
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog
@@ -43,14 +40,10 @@ class CoveringLock:
     machines: tuple[Machine, ...]
 
     def request(self, request: Request, catalog: Catalog) -> LockRequest:
-        """Return the request for the lock: its build, or with programs an older one."""
-        if names_programs(request.requirements):
-            requirements = (*request.requirements, f"torch<={self.build.torch}")
-        else:
-            requirements = pin_torch(request.requirements, str(self.build.torch))
+        """Return the lock to make: its build, or with programs an older one."""
         target = Target(self.build.backend.tag, self.build.os, self.build.arch)
-        own = replace(request, requirements=requirements)
-        return LockRequest.for_target(target, own, catalog, self.machines)
+        one = LockRequest.for_target(target, request, catalog, self.machines)
+        return replace(one, newest_torch=self.build.torch)
 
 
 @dataclass(frozen=True)
@@ -201,13 +194,15 @@ Served = dict[Target, frozenset[int]]
 """The machines, by their positions, that each target serves."""
 
 
-def cover(requests: Sequence[LockRequest]) -> Served:
-    """Return the fewest targets for the newest torch that every machine can have.
+def cover(requests: Sequence[LockRequest], newest: Version | None = None) -> Served:
+    """Return the fewest targets for the newest torch that every machine can have, or for one that is older.
 
     Raise MachineError or NoBuildError if a machine can have none, or no torch serves them all.
     """
     candidates = serving_builds([request.outcome for request in requests])
     for torch in common_torches(requests):
+        if newest and torch > newest:
+            continue
         of_torch = [serving for serving in candidates if serving.build.torch == torch]
         served: Served = {}
         for serving in best_cover(of_torch, range(len(requests))):
@@ -229,13 +224,12 @@ def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Se
     Raise NoBuildError too, if they require none of them.
     """
     served = cover(requests)
-    if not names_programs(requests[0].request.requirements):
+    if not requests[0].names_programs:
         return served
     live, unreachable = live_requests(requests, session)
     if unreachable:
         return served
-    torch = torch_of_programs(agree_on_torch(live), session)
-    if isinstance(torch, Conflict):
-        raise torch.error
-    pinned = [request.with_torch(str(torch)) for request in live]
-    return cover(pinned)
+    answer = Loop(pose_together(live)[0], session).run()
+    if isinstance(answer, Conflict):
+        raise answer.error
+    return cover(live, answer.build.torch)

@@ -218,7 +218,8 @@ def _for_cuda(
         other = int(library["cuda"])
         return other // 10 != major, other > number, abs(other - number)
 
-    return min(libraries, key=distance)[0]
+    nearest = min(libraries, key=distance, default=None)
+    return nearest[0] if nearest else None
 
 
 def _read_code(

@@ -4,8 +4,8 @@ import sysconfig
 from pathlib import Path
 
 from gpuinstall.base import process
-from gpuinstall.lock.lock import parse, render
-from gpuinstall.lock.target import Target
+from gpuinstall.lock.file.lock import parse, render
+from gpuinstall.lock.file.target import Target
 
 INDEX = "https://index.example"
 

@@ -3,7 +3,7 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.dockerfile import any_dockerfile, locks_of_image
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import cuda_lock, dockerfile_findings, lock, wheel
 
 LAB = wheel("jupyterlab", "4.5.0")

@@ -2,7 +2,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.export.pins import backend_of
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import cuda_lock, lock, wheel
 
 

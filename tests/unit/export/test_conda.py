@@ -1,7 +1,7 @@
 import yaml
 
 from gpuinstall.export.formats import conda
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock
 
 

@@ -10,7 +10,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
 from gpuinstall.export.formats import ONE_LOCK_FORMATS
 from gpuinstall.export.uv_project import uv_tables
-from gpuinstall.lock.lock import Lock, parse, render
+from gpuinstall.lock.file.lock import Lock, parse, render
 from tests.unit.export.locks import INDEX, cuda_lock, wheel
 
 SOUND = cuda_lock("cu126", wheel("extra", "1.0"))

@@ -6,7 +6,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.needs import machine_needs
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
 

@@ -6,7 +6,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
 from gpuinstall.export.formats import requirements
 from gpuinstall.export.uv_project import uv_tables
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
 TORCH = wheel("torch", "2.14.1+cpu")

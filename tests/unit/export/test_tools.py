@@ -11,7 +11,7 @@ from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpus import find_gpu, products
 from gpuinstall.export.needs import MACHINE_TOOLS, machine_needs, names_of, words_for
-from gpuinstall.lock.fit import fit
+from gpuinstall.lock.file.fit import fit
 from tests.unit.export.locks import cuda_lock, lock, wheel
 
 OTHER_WORDS = {"H100NVL": "H100 NVL", "RTX6000": "Quadro RTX 6000"}

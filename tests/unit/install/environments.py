@@ -1,7 +1,7 @@
 """Small environments, as an installation leaves them, for the tests of this room."""
 
 from gpuinstall.environments.environment import Marker
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.file.lock import parse
 
 LOCK = """lock-version = "1.0"
 requires-python = "==3.12.*"

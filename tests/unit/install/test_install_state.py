@@ -19,7 +19,7 @@ from gpuinstall.install.state import (
     InstallOptions,
     InstallState,
 )
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.lock_request import LockRequest
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text

@@ -9,8 +9,8 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import readable
 from gpuinstall.install.priced_lock import UNPACKED, price_files
-from gpuinstall.lock.fetch import cached_wheel
-from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.file.fetch import cached_wheel
+from gpuinstall.lock.file.lock import LockedFile
 from gpuinstall.sources.session import Session
 
 TORCH = LockedFile(

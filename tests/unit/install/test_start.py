@@ -10,7 +10,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.lock.cover import cover_range, machines_in
-from gpuinstall.lock.target import Target
+from gpuinstall.lock.file.target import Target
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.project import Settings, open_project
 from tests.lab.recorded import read_recording

@@ -7,8 +7,8 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.cover import cover
+from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.target import Target
 from tests.frozen import frozen_catalog
 
 CATALOG = frozen_catalog()
@@ -76,7 +76,8 @@ def test_a_target_takes_no_build_that_a_machine_of_its_does_not_run():
     (served,) = covered([old, newer]).items()
     assert str(served[0]) == "cu118"
     request = LockRequest.for_target(served[0], Request(), CATALOG, (old, newer))
-    assert request.choice.build == LockRequest(old, Request(), CATALOG).choice.build
+    best = LockRequest(old, Request(), CATALOG).plan.choice.build
+    assert request.plan.choice.build == best
 
 
 def test_a_card_that_no_build_runs_on_is_left_out():
@@ -94,7 +95,7 @@ def test_a_lock_is_as_old_as_the_oldest_glibc_that_it_serves():
     )
     request = LockRequest.for_target(Target("cu118"), Request(), CATALOG, serves)
 
-    assert request.target.glibc == "2.17"
+    assert request.target(request.plan.choice.build).glibc == "2.17"
 
 
 def test_catalogues_of_two_machines_share_a_target():

@@ -1,4 +1,4 @@
-from gpuinstall.lock.lock import parse, split_packages, version_conflicts
+from gpuinstall.lock.file.lock import parse, split_packages, version_conflicts
 
 HEAD = 'lock-version = "1.0"\nrequires-python = "==3.12.*"\ncreated-by = "gpuinstall"\n'
 ENTRY = """

@@ -5,12 +5,12 @@ import tomli
 
 from gpuinstall.base.errors import InternalError
 from gpuinstall.base.request import Request
-from gpuinstall.lock.fetch import Hashes
-from gpuinstall.lock.lock import Record, parse, render, unknown_hash
+from gpuinstall.lock.file.fetch import Hashes
+from gpuinstall.lock.file.lock import Record, parse, render, unknown_hash
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.file.write import document, record_of
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.resolution import Resolution
-from gpuinstall.lock.target import Target
-from gpuinstall.lock.write import document, record_of
+from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.machine.words import machine_in_words
 from tests.frozen import frozen_catalog
 

@@ -9,8 +9,8 @@ import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.lock.fetch import fetch_missing, known_hashes
-from gpuinstall.lock.lock import LockedFile
+from gpuinstall.lock.file.fetch import fetch_missing, known_hashes
+from gpuinstall.lock.file.lock import LockedFile
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import Client

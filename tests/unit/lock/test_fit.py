@@ -6,10 +6,10 @@ from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
-from gpuinstall.lock.fit import Fit, best, fit
-from gpuinstall.lock.lock import Record, parse, render
-from gpuinstall.lock.target import Target
-from gpuinstall.lock.write import document
+from gpuinstall.lock.file.fit import Fit, best, fit
+from gpuinstall.lock.file.lock import Record, parse, render
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.file.write import document
 from tests.frozen import frozen_catalog
 
 CATALOG = frozen_catalog()

@@ -1,7 +1,7 @@
 import pytest
 
 from gpuinstall.base.errors import LockError
-from gpuinstall.lock.lock import parse, read_lock
+from gpuinstall.lock.file.lock import parse, read_lock
 
 LOCK = """lock-version = "1.0"
 requires-python = "==3.12.*"

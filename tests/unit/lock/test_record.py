@@ -7,7 +7,7 @@ import tomli_w
 from gpuinstall.base.codec import MalformedError
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.request import Request
-from gpuinstall.lock.lock import Record, parse, render, sealed
+from gpuinstall.lock.file.lock import Record, parse, render, sealed
 
 REQUEST = Request(
     ("torch >=2", "NumPy"), constraints=("rich<15",), preferred=("numpy==2.3.4",)

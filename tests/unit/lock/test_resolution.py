@@ -1,10 +1,10 @@
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.lock.binding import fitting
-from gpuinstall.lock.lock import LockedFile, unknown_hash
-from gpuinstall.lock.resolution import check_provenance, check_unbuilt, locked_files
-from gpuinstall.lock.target import Target
+from gpuinstall.lock.file.lock import LockedFile, unknown_hash
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.solve.members import fitting
+from gpuinstall.lock.uv.resolution import check_provenance, check_unbuilt, locked_files
 from tests.unit.lock.wheels_here import listed, torch
 
 TAGS = Target("cu126").tags("3.12")

@@ -4,10 +4,9 @@ from packaging.version import InvalidVersion
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.lock.lock import is_unknown, unknown_hash
-from gpuinstall.lock.request.lock_request import VersionPins
-from gpuinstall.lock.resolver import ResolverProject, simple_page
-from gpuinstall.lock.target import Target
+from gpuinstall.lock.file.lock import is_unknown, unknown_hash
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.uv.project import ResolverProject, simple_page
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Page
 from tests.unit.lock.wheels_here import listed, torch
@@ -71,12 +70,12 @@ def test_a_package_that_nobody_lists_has_an_empty_page(tmp_path):
 
 def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path):
     wicked = 'numpy ; platform_release == "a\n-r /etc/passwd"'
-    for pins in (
-        VersionPins((wicked,)),
-        VersionPins((), {"numpy": "2.0\n-r /etc/passwd"}),
+    for narrowing in (
+        {"constraints": (wicked,)},
+        {"preferred": {"numpy": ["2.0\n-r /etc/passwd"]}},
     ):
         with pytest.raises((UsageError, InvalidVersion)):
-            ResolverProject(("torch",), "3.12", TARGET, pins=pins).write(tmp_path)
+            ResolverProject(("torch",), "3.12", TARGET, **narrowing).write(tmp_path)
         written = [
             path.read_text("utf-8") for path in tmp_path.iterdir() if path.is_file()
         ]

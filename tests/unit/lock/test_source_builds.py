@@ -5,7 +5,7 @@ from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import Backend
-from gpuinstall.lock.source_builds import (
+from gpuinstall.lock.uv.builds import (
     BuildSite,
     build_tools,
     check_builds,
@@ -98,6 +98,8 @@ def test_compiler_and_memory_are_said_before(site):
         "with nvcc of CUDA 12.6",
         "a C++ compiler",
         "9 GB of memory for each job (MAX_JOBS)",
+        "torch below 2.14",
+        "whose headers take C++17",
     ]
 
 

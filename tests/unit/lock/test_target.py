@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.lock.target import Target
+from gpuinstall.lock.file.target import Target
 from gpuinstall.machine.vendors import VENDORS
 
 

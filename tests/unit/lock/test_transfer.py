@@ -3,9 +3,9 @@
 import pytest
 import tomli
 
-from gpuinstall.lock.fetch import Transfer, indexes_of
-from gpuinstall.lock.lock import parse, unknown_hash
-from gpuinstall.lock.uv_failure import explain_installation
+from gpuinstall.lock.file.fetch import Transfer, indexes_of
+from gpuinstall.lock.file.lock import parse, unknown_hash
+from gpuinstall.lock.uv.errors import explain_installation
 from gpuinstall.plan.values import Choice
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text

@@ -1,7 +1,7 @@
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.lock.uv_failure import (
+from gpuinstall.lock.uv.errors import (
     Conflict,
     build_failure,
     explain_failure,

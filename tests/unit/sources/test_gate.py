@@ -10,9 +10,8 @@ import pytest
 from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.request.lock_request import VersionPins
-from gpuinstall.lock.resolver import ResolverProject
-from gpuinstall.lock.target import Target
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.uv.project import ResolverProject
 from gpuinstall.sources import Sources
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
@@ -25,7 +24,7 @@ URL = "https://stranger.example/x-1-py3-none-any.whl"
 GIT = "git+https://stranger.example/x"
 
 CALLS = {
-    "gpuinstall.lock.resolver": {"compile_lock"},
+    "gpuinstall.lock.uv.project": {"compile_lock"},
     "gpuinstall.sources.requirements_file": {"RequirementsFile"},
 }
 """What hands the texts of a request to uv, and what makes the value that readers return, by the modules that call it."""
@@ -55,8 +54,10 @@ def test_nothing_reaches_uv_but_through_the_gate():
 @pytest.mark.parametrize("place", ["requirement", "constraint"])
 def test_uv_is_given_no_address_that_was_not_named(tmp_path, text, place):
     requirements = (text,) if place == "requirement" else ()
-    pins = VersionPins((text,) if place == "constraint" else ())
-    project = ResolverProject(requirements, "3.12", Target("cpu"), pins=pins)
+    constraints = (text,) if place == "constraint" else ()
+    project = ResolverProject(
+        requirements, "3.12", Target("cpu"), constraints=constraints
+    )
 
     with pytest.raises(UsageError, match="an address that was not named"):
         project.write(tmp_path)

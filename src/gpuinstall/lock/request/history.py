@@ -25,7 +25,7 @@ from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from gpuinstall.lock.lock import Lock, Record
+    from gpuinstall.lock.file.lock import Lock, Record
 
     LinesByFile = Mapping[str, tuple[str, ...]]
 
@@ -183,7 +183,7 @@ def _joined(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _records(path: Path) -> list[Record]:
     """Return what one lock was made from, of one in conflict both sides; of a damaged one, what its text still says."""
-    from gpuinstall.lock.lock import Record, parse, sides
+    from gpuinstall.lock.file.lock import Record, parse, sides
 
     try:
         text = read_document(path, path.parent)
@@ -207,7 +207,7 @@ def read_own_lock(venv: Path) -> Lock | None:
     marker = read_marker(venv)
     if marker is None:
         return None
-    from gpuinstall.lock.lock import read_lock
+    from gpuinstall.lock.file.lock import read_lock
 
     with suppress(LockError):
         lock = read_lock(venv / marker.lock)

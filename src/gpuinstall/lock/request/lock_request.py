@@ -1,76 +1,58 @@
-"""What locks are made for: a target or a machine each, and one torch and one Python for all of them."""
+"""One lock that is requested, for a target or a machine, before anything of it is chosen."""
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import known_backend
-from gpuinstall.lock.target import GLIBC, MACOS, UV_MACOS, Target, minor
-from gpuinstall.machine.vendors import vendor_for
+from gpuinstall.lock.file.target import GLIBC, MACOS, UV_MACOS, Target, minor
+from gpuinstall.machine.vendors import rules_for, vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.demand import parse_request
+from gpuinstall.plan.companions import PAIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from packaging.version import Version
 
+    from gpuinstall.base.machine import Gpu
     from gpuinstall.base.request import Request
-    from gpuinstall.catalog import Build, Catalog, Wheel
-    from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.request.project import FolderProject
-    from gpuinstall.plan.values import Choice, ProgramConstraints
+    from gpuinstall.catalog import Build, Catalog
+    from gpuinstall.lock.file.lock import Lock
+    from gpuinstall.machine.protocol import Rules
+    from gpuinstall.plan.values import ProgramConstraints
 
     Requests = Sequence["LockRequest"]
 
 
 @dataclass(frozen=True)
-class VersionPins:
-    """What is to stay as it is."""
-
-    constraints: tuple[str, ...] = ()
-    """They hold for the packages that turn up, and ask for none."""
-    preferred: Mapping[str, str] = field(default_factory=dict)
-    """Versions that are taken if nothing stands against them."""
-
-    def within(self, *bounds: str) -> VersionPins:
-        """Return the same with further constraints."""
-        return replace(self, constraints=(*self.constraints, *bounds))
-
-
-@dataclass(frozen=True)
 class LockRequest:
-    """One lock to make."""
+    """One lock that is requested, before anything of it is chosen."""
 
     machine: Machine
     """The machine that it is for, or the one that stands for a target."""
+
     request: Request
+    """As the user wrote it, and as the lock records it."""
+
     catalog: Catalog
+
     builds_here: bool = True
     """Whether what has no wheel will be built on this very machine."""
+
     serves: tuple[Machine, ...] = ()
     """The machines that a target's lock has to run on, as far as they are known."""
-    pins: VersionPins = field(default_factory=VersionPins)
-    torch: str | None = None
-    """The version that all the locks share, once it is chosen."""
-    python: str | None = None
-    """The same of Python."""
-    program_constraints: ProgramConstraints | None = None
-    """What the programs came to."""
-    files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
-    """The files of extensions."""
-    folder_projects: tuple[FolderProject, ...] = ()
-    """Projects in folders whose own requirements do not count: the request has them, with other versions."""
-    libraries: tuple[str, ...] = ()
-    """Packages that are added because a program opens what they have."""
-    locked: Mapping[str, str] = field(default_factory=dict)
-    """The sha256 of the files that stay, by name."""
+
+    is_named: bool = True
+    """Whether the user named its backend, and not a lock that is made again."""
+
+    newest_torch: Version | None = None
+    """The newest torch that it may have, as a cover decides; None: any."""
 
     @classmethod
     def for_target(
@@ -79,20 +61,23 @@ class LockRequest:
         request: Request,
         catalog: Catalog,
         serves: tuple[Machine, ...] = (),
+        *,
+        glibc: str = GLIBC,
+        is_named: bool = True,
     ) -> LockRequest:
         """Return a lock to make for every machine that a target means, among them those that it ``serves``."""
-        machine = machine_for_target(target)
+        machine = machine_for_target(target, glibc)
         if machine.glibc:
             known = [machine.glibc]
             known += [served.glibc for served in serves if served.glibc]
             machine = replace(machine, glibc=min(known, key=minor))
-        request = replace(request, backend=target.backend)
         return cls(
             machine,
-            request,
+            replace(request, backend=target.backend),
             catalog,
             builds_here=False,
             serves=serves,
+            is_named=is_named,
         )
 
     def near(self, locks: Iterable[Lock]) -> LockRequest:
@@ -103,17 +88,9 @@ class LockRequest:
         narrowed = self.asking(allowed_backends=tuple(tags))
         return narrowed if isinstance(narrowed.outcome, Plan) else self
 
-    def with_torch(self, torch: str) -> LockRequest:
-        """Return the same, asking for one version of torch."""
-        return self.asking(requirements=pin_torch(self.request.requirements, torch))
-
     def asking(self, **changes: Any) -> LockRequest:
         """Return the same with another request: ``changes`` are to the fields of it."""
         return replace(self, request=replace(self.request, **changes))
-
-    def within(self, *bounds: str) -> LockRequest:
-        """Return the same with further constraints on the packages that turn up."""
-        return replace(self, pins=self.pins.within(*bounds))
 
     @property
     def label(self) -> str:
@@ -136,42 +113,71 @@ class LockRequest:
             if self.request.backend in {build.backend.tag, None}
         ]
 
+    @property
+    def names_programs(self) -> bool:
+        """Whether something is requested whose versions the catalogue does not pair with torch's."""
+        return not requirement_names(self.request.requirements) <= PAIRED
+
     @cached_property
     def outcome(self) -> Plan | Rejected:
-        """The choice for it, of what every machine runs that it serves; refused if one of them has to be."""
+        """The choice for it before its programs are looked at."""
+        return self.outcome_with()
+
+    def outcome_with(
+        self,
+        *,
+        torch: Version | None = None,
+        python: str | None = None,
+        programs: ProgramConstraints | None = None,
+    ) -> Plan | Rejected:
+        """Return the choice for it, of what every machine runs that it serves; refused if one of them has to be.
+
+        Args:
+            torch: The one torch to choose; None: any.
+            python: The one Python; None: any.
+            programs: What its programs came to.
+        """
         request = self.request
-        if self.torch:
-            request = self.with_torch(self.torch).request
-        if self.python:
-            request = replace(request, python=self.python)
+        if torch:
+            pinned = pin_torch(request.requirements, str(torch))
+            request = replace(request, requirements=pinned)
+        if python:
+            request = replace(request, python=python)
         catalog = self.catalog
+        newest = self.newest_torch
+        if newest:
+            catalog = catalog.without(lambda build: build.torch > newest, "split")
         for machine in self.serves:
-            plan = choose(machine, request, catalog, self.program_constraints)
+            plan = choose(machine, request, catalog, programs)
             if isinstance(plan, Rejected):
                 return plan
             catalog = catalog.only(*plan.runnable)
-        return choose(self.machine, request, catalog, self.program_constraints)
+        return choose(self.machine, request, catalog, programs)
 
     @property
     def plan(self) -> Plan:
         """The choice for it; raise what a refusal says."""
-        if isinstance(self.outcome, Rejected):
-            raise self.outcome.error(self.machine)
-        return self.outcome
+        return plan_or_raise(self.outcome, self.machine)
 
-    @property
-    def choice(self) -> Choice:
-        """The build that is chosen; raise what a refusal says."""
-        return self.plan.choice
+    def gpus(self, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
+        """Yield the GPUs that the lock is for, each with the rules of its machine: a machine's own, or those of all it serves."""
+        kinds = {plan.choice.build.backend.kind}
+        for machine in self.serves or (self.machine,):
+            outcome: Plan | Rejected = plan
+            if self.serves:
+                outcome = replace(self, machine=machine, serves=()).outcome
+            rules = rules_for(machine, self.catalog, kinds)
+            served = {run.index for run in outcome.gpus if run.how != "none"}
+            for gpu in machine.gpus:
+                if gpu.index in served:
+                    yield rules, gpu
 
-    @property
-    def target(self) -> Target:
-        """What its lock is for: a known machine's own glibc, or one old enough for every machine that runs the build.
+    def target(self, build: Build) -> Target:
+        """Return what its lock is for: a known machine's own glibc, or one old enough for every machine that runs the build.
 
         Its macOS is always that old.
         """
         machine = self.machine
-        build = self.choice.build
         macos = (UV_MACOS, build.macos or MACOS)
         oldest = Target(
             build.backend.tag,
@@ -183,53 +189,23 @@ class LockRequest:
         return oldest.up_to(machine.glibc)
 
 
-def machine_for_target(target: Target) -> Machine:
+def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
+    """Return a choice; raise what a refusal says."""
+    if isinstance(outcome, Rejected):
+        raise outcome.error(machine)
+    return outcome
+
+
+def machine_for_target(target: Target, glibc: str = GLIBC) -> Machine:
     """Return the machine that stands for a target: no GPU, any Python, a glibc as old as the locks are made for."""
     if target.os == "linux":
         return Machine(
             target.os,
             target.arch,
             "glibc",
-            GLIBC,
+            glibc,
         )
     return Machine(target.os, target.arch)
-
-
-def agree_on_torch(
-    requests: Requests,
-) -> list[LockRequest]:
-    """Choose for every lock: the newest torch that all can have, or if requested the newest of each; one Python.
-
-    Raises:
-        MachineError: if a machine can have none.
-        NoBuildError: if there is none.
-    """
-    first = requests[0]
-    if len(requests) == 1:
-        _ = first.choice  # refused by its own reason
-        return [first]
-    newest = [request.choice.build.torch for request in requests]
-    candidates = [newest]
-    if not first.request.newest_per_target:
-        candidates = [[torch] * len(requests) for torch in common_torches(requests)]
-    for torches in candidates:
-        for python in _pythons(requests):
-            agreed = [
-                replace(request, torch=str(torch), python=python)
-                for request, torch in zip(requests, torches, strict=True)
-            ]
-            if not any(isinstance(request.outcome, Rejected) for request in agreed):
-                return agreed
-    torches_by_label = [
-        f"{request.label} torch {torch}"
-        for request, torch in zip(requests, newest, strict=True)
-    ]
-    raise NoBuildError(
-        "targets-disagree",
-        "no torch version supports all of these targets",
-        evidence=" · ".join(torches_by_label),
-        hint="Set per-target = true in [tool.gpuinstall]: each target gets its own newest torch",
-    )
 
 
 def pin_torch(
@@ -247,31 +223,3 @@ def pin_torch(
             others.append(text)
     name = f"torch[{','.join(sorted(extras))}]" if extras else "torch"
     return (f"{name}=={torch.partition('+')[0]}", *others)
-
-
-def is_torch(requirement: str) -> bool:
-    """Whether a requirement is one of torch."""
-    return parse_requirement(requirement).name == "torch"
-
-
-def common_torches(requests: Requests) -> list[Version]:
-    """Return the torch versions that run for every request, newest first; raise what refuses one of them."""
-    torches = [{build.torch for build in request.plan.runnable} for request in requests]
-    return sorted(set.intersection(*torches), reverse=True)
-
-
-def _pythons(requests: Requests) -> list[str]:
-    """Return the Pythons to try for all: the one that is fixed, else those preferred, the settled one, the newest first."""
-    first = requests[0]
-    demand = parse_request(first.request, first.catalog.family, first.machine)
-    if isinstance(demand.python, str):
-        return [demand.python]
-    released = {
-        python
-        for request in requests
-        for build in request.plan.runnable
-        for python in build.pythons
-    }
-    pythons = [*first.request.preferred_pythons, first.catalog.settled_python]
-    pythons += sorted(released, key=minor, reverse=True)
-    return list(dict.fromkeys(filter(demand.suits, pythons)))

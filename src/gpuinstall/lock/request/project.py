@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from gpuinstall.base.files import expanded_home, parse_toml, read_raw, real_path
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import is_remote, parse_requirement
-from gpuinstall.lock.lock import BUILD_FILES
+from gpuinstall.lock.file.lock import BUILD_FILES
 from gpuinstall.lock.request.declaration import PROJECT_FILES, read_whole_project
 from gpuinstall.sources.provenance import BY_ADDRESS, Effect
 from gpuinstall.sources.requirements_file import PROJECT
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.lock.lock import Record
+    from gpuinstall.lock.file.lock import Record
     from gpuinstall.sources.provenance import SourceSetting
 
 

@@ -22,14 +22,14 @@ from gpuinstall.catalog.extensions import (
 from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.lock.fit import read_locks
+from gpuinstall.lock.file.fit import read_locks
 from gpuinstall.sources.provenance import is_of_pytorch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from gpuinstall.lock.lock import Lock, LockedFile
+    from gpuinstall.lock.file.lock import Lock, LockedFile
     from gpuinstall.sources.session import Session
 
 
@@ -174,7 +174,9 @@ def _listed_addresses(
     session: Session,
 ) -> Iterator[str | None]:
     """Yield the addresses to which the pages of a package lead; a source that does not answer has none."""
-    from gpuinstall.lock.extensions import extension_row  # which takes long to load
+    from gpuinstall.lock.solve.extensions import (
+        extension_row,  # which takes long to load
+    )
 
     sources, client = session.sources, session.client
     wheels: Iterable[Wheel] = ()

@@ -12,8 +12,9 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.extensions import ExtensionChooser
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.solve.extensions import ExtensionChooser
+from gpuinstall.lock.solve.problem import pose
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
@@ -56,13 +57,14 @@ def choice(
     sources = read_sources(None, {}, folder)
     with Client(sources.certificates, logins={}) as client:
         reader = Reader(sources, client, LearnedStore(folder / "learned"), Reporter())
+        problem = lock_problem(machine)
         chooser = ExtensionChooser(
-            lock_request(machine),
+            problem,
             lambda file, build, depth: reader.companion(
                 file.wheel, build.backend, "linux-x86_64", depth
             ),
         )
-        places = [Beside.of(build) for build in chooser.builds]
+        places = [Beside.of(build) for build in problem.builds]
         row = extension(index, name, form)
         return chooser.choose(row, list_files(row, places, sources, client).files)
 
@@ -77,9 +79,11 @@ def extension(index, name, form=""):
     return row._replace(sources=(astral,))
 
 
-def lock_request(machine):
+def lock_problem(machine):
     there = replace(machine_in_words((machine[0],), machine[1]), glibc="2.35")
-    return LockRequest(there, Request(("torch",), python="3.12"), load_catalog())
+    request = Request(("torch", "flash-attn"), python="3.12")
+    wanted = LockRequest(there, request, load_catalog())
+    return pose(wanted, wanted.plan)
 
 
 def library(folder, *undefined, needs=CU12, **how):
@@ -116,7 +120,7 @@ def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index, tmp_p
     )
     assert found.fit.file.wheel.sha256
     assert found.fit.row.architectures == ("sm_80", "sm_90")
-    assert lock_request(RTX_3090).plan.runnable[0].torch > found.fit.build.torch
+    assert lock_problem(RTX_3090).builds[0].torch > found.fit.build.torch
 
 
 LIES = {
@@ -273,7 +277,7 @@ def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
     found = choice(index, tmp_path)
 
     assert found.fit
-    assert found.fit.build == lock_request(RTX_3090).plan.runnable[0]
+    assert found.fit.build == lock_problem(RTX_3090).builds[0]
 
 
 def test_code_that_nothing_says_a_torch_of_is_not_taken(index, tmp_path):

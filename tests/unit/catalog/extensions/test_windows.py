@@ -15,8 +15,9 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.extensions import ExtensionChooser
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.solve.extensions import ExtensionChooser
+from gpuinstall.lock.solve.problem import pose
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
@@ -85,14 +86,15 @@ def test_the_names_tell_cuda_and_torch(name, filename, cuda, torch):
 def chosen(torch, files, row=None):
     """Choose among files beside a torch on an RTX 4090; all have the contents of ``row``, or none is to be read."""
     there = machine_in_words(("RTX 4090",), "580.88", os="windows", arch="x86_64")
-    request = Request((f"torch=={torch}",), python="3.12")
+    request = Request((f"torch=={torch}", "flash-attn"), python="3.12")
+    wanted = LockRequest(there, request, load_catalog())
 
     def read(file, build, depth):
         assert row, (file, build, depth)
         return row
 
     name = files[0].wheel.package
-    chooser = ExtensionChooser(LockRequest(there, request, load_catalog()), read)
+    chooser = ExtensionChooser(pose(wanted, wanted.plan), read)
     return chooser.choose(load_extensions().rows[name], files)
 
 

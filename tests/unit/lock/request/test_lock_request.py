@@ -2,8 +2,9 @@ import pytest
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.request import Request
-from gpuinstall.lock.request.lock_request import LockRequest, agree_on_torch, pin_torch
-from gpuinstall.lock.target import Target
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.request.lock_request import LockRequest, pin_torch
+from gpuinstall.lock.solve.problem import pose_together
 from tests.frozen import frozen_catalog
 
 CATALOG = frozen_catalog()
@@ -22,7 +23,7 @@ def lock_requests(
 
 
 def torches(requests):
-    return [str(planned.choice.build.torch) for planned in agree_on_torch(requests)]
+    return [str(planned.builds[0].torch) for planned in pose_together(requests)]
 
 
 def test_several_targets_get_the_newest_torch_that_all_can_have():
@@ -33,17 +34,17 @@ def test_several_targets_get_the_newest_torch_that_all_can_have():
 
 
 def test_one_python_serves_all():
-    planned = agree_on_torch(
+    planned = pose_together(
         lock_requests("cu126", "cu130-windows-x86_64", "cpu-macos-arm64")
     )
-    assert len({each.choice.python for each in planned}) == 1
+    assert len({each.python for each in planned}) == 1
     assert {
-        each.choice.python
-        for each in agree_on_torch(lock_requests("cu126", "cpu", python="3.11"))
+        each.python
+        for each in pose_together(lock_requests("cu126", "cpu", python="3.11"))
     } == {"3.11"}
     assert {
-        each.choice.python
-        for each in agree_on_torch(lock_requests("cu126", "cpu", python=">=3.11,<3.13"))
+        each.python
+        for each in pose_together(lock_requests("cu126", "cpu", python=">=3.11,<3.13"))
     } <= {
         "3.11",
         "3.12",
@@ -59,7 +60,7 @@ def test_a_pinned_torch_holds_for_all():
 def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest():
     disagreeing = lock_requests("cu118", "cu132")
     with pytest.raises(NoBuildError) as caught:
-        agree_on_torch(disagreeing)
+        pose_together(disagreeing)
     assert caught.value.code == "targets-disagree"
     assert "cu118" in (caught.value.evidence or "")
     each = lock_requests("cu118", "cu132", newest=True)

@@ -12,7 +12,7 @@ from gpuinstall.lock.request.tools import (
     read_team_settings,
     team_lock_in,
 )
-from gpuinstall.lock.resolution import check_addresses, requested_hashes
+from gpuinstall.lock.uv.resolution import check_addresses, requested_hashes
 from gpuinstall.sources import Sources
 
 UV = """\

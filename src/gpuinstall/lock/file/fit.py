@@ -15,9 +15,9 @@ from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
-from gpuinstall.lock.lock import Lock, LockedFile, Record, read_lock
+from gpuinstall.lock.file.lock import Lock, LockedFile, Record, read_lock
+from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.declaration import locks_in
-from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.python import minor_version
 from gpuinstall.plan.values import Choice
@@ -354,7 +354,9 @@ def _not_held(
         missing += map(parse_requirement, sorted(lock.names - installed))
     for constraint in map(parse_requirement, request.constraints):
         version = lock.versions.get(constraint.name)
-        if version and not constraint.allows(version):
+        marker = constraint.marker
+        counts = marker is None or marker.evaluate(environment)
+        if version and counts and not constraint.allows(version):
             missing.append(constraint)
     relaxed = lock.record.relaxed
     texts = [one.text for one in missing if relaxed.get(one.name) != one.text]

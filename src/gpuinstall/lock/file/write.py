@@ -15,9 +15,9 @@ from gpuinstall.base.errors import InternalError, LockError
 from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.values import dataclass
-from gpuinstall.lock.fetch import Transfer, cache_words, fetch_missing
-from gpuinstall.lock.fit import best, judge, read_locks, readable_lock
-from gpuinstall.lock.lock import (
+from gpuinstall.lock.file.fetch import Transfer, cache_words, fetch_missing
+from gpuinstall.lock.file.fit import best, judge, read_locks, readable_lock
+from gpuinstall.lock.file.lock import (
     LOCK_IN_CONFLICT,
     Lock,
     LockedFile,
@@ -31,17 +31,17 @@ from gpuinstall.lock.lock import (
     unknown_hash,
     version_conflicts,
 )
-from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request.declaration import locks_in
+from gpuinstall.lock.solve.solve import resolve_locks
 from gpuinstall.machine.vendors import rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from gpuinstall.base.request import Request
+    from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest
-    from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.lock.target import Target
+    from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.sources.session import Session
     from gpuinstall.sources.web import Head
 
@@ -88,8 +88,10 @@ def write_locks(
     serving = [] if upgrade or moving else _serving(folder, requests)
     if serving:
         return [_write(lock, folder) for lock in serving]
-    held = [] if upgrade else _held_locks(folder, session)
-    resolutions = resolve_locks(requests, session, held=held, moving=moving)
+    held = _readable_locks(folder) if upgrade else _held_locks(folder, session)
+    resolutions = resolve_locks(
+        requests, session, held=held, moving=moving, upgrade=upgrade
+    )
     changes = []
     for resolution in resolutions:
         before = readable_lock(folder / resolution.target.filename)
@@ -138,6 +140,12 @@ def _serving(
     if len({lock.python for lock in serving}) > 1 or version_conflicts(serving):
         return []
     return serving
+
+
+def _readable_locks(folder: Path) -> list[Lock]:
+    """Return the locks of ours in a folder that can be read."""
+    locks = filter(None, map(readable_lock, locks_in(folder)))
+    return [lock for lock in locks if lock.is_ours]
 
 
 def _held_locks(folder: Path, session: Session) -> list[Lock]:
@@ -283,7 +291,7 @@ def lock_of(
     resolved = dict(resolution.document)
     packages = []
     for package in resolved["packages"]:
-        files = resolution.request.files.get(package["name"], ())
+        files = resolution.prebuilt.get(package["name"], ())
         packages.append(package)
         # pip takes such a file by its address alone.
         if any(wheel.by_address for wheel in files):
@@ -335,6 +343,7 @@ def record_of(resolution: Resolution, request: Request) -> Record:
     unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
     return replace(
         Record.of(request),
+        asked=request.backend if resolution.request.is_named else None,
         torch=str(build.torch),
         backend=build.backend.tag,
         catalogue=catalog.date,

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
-from gpuinstall.lock.binding import Binding
-from gpuinstall.lock.fetch import Hashes, fetch_missing, known_hashes
-from gpuinstall.lock.lock import LockedFile, is_unknown
-from gpuinstall.lock.resolver import ResolverProject, resolve_project, versions_in
-from gpuinstall.lock.source_builds import build_tools
-from gpuinstall.lock.uv_failure import Conflict
+from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
+from gpuinstall.lock.file.lock import LockedFile, is_unknown
+from gpuinstall.lock.uv.project import versions_in
 from gpuinstall.plan.values import PROGRAM_REASONS, Choice
 from gpuinstall.sources.provenance import Effect
 
@@ -26,16 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from gpuinstall.base.finding import Reason
-    from gpuinstall.catalog import Catalog, Wheel
+    from gpuinstall.catalog import Wheel
     from gpuinstall.catalog.pages import PageFile
+    from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest
-    from gpuinstall.lock.target import Target
     from gpuinstall.plan import Plan
     from gpuinstall.sources import Sources
     from gpuinstall.sources.session import Session
 
-TARGETS_AT_ONCE = 6
-"""For how many targets uv resolves side by side: more of them only wait for the same cores."""
+    _Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
 
 _SOURCE_FILES = ("sdist", "archive")
 """The keys of a package's files that are no wheels."""
@@ -56,6 +52,9 @@ class Resolution:
     hashes: Hashes
     apart: frozenset[str] = frozenset()
     """The packages that could not have one version for all targets."""
+
+    prebuilt: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
+    """The file of each extension."""
 
     relaxed: Mapping[str, str] = field(default_factory=dict)
     """The requirements that it does not hold to, by package, as ``--relax`` asks for."""
@@ -95,83 +94,50 @@ class Resolution:
         )
 
 
-def resolve(
+def checked(
+    document: Mapping[str, Any],
     request: LockRequest,
+    plan: Plan,
+    *,
+    family: Collection[str],
+    pages: _Pages,
+    prebuilt: Mapping[str, tuple[Wheel, ...]],
     session: Session,
-    bounds: Iterable[str] = (),
-) -> Resolution | Conflict:
-    """Resolve what was chosen, within ``bounds`` that are ours, and check it; raise InstallationError if uv cannot."""
-    choice = request.choice
-    binding = Binding(choice.requirements, [choice.build], request, session)
-    constraints = request.catalog.constraints(choice.build.torch)
-    project = binding.project(request.pins.within(*bounds, *constraints))
+) -> Resolution:
+    """Return what uv resolved, its files checked for where they come from.
+
+    Args:
+        document: uv's own lock, without our packages.
+        request: What it was resolved for.
+        plan: The choice that serves it.
+        family: The names that are bound to the sources of torch.
+        pages: The packages that have a source of their own, with its files.
+        prebuilt: The file of each extension.
+        session: The sources and the clients of the run.
+
+    Raises:
+        InstallationError: if a file comes from a source that is not its own.
+        UsageError: if a file of the project has a package, or its hash, from elsewhere.
+    """
     sources = session.sources
-    # Before any request: what an index has of that name may run its code when it is resolved.
-    requirements = map(parse_requirement, project.requirements)
-    by_name = [requirement.name for requirement in requirements if not requirement.url]
-    check_addresses(dict.fromkeys(by_name, ()), sources)
-    document = _resolve_complete(project, request.catalog, session)
-    if isinstance(document, Conflict):
-        return document
     check_addresses(packages_of_indexes(document), sources)
     name_addresses(document, session)
-    check_unbuilt(document, binding.names)
-    check_provenance(locked_files(document), project.pages)
-    conflict = _unloadable(document, request)
-    if conflict:
-        return conflict
-    document = with_own_indexes(document, project.pages, session)
+    check_unbuilt(document, family)
+    check_provenance(locked_files(document), pages)
+    document = with_own_indexes(dict(document), pages, session)
     requested = requested_hashes(request.request.requirements, document, sources)
     if requested:
         document = with_requested_files(document, requested, session)
     files = locked_files(document)
     return Resolution(
         request=request,
-        plan=request.plan,
-        target=request.target,
+        plan=plan,
+        target=request.target(plan.choice.build),
         document=document,
         files=files,
         hashes=known_hashes(files, session),
+        prebuilt=prebuilt,
     )
-
-
-def _resolve_complete(
-    project: ResolverProject,
-    catalog: Catalog,
-    session: Session,
-) -> dict[str, Any] | Conflict:
-    """Resolve with the packages that a resolution has to have and that nothing in it requires."""
-    document = resolve_project(project, session)
-    if isinstance(document, Conflict):
-        return document
-    undeclared = catalog.undeclared(versions_in(document))
-    missing = (*build_tools(document), *undeclared)
-    if not missing:
-        return document
-    requirements = (*project.requirements, *missing)
-    project = replace(project, requirements=requirements)
-    return resolve_project(project, session)
-
-
-def _unloadable(
-    document: Mapping[str, Any],
-    request: LockRequest,
-) -> Conflict | None:
-    """Return the conflict of a companion that does not load beside the build, if there is one."""
-    build = request.choice.build
-    for package in document["packages"]:
-        name = package["name"]
-        version = package.get("version", "").partition("+")[0]
-        key = (name, version)
-        companion = request.catalog.companions.get(key)
-        if companion and not companion.loads_in(build):
-            error = NoBuildError(
-                "no-companion",
-                f"{name} {version} is incompatible with torch {build.name}",
-                hint=f"Request an older {name}, or leave it out",
-            )
-            return Conflict(error)
-    return None
 
 
 def locked_files(document: Mapping[str, Any]) -> tuple[LockedFile, ...]:

@@ -310,6 +310,13 @@ class Lock:
         )
 
     @property
+    def glibc(self) -> str:
+        """The oldest glibc that it can be installed with."""
+        from gpuinstall.lock.file.target import glibc_needed
+
+        return glibc_needed((file.package, file.name) for file in self.files)
+
+    @property
     def contents(self) -> dict[str, list[Any]]:
         """What it says of each package, with every entry of it."""
         contents: dict[str, list[Any]] = {}
@@ -456,6 +463,8 @@ def _leads_out(path: str) -> bool:
 
 def sides(text: str) -> Strings:
     """Return both texts of a file that git could not merge; the text itself if it has no conflict."""
+    # Git for Windows writes the line ends of Windows.
+    text = text.replace("\r\n", "\n")
     if not _CONFLICT.search(text):
         return (text,)
     return _CONFLICT.sub(r"\g<1>", text), _CONFLICT.sub(r"\g<2>", text)

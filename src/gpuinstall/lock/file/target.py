@@ -164,6 +164,26 @@ def best_by_tags(
     return [file for _, file in best.values()]
 
 
+def glibc_needed(files: Iterable[tuple[str, str]]) -> str:
+    """Return the oldest glibc under which every package has a wheel; GLIBC if that is older.
+
+    Args:
+        files: The files of a lock, each with the name of its package.
+    """
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    oldest: dict[str, int] = {}
+    for package, name in files:
+        try:
+            tags = parse_wheel_filename(name)[3]
+        except InvalidWheelFilename:
+            tags = frozenset()
+        floors = [re.match(r"manylinux_2_(\d+)_", tag.platform) for tag in tags]
+        floor = min((int(match[1]) if match else 0 for match in floors), default=0)
+        oldest[package] = min(oldest.get(package, floor), floor)
+    return f"2.{max(minor(GLIBC), *oldest.values())}" if oldest else GLIBC
+
+
 def minor(glibc: str) -> int:
     """Return the second number of a glibc's version."""
     return int(glibc.split(".")[1])

@@ -16,11 +16,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
-from gpuinstall.base.requirement import (
-    ParsedRequirement,
-    marker_holds,
-    parse_requirement,
-)
+from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog.extensions import (
@@ -32,15 +28,13 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.code_check import served_gpus
-from gpuinstall.lock.programs import torch_requirements
-from gpuinstall.lock.source_builds import (
+from gpuinstall.lock.solve.facts import torch_requirements
+from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
     build_needs,
     known_builds,
     wants_older_torch,
 )
-from gpuinstall.plan import Rejected
 from gpuinstall.wheels.judging import Judgement, judge_file, loads_beside
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
@@ -55,8 +49,7 @@ if TYPE_CHECKING:
     )
 
     from gpuinstall.catalog import Build, Wheel
-    from gpuinstall.lock.request.lock_request import LockRequest
-    from gpuinstall.lock.resolution import Resolution
+    from gpuinstall.lock.solve.problem import Problem
     from gpuinstall.sources.session import Session
 
     Read = Callable[[ExtensionFile, Build, Depth], LearnedRow]
@@ -144,14 +137,11 @@ def _closeness(row: Rejection[Pair]) -> tuple[int, Version]:
 class ExtensionChooser:
     """Chooses files for a request: beside the builds of torch that run on its GPUs, for its Python and its platform."""
 
-    def __init__(self, request: LockRequest, read: Read) -> None:
-        plan = request.plan
-        self.builds = plan.runnable or (plan.choice.build,)
-        """The best first."""
-        self._request = request
+    def __init__(self, problem: Problem, read: Read) -> None:
+        self._problem = problem
         self._read = read
-        self._gpus = tuple(served_gpus(request, plan))
-        self._tags = set(request.target.tags(plan.choice.python))
+        self._gpus = problem.gpus
+        self._tags = set(problem.target.tags(problem.python))
 
     def choose(
         self,
@@ -224,7 +214,7 @@ class ExtensionChooser:
 
         Then torch's very CUDA, and a name that says a glibc.
         """
-        pinned_versions = self._request.pins.preferred
+        pinned_versions = self._problem.near
 
         def age(file: ExtensionFile) -> tuple[bool, bool, Version]:
             version = file.wheel.version
@@ -246,7 +236,7 @@ class ExtensionChooser:
 
         for _, group in groupby(sorted(files, key=age, reverse=True), age):
             same_version = list(group)
-            for build in self.builds:
+            for build in self._problem.builds:
                 toolkit = ".".join(map(str, build.toolkit or ()))
                 for file in sorted(same_version, key=file_key):
                     yield file, build
@@ -279,7 +269,7 @@ class ExtensionChooser:
         if paired and not paired.allows(wheel.version):
             message = f"does not go with torch {torch}, but {paired.text} does"
             yield Reason("other-torch", message)
-        locked = self._request.locked.get(wheel.filename)
+        locked = self._problem.locked.get(wheel.filename)
         if locked and wheel.sha256 not in {None, locked}:
             hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
             yield Reason("replaced", f"was replaced under its name: {hashes}")
@@ -290,7 +280,7 @@ class ExtensionChooser:
         torch: Version,
     ) -> ParsedRequirement | None:
         """Return the versions of a package that go with a release of torch; None if nothing is known of it."""
-        for text in self._request.catalog.constraints(torch):
+        for text in self._problem.catalog.constraints(torch):
             constraint = parse_requirement(text)
             if constraint.name == package:
                 return constraint
@@ -351,7 +341,7 @@ class ExtensionChooser:
             name = f"its name says {kind} {file.cuda}, and " if file.cuda else ""
             code = f"its code needs {kind} {row.toolkit[0]}, not {build.toolkit[0]}"
             return Reason("cuda-of-code", f"{name}{code}")
-        glibc = self._request.machine.glibc
+        glibc = self._problem.wanted.machine.glibc
         if glibc and row.glibc and Version(row.glibc) > Version(glibc):
             message = (
                 f"its code requires glibc {row.glibc}, and this system has {glibc}"
@@ -361,51 +351,107 @@ class ExtensionChooser:
         return Reason("no-code", why) if why else None
 
 
-class Opening(NamedTuple):
-    """Requests that are narrowed to a torch with a file of each extension, as a search may begin."""
+class WithFiles(NamedTuple):
+    """Problems that are narrowed to a torch with a file of each extension."""
 
-    requests: list[LockRequest]
+    problems: list[Problem]
     torch: Version | None = None
     """That torch; None if the extensions leave it open."""
 
     remarks: tuple[Reason, ...] = ()
     """What to say of the choice."""
 
+    refusal: NoBuildError | None = None
+    """Why an extension has no file for it."""
 
-def openings(
-    requests: Sequence[LockRequest],
-    session: Session,
-) -> Iterator[Opening]:
-    """Yield requests that name extensions with a file of each; then for older versions of torch.
+
+def with_files(problems: Sequence[Problem], session: Session) -> Iterator[WithFiles]:
+    """Yield problems that are narrowed to one torch with a file of every extension; then for older versions of torch.
+
+    The extensions are sorted, and a torch that has no file of one is passed over, so that the order in which they are
+    named decides nothing.
 
     Raises:
-        NoBuildError: if there is no file, and what is requested is not built from source.
+        NoBuildError: if no torch has a file of each, and what is requested is not built from source.
     """
-    remaining = list(requests)
-    tried = set[Version]()
-    for _ in range(TORCHES):
-        opening = Opening(remaining)
-        for extension, requirement in _requested_extensions(requests[0], session):
-            for position in range(len(requests)):
-                opening = _with_extension(
-                    extension, requirement, opening, position, session
-                )
-        yield opening
-        if opening.torch is None:
-            return
-        tried.add(opening.torch)
-        remaining = [
-            _only(request, lambda build: build.torch not in tried)
-            for request in requests
+    extensions = sorted(
+        _requested_extensions(problems[0], session), key=lambda one: one[0].name
+    )
+    refusal: NoBuildError | None = None
+    found = 0
+    while found < TORCHES and all(problem.builds for problem in problems):
+        chosen = _choose_files(extensions, problems, session)
+        if chosen.refusal is None:
+            found += 1
+            yield chosen
+        # What the first torch lacks is told, if no other has it.
+        refusal = refusal or chosen.refusal
+        if chosen.torch is None:
+            break
+        tried = chosen.torch
+        problems = [
+            problem.with_builds(one for one in problem.builds if one.torch != tried)
+            for problem in problems
         ]
+    if refusal and not found:
+        raise refusal
+
+
+def _choose_files(
+    extensions: Sequence[tuple[Extension, ParsedRequirement]],
+    problems: Sequence[Problem],
+    session: Session,
+) -> WithFiles:
+    """Choose a file of every extension for every problem: the first has the newest, the others go with its torch."""
+    chosen = WithFiles([*problems])
+    for extension, requirement in extensions:
+        for position, problem in enumerate(chosen.problems):
+            if not problem.counts(requirement):
+                continue
+            choice = choose_prebuilt(extension, problem, session, requirement)
+            if choice.fit:
+                chosen = _with_file(extension, choice.fit, chosen, position)
+                continue
+            try:
+                check_compiling(extension, choice, problem)
+            except NoBuildError as error:
+                return chosen._replace(refusal=error)
+    return chosen
+
+
+def _with_file(
+    extension: Extension,
+    fit: ExtensionFit,
+    chosen: WithFiles,
+    position: int,
+) -> WithFiles:
+    """Narrow a problem to a file and its build, and the others to its torch."""
+    torch = fit.build.torch
+    problems = [problem.with_torch(torch) for problem in chosen.problems]
+    own = problems[position]
+    problems[position] = replace(
+        own.with_builds(one for one in own.builds if one.name == fit.build.name),
+        files={**own.files, extension.name: (fit.wheel,)},
+    )
+    remarks = chosen.remarks
+    best = own.plan.choice.build
+    if torch < best.torch:
+        version = fit.wheel.version.public
+        message = (
+            f"{extension.name} {version} has prebuilt files only up to torch {torch}; "
+            f"without it torch {best.name} would run here"
+        )
+        reason = Reason("extension-wants-torch", message)
+        remarks = tuple(dict.fromkeys((*remarks, reason)))
+    return WithFiles(problems, torch, remarks)
 
 
 def _requested_extensions(
-    request: LockRequest,
+    problem: Problem,
     session: Session,
 ) -> Iterator[tuple[Extension, ParsedRequirement]]:
     """Yield the extensions that are requested and that a source may have prebuilt files of."""
-    for requirement in map(parse_requirement, request.request.requirements):
+    for requirement in map(parse_requirement, problem.requirements):
         if requirement.url or requirement.name not in load_extensions().rows:
             continue
         extension = extension_row(requirement.name, session)
@@ -414,63 +460,25 @@ def _requested_extensions(
 
 
 def prebuilt_choices(
-    request: LockRequest,
+    problem: Problem,
     session: Session,
     build: Build | None = None,
 ) -> list[tuple[Extension, ExtensionChoice]]:
     """Return the prebuilt file of each requested extension, and why not the others.
 
     Args:
-        request: What is requested.
+        problem: What is requested.
         session: What the sources have said.
         build: The torch that was chosen; None if none was.
     """
     if build:
-        request = _only(request, lambda other: other.name == build.name)
-    return [
-        (extension, choose_prebuilt(extension, request, session, requirement))
-        for extension, requirement in _requested_extensions(request, session)
-    ]
-
-
-def _with_extension(
-    extension: Extension,
-    requirement: ParsedRequirement,
-    opening: Opening,
-    position: int,
-    session: Session,
-) -> Opening:
-    """Choose a file of one extension for the request at ``position``, and narrow the others to its torch."""
-    request = opening.requests[position]
-    if isinstance(request.outcome, Rejected):
-        return opening
-    best = request.choice
-    marker = requirement.marker
-    if marker and not marker_holds(marker, request.machine, best.python):
-        return opening
-    choice = choose_prebuilt(extension, request, session, requirement)
-    fit = choice.fit
-    if fit is None:
-        check_compiling(extension, choice, request)
-        return opening
-    torch = fit.build.torch
-    narrowed = [
-        _only(other, lambda build: build.torch == torch) for other in opening.requests
-    ]
-    narrowed[position] = replace(
-        _only(request, lambda build: build.name == fit.build.name),
-        files={**request.files, extension.name: (fit.wheel,)},
-        python=best.python,
-    )
-    remarks = opening.remarks
-    if torch < best.build.torch:
-        version = fit.wheel.version.public
-        message = (
-            f"{extension.name} {version} has prebuilt files only up to torch {torch}; "
-            f"without it torch {best.build.name} would run here"
+        problem = problem.with_builds(
+            one for one in problem.builds if one.name == build.name
         )
-        remarks = (*remarks, Reason("extension-wants-torch", message))
-    return Opening(narrowed, torch, tuple(dict.fromkeys(remarks)))
+    return [
+        (extension, choose_prebuilt(extension, problem, session, requirement))
+        for extension, requirement in _requested_extensions(problem, session)
+    ]
 
 
 def extension_row(name: str, session: Session) -> Extension:
@@ -492,7 +500,7 @@ def extension_row(name: str, session: Session) -> Extension:
 
 def choose_prebuilt(
     extension: Extension,
-    request: LockRequest,
+    problem: Problem,
     session: Session,
     requirement: ParsedRequirement,
 ) -> ExtensionChoice:
@@ -517,10 +525,10 @@ def choose_prebuilt(
         platform = f"{build.os}-{build.arch}"
         return reader.companion(file.wheel, build.backend, platform, depth)
 
-    chooser = ExtensionChooser(request, read)
+    chooser = ExtensionChooser(problem, read)
 
     def files() -> Iterator[ExtensionFile]:
-        places = [Beside.of(build) for build in chooser.builds]
+        places = [Beside.of(build) for build in problem.builds]
         listing = list_files(extension, places, sources, session.client)
         for host in listing.silent:
             message = f"its files of {extension.name} are not known"
@@ -531,29 +539,17 @@ def choose_prebuilt(
         for file in listing.files if takes_early or not final else final:
             wheel = file.wheel
             if requirement.allows(wheel.version):
-                sha256 = wheel.sha256 or request.locked.get(wheel.filename)
+                sha256 = wheel.sha256 or problem.locked.get(wheel.filename)
                 yield file._replace(wheel=replace(wheel, sha256=sha256))
 
     # Nothing is listed for GPUs that no file can have code for.
     return chooser.choose(extension, files())
 
 
-def file_beside(
-    package: str,
-    resolution: Resolution,
-    session: Session,
-) -> Wheel | None:
-    """Return the prebuilt file of an extension that loads beside the torch of a resolution; None if there is none."""
-    name = resolution.choice.build.name
-    alone = _only(resolution.request, lambda build: build.name == name)
-    row = extension_row(package, session)
-    return choose_prebuilt(row, alone, session, parse_requirement(package)).wheel
-
-
 def check_compiling(
     extension: Extension,
     choice: ExtensionChoice,
-    request: LockRequest,
+    problem: Problem,
 ) -> None:
     """Raise NoBuildError, with the command that compiles it, for an extension without a file that fits."""
     name = extension.name
@@ -564,7 +560,7 @@ def check_compiling(
     if known and not known.compiles:
         return
     words = ["compiles it", "once torch is installed"]
-    build = request.choice.build
+    build = problem.builds[0]
     if known:
         words[1:1] = build_needs(known, build.backend)
     command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
@@ -598,15 +594,3 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
             f"{more} other reasons: gpuinstall plan --live --all {extension.name}"
         )
     return "\n".join(lines)
-
-
-def _only(
-    request: LockRequest,
-    is_kept: Callable[[Build], bool],
-) -> LockRequest:
-    """Return the same request with some of its builds alone."""
-    catalog = request.catalog.without(
-        lambda build: not (build.absent or is_kept(build)),
-        "without-extension",
-    )
-    return replace(request, catalog=catalog)

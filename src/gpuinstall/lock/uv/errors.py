@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.text import without_logins
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
+from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
 from gpuinstall.sources.web.client import ways_to_network
 
 if TYPE_CHECKING:

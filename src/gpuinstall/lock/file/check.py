@@ -13,15 +13,15 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.fit import OTHER_REQUEST, fit, read_locks
-from gpuinstall.lock.lock import Lock, Record, unknown_hash, version_conflicts
-from gpuinstall.lock.making import resolve_locks
+from gpuinstall.lock.file.fit import OTHER_REQUEST, fit, read_locks
+from gpuinstall.lock.file.lock import Lock, Record, unknown_hash, version_conflicts
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.file.write import lock_of
 from gpuinstall.lock.request.lock_request import LockRequest, machine_for_target
-from gpuinstall.lock.target import Target
-from gpuinstall.lock.write import lock_of
+from gpuinstall.lock.solve.solve import resolve_locks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpuinstall.base.request import Request
@@ -145,7 +145,8 @@ def _stale_offline(
         message = f"the request has changed since: {', '.join(changes)}"
         reasons.append(Reason("inputs-changed", message))
     of_target = replace(request, backend=target.backend)
-    verdict = fit(lock, machine_for_target(target), of_target, catalog)
+    machine = machine_for_target(target, lock.glibc)
+    verdict = fit(lock, machine, of_target, catalog)
     if isinstance(verdict, Rejection):
         reasons.append(verdict.reason)
     return reasons
@@ -164,14 +165,18 @@ def _stale_online(
     # Versions without a hash stay as they are: a branch may have moved since.
     requirements = [_by_address(text, lock) for text in made_for.requirements]
     again = LockRequest.for_target(
-        target, replace(made_for, requirements=tuple(requirements)), catalog
+        target,
+        replace(made_for, requirements=tuple(requirements)),
+        catalog,
+        glibc=lock.glibc,
     )
+    metadata: tuple[Mapping[str, Any], ...] = ()
     if lock.record.relaxed:
-        from gpuinstall.lock.concessions import relaxed_again
+        from gpuinstall.lock.solve.relax import relaxed_again
 
-        again = relaxed_again(again, lock.record.relaxed, session)
+        again, metadata = relaxed_again(again, lock.record.relaxed, session)
     try:
-        [resolution] = resolve_locks([again], session, held=[lock])
+        [resolution] = resolve_locks([again], session, held=[lock], metadata=metadata)
     except (NoBuildError, InstallationError) as error:
         if error.code in _NOT_OF_THE_LOCK:
             raise

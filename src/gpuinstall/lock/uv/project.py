@@ -15,7 +15,7 @@ import html
 import os
 import re
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +28,9 @@ from gpuinstall.base.files import expanded_home
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import without_logins
-from gpuinstall.lock.lock import unknown_hash
-from gpuinstall.lock.request.lock_request import VersionPins
-from gpuinstall.lock.source_builds import resolver_settings
-from gpuinstall.lock.uv_failure import (
+from gpuinstall.lock.file.lock import unknown_hash
+from gpuinstall.lock.uv.builds import resolver_settings
+from gpuinstall.lock.uv.errors import (
     FAILED_BUILD,
     Conflict,
     explain_failure,
@@ -42,13 +41,15 @@ from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpuinstall.catalog import Wheel
     from gpuinstall.catalog.pages import PageFile
-    from gpuinstall.lock.request.project import FolderProject
-    from gpuinstall.lock.target import Target
+    from gpuinstall.lock.file.target import Target
     from gpuinstall.sources.session import Session
+
+OWN_PACKAGES = "gpuinstall-"
+"""How the names begin of the packages that tell uv what METADATA leaves out."""
 
 PREFERRED = "pylock.preferred.toml"
 """The lock that uv finds where it is to write one, and stays close to."""
@@ -82,9 +83,14 @@ class ResolverProject:
     pages: Mapping[str, tuple[Wheel | PageFile, ...]] = field(default_factory=dict)
     """The files that each package with a page may come from, whoever requires it."""
 
-    pins: VersionPins = field(default_factory=VersionPins)
-    folder_projects: tuple[FolderProject, ...] = ()
-    """Those that require nothing by themselves."""
+    constraints: tuple[str, ...] = ()
+    """They hold for the packages that turn up, and request none."""
+
+    preferred: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Versions that are taken if nothing stands against them, the highest of a package first."""
+
+    metadata: tuple[Mapping[str, Any], ...] = ()
+    """Rows that stand in place of the METADATA of packages."""
 
     folder: Path = Path()
     """Where the paths of requirements begin."""
@@ -94,10 +100,6 @@ class ResolverProject:
 
     sources: Sources = field(default_factory=Sources)
     """Those of everything that has no page."""
-
-    def within(self, bound: str) -> ResolverProject:
-        """Return the same within one constraint more."""
-        return replace(self, pins=self.pins.within(bound))
 
     def write(
         self,
@@ -110,7 +112,7 @@ class ResolverProject:
             folder: The folder.
             default_index: The default index, if uv is not told by a variable.
         """
-        for text in (*self.requirements, *self.pins.constraints):
+        for text in (*self.requirements, *self.constraints):
             self.sources.check_admitted(parse_requirement(text))
         self.write_index(folder)
         settings = self.sources.uv_settings()
@@ -122,7 +124,8 @@ class ResolverProject:
             }
             settings["index"].append(row)
         settings["dependency-metadata"] = [
-            project.metadata_without_requirements for project in self.folder_projects
+            *settings.get("dependency-metadata", ()),
+            *self.metadata,
         ]
         files = {
             **self._pins_by_file(),
@@ -149,11 +152,12 @@ class ResolverProject:
 
     def _pins_by_file(self) -> dict[str, str]:
         # Parsed and written again: a line break in one would be an option of uv's.
-        constraints = [_located(text, self.folder) for text in self.pins.constraints]
-        packages = [
-            {"name": name, "version": str(Version(version))}
-            for name, version in sorted(self.pins.preferred.items())
-        ]
+        constraints = [_located(text, self.folder) for text in self.constraints]
+        packages = []
+        for name, versions in sorted(self.preferred.items()):
+            packages += [
+                {"name": name, "version": str(Version(version))} for version in versions
+            ]
         preferred = {
             "lock-version": "1.0",
             "created-by": "gpuinstall",
@@ -207,11 +211,13 @@ class ResolverProject:
         python = session.python
         if self.python != RUNNING_PYTHON:
             python = find_python(self.python) or python
+        # uv takes X.Y for X.Y.0, and refuses what requires X.Y.4.
+        newest_patch = f"{self.python.removesuffix('t')}.99"
         command = uv.compile_lock(
-            python, self.python, self.target.uv_platform, self.wheels_only
+            python, newest_patch, self.target.uv_platform, self.wheels_only
         )
         inputs = self.inputs
-        if self.pins.preferred:
+        if self.preferred:
             inputs += ["--output-file", PREFERRED]
         if self.target.os == "macos":
             variables["MACOSX_DEPLOYMENT_TARGET"] = self.target.macos
@@ -237,7 +243,11 @@ def resolve_project(
         document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(done.err))
         return document
     # What the name of a package with an empty page means elsewhere does not matter.
-    unlisted = [package for package, wheels in project.pages.items() if not wheels]
+    unlisted = [
+        package
+        for package, wheels in project.pages.items()
+        if not wheels and not package.startswith(OWN_PACKAGES)
+    ]
     failure = explain_failure(done.err, unlisted)
     if isinstance(failure, Conflict):
         return failure

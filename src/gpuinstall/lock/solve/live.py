@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import Build
@@ -18,7 +19,6 @@ from gpuinstall.catalog.listing import (
     index_names,
     live_catalog,
 )
-from gpuinstall.lock.programs import open_programs
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
@@ -92,7 +92,11 @@ def _ask_ahead(
     plans = [one.outcome for one in requests]
     tags = {plan.choice.build.backend.tag for plan in plans if isinstance(plan, Plan)}
     first = requests[0]
-    programs = open_programs(first.request.requirements, first.catalog.family)
+    programs = [
+        one
+        for one in map(parse_requirement, first.request.requirements)
+        if not (one.url or one.name in first.catalog.family)
+    ]
     asks: list[Callable[[], object]] = [
         partial(_reach_default_index, session),
         partial(default_wheels, sources, client, "torch"),

@@ -30,8 +30,8 @@ from gpuinstall.base.text import number_of, readable, some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored, load_catalog
-from gpuinstall.lock.lock import LockedFile, is_unknown
-from gpuinstall.lock.uv_failure import REMAKE, explain_installation
+from gpuinstall.lock.file.lock import LockedFile, is_unknown
+from gpuinstall.lock.uv.errors import REMAKE, explain_installation
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.web import Head, UnreachableError
 from gpuinstall.sources.web.client import FileHash
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
 
     from gpuinstall.base.reporter import Meter, Progress, Reporter
-    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.file.lock import Lock
     from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
 

@@ -1,0 +1,1 @@
+"""One lock to make: uv decides, and is told what METADATA leaves out."""

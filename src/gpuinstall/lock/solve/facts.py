@@ -1,0 +1,505 @@
+"""What METADATA does not say: which builds of torch a version of a package runs beside, as its wheel tells.
+
+What was requested, and what the catalogue calls the core of programs, is read as far as it takes (``wheels.judging``).
+Of a dependency the CUDA major alone counts, by its name and METADATA, so that nobody waits for its wheel. What is certain
+becomes a fact, what is unknown warns.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.lock.file.target import best_by_tags
+from gpuinstall.plan.companions import PAIRED, Companions
+from gpuinstall.wheels.judging import misfit_beside, missing_libraries
+from gpuinstall.wheels.learned.row import Depth
+from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.needs import extra_requirements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gpuinstall.base.requirement import ParsedRequirement
+    from gpuinstall.catalog import Wheel
+    from gpuinstall.lock.solve.shelf import Shelf
+    from gpuinstall.wheels.judging import Judgement
+    from gpuinstall.wheels.learned.row import LearnedRow
+
+AT_ONCE = 8
+"""Of how many versions METADATA and the tables of a library are read side by side, some 0.3 MB each."""
+
+PLACEHOLDER = "it has no library"
+"""What is said of a version that should have libraries and has none."""
+
+WHEELS_AT_ONCE = 32
+"""How many wheels of a lock are looked at side by side: of nearly all of them METADATA alone, a way to an index and back."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What METADATA does not say of one version of a package."""
+
+    package: str
+
+    version: str
+    """With its label."""
+
+    why: str = ""
+    """For people: ``vllm 0.33.0 is incompatible with torch 2.14.1+cu126: vllm/_C.abi3.so is built with CUDA 13``."""
+
+    builds: frozenset[str] | None = None
+    """The versions of torch's builds that it runs beside; empty: it runs nowhere here. None: beside all."""
+
+    requires: tuple[str, ...] = ()
+    """What it needs beside what METADATA requires."""
+
+    wheel: Wheel | None = field(default=None, compare=False)
+    """The file that tells METADATA."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its package and version: there is one fact of each."""
+        return self.package, self.version
+
+    @property
+    def excludes(self) -> bool:
+        """Whether this version does not run here."""
+        return self.builds == frozenset()
+
+    def speaks_against(self, torch: str) -> bool:
+        """Whether this version does not run beside a build of torch."""
+        return self.builds is not None and torch not in self.builds
+
+
+Facts = dict[tuple[str, str], Fact]
+
+
+class WheelReading(NamedTuple):
+    """What a wheel said and what that means, beside every build of torch."""
+
+    wheel: Wheel
+
+    rows: dict[str, tuple[LearnedRow, Judgement]]
+    """By the version of the build."""
+
+    reasons: dict[str, str | None]
+    """Why it does not run beside each build; None: it does."""
+
+    allowed: frozenset[str]
+    """The builds that its METADATA allows."""
+
+    requires: tuple[str, ...] = ()
+    """The packages that it opens by name and does nothing without, as no torch of its CUDA runs here."""
+
+    why: str | None = None
+    """Why these are needed."""
+
+    @property
+    def row(self) -> LearnedRow:
+        """What it said beside the best build."""
+        return next(iter(self.rows.values()))[0]
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The builds that it runs beside."""
+        return frozenset(one for one, why in self.reasons.items() if why is None)
+
+    def fact(self, torch: str) -> Fact | None:
+        """Return it as a fact; None if METADATA says it all.
+
+        Args:
+            torch: The build that it was met beside, of which the fact tells.
+        """
+        running = self.running
+        runs_everywhere = len(running) == len(self.reasons)
+        if runs_everywhere and not self.requires:
+            return None
+        reasons = [self.reasons.get(torch), *self.reasons.values()]
+        if self.allowed and running.isdisjoint(self.allowed):
+            # What METADATA allows does not run it, and what runs it METADATA does not allow.
+            running = frozenset()
+            allowed = [self.reasons[one] for one in self.reasons if one in self.allowed]
+            reasons = [*allowed, *reasons]
+        why = next(filter(None, reasons), self.why)
+        name = f"{self.wheel.package} {self.wheel.version}"
+        return Fact(
+            self.wheel.package,
+            str(self.wheel.version),
+            f"{name} {why}" if why else "",
+            None if runs_everywhere else running,
+            self.requires,
+            self.wheel,
+        )
+
+
+class Judge:
+    """Judges what uv came to, for one problem."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.facts: Facts = {}
+        """All that is known; nothing is ever taken back."""
+        self.readings: dict[Wheel, WheelReading] = {}
+        """Of the wheels of what uv came to, at one time or another."""
+        self.met: set[str] = set()
+        """The packages that uv came to, at one time or another."""
+        self.unread: dict[str, str] = {}
+        """The versions that were passed over unread, ``name version``, with the reason."""
+        self._problem = shelf.problem
+        build = self._problem.builds[0]
+        self._platform = f"{build.os}-{build.arch}"
+        self._of_extras: set[str] = set()
+        # A lock for the CPU has nothing to judge, nor one of what torch's own build answers for.
+        is_for_cpu = not self._problem.gpus and all(
+            build.backend.kind != "cuda" for build in self._problem.builds
+        )
+        answered = {"torch"} if build.learned else PAIRED
+        self._is_idle = is_for_cpu or self._problem.requested <= answered
+
+    @property
+    def requested(self) -> frozenset[str]:
+        """The packages that were requested, with those that a requested extra brings."""
+        return self._problem.requested | self._of_extras
+
+    @cached_property
+    def _extras(self) -> dict[str, tuple[str, ...]]:
+        requirements = map(parse_requirement, self._problem.requirements)
+        return {one.name: one.extra_names for one in requirements if one.extras}
+
+    def learn_from(
+        self,
+        wheels: Sequence[Wheel],
+        versions: Mapping[str, str],
+    ) -> bool:
+        """Learn what is wrong with what uv came to; return whether anything of it is new.
+
+        Args:
+            wheels: The files of it.
+            versions: The version of each package in it.
+        """
+        before = len(self.facts)
+        self.met.update(versions)
+        for wheel in wheels:
+            self._learn_of_companion(wheel, versions["torch"])
+        if not self._is_idle:
+            self._learn_from_code(wheels, versions)
+        return len(self.facts) > before
+
+    def _learn(self, fact: Fact | None) -> None:
+        if fact:
+            self.facts.setdefault(fact.key, fact)
+
+    def _learn_of_companion(self, wheel: Wheel, torch: str) -> None:
+        """Learn which builds a member of the family goes with, if it was met beside one that it does not go with."""
+        page = self.shelf.pages.get(wheel.package, ())
+        if wheel.package == "torch" or torch in self._beside(wheel):
+            return
+        name = self.shelf.builds[torch].name
+        for other in page:
+            # uv would come to those with another label next.
+            if other.version.public == wheel.version.public:
+                version = str(other.version)
+                why = f"{wheel.package} {version} is incompatible with torch {name}"
+                builds = self._beside(other)
+                self._learn(Fact(wheel.package, version, why, builds, wheel=other))
+
+    def _beside(self, wheel: Wheel) -> frozenset[str]:
+        """Return the builds that a package goes with by its label, and by what the catalogue pairs it with."""
+        package = wheel.package
+        builds = self.shelf.builds
+        if package not in self.shelf.pages:
+            return frozenset(builds)
+        tags = {build.backend.tag for build in builds.values()}
+        label = wheel.version.local if wheel.version.local in tags else None
+        companions = Companions({}, self._problem.catalog)
+        requirement = parse_requirement(package)
+        running = set()
+        for version, build in builds.items():
+            loading = None
+            if package in PAIRED - {"triton"}:
+                loading = companions.loading(build, requirement)
+            is_paired = loading is None or wheel.version.public in loading
+            if is_paired and label in {None, build.backend.tag}:
+                running.add(version)
+        return frozenset(running)
+
+    def _learn_from_code(
+        self,
+        wheels: Sequence[Wheel],
+        versions: Mapping[str, str],
+    ) -> None:
+        torch = versions["torch"]
+        own = [wheel for wheel in wheels if wheel.package not in PAIRED]
+        # A lock has several wheels of a package for newer glibcs, of which one is installed.
+        deciding = best_by_tags(
+            own,
+            self._problem.target.tags(self._problem.python),
+            lambda wheel: (wheel.package, wheel.tags),
+        )
+        for wheel in deciding:
+            if wheel.package in self._extras:
+                self._of_extras |= self._brought_by_extras(wheel)
+        new = [wheel for wheel in deciding if wheel not in self.readings]
+        readings = side_by_side(
+            lambda wheel: self._look(wheel, versions), new, WHEELS_AT_ONCE
+        )
+        for reading in filter(None, readings):
+            self.readings[reading.wheel] = reading
+            fact = reading.fact(torch)
+            if fact is None or self.has_fallback(fact.package):
+                continue
+            self._learn(fact)
+            is_requested = fact.package in self.requested
+            # Of what was requested another torch comes before an older version.
+            if fact.excludes or (fact.speaks_against(torch) and not is_requested):
+                self._learn_of_older(reading, versions)
+
+    def _brought_by_extras(self, wheel: Wheel) -> frozenset[str]:
+        """Return what requested extras of a package bring."""
+        with suppress(InstallationError, UsageError):
+            row = self.shelf.row(wheel, self._problem.builds[0], Depth.METADATA)
+            extras = self._extras[wheel.package]
+            added = extra_requirements(row.requires, extras, self._platform)
+            return requirement_names(added)
+        return frozenset()
+
+    def has_fallback(self, package: str) -> bool:
+        """Whether what was requested is known to do without a package."""
+        extension = load_extensions().rows.get(package)
+        if extension is None or package in self.requested:
+            return False
+        return bool(extension.optional_for & {*self.requested, "*"})
+
+    def _decides(self, package: str) -> bool:
+        """Whether a package was requested, or is what the catalogue calls the core of programs."""
+        members = load_members()
+        is_core = members.names(package) or package in members.stated
+        return package in self.requested or is_core
+
+    def _look(self, wheel: Wheel, versions: Mapping[str, str]) -> WheelReading | None:
+        """Return what a wheel says; None if it has no code of its own, or cannot be read."""
+        is_for_any = all(tag.platform == "any" for tag in wheel.tags)
+        is_answered_for = load_members().with_torch.fullmatch(wheel.package)
+        # The name of a file may say any platform, and have libraries for one.
+        if (is_for_any or is_answered_for) and wheel.package not in self.requested:
+            return None
+        try:
+            if not is_for_any or self.shelf.may_have_code(wheel):
+                return self._read(wheel, versions, self._depths(wheel.package))
+        except InstallationError as error:
+            package = f"{wheel.package} {wheel.version}"
+            message = f"could not read whether {package} has code for these GPUs: {error.message}"
+            self.shelf.session.reporter.warn(message)
+        return None
+
+    def _depths(self, package: str) -> list[Depth]:
+        """Return how much of a wheel is read, one after the other."""
+        if not self._decides(package):
+            return [Depth.METADATA]
+        # What refuses nothing is read in part: that is enough for a warning.
+        deepest = Depth.PART if self.has_fallback(package) else Depth.WHOLE
+        return [depth for depth in Depth if depth <= deepest]
+
+    def _read(
+        self,
+        wheel: Wheel,
+        versions: Mapping[str, str],
+        depths: Sequence[Depth],
+    ) -> WheelReading:
+        """Read a wheel and judge it beside every build.
+
+        Raises:
+            InstallationError: if it cannot be read.
+        """
+        by_backend: dict[str, tuple[LearnedRow, Judgement]] = {}
+        rows: dict[str, tuple[LearnedRow, Judgement]] = {}
+        reasons: dict[str, str | None] = {}
+        for version, build in self.shelf.builds.items():
+            key = build.backend.tag
+            if by_backend and not next(iter(by_backend.values()))[1].is_of_backend:
+                key = next(iter(by_backend))
+            if key not in by_backend:
+                by_backend[key] = self.shelf.judged(wheel, build, depths)
+            rows[version] = by_backend[key]
+            reasons[version] = misfit_beside(*rows[version], build, versions)
+        [(row, judgement), *_] = rows.values()
+        allowed = self._allowed(row)
+        missing = tuple(missing_libraries(row, versions))
+        if missing and not judgement.excluded and None not in reasons.values():
+            # With no torch of its CUDA, it brings what it opens.
+            why = next(filter(None, reasons.values()))
+            reasons = dict.fromkeys(reasons)
+            return WheelReading(wheel, rows, reasons, allowed, missing, why)
+        return WheelReading(wheel, rows, reasons, allowed)
+
+    def _allowed(self, row: LearnedRow) -> frozenset[str]:
+        """Return the builds of torch that METADATA allows."""
+        required = [
+            one
+            for one in torch_requirements(row.requires)
+            if "extra" not in str(one.marker) and self._problem.counts(one)
+        ]
+        return frozenset(
+            version
+            for version, build in self.shelf.builds.items()
+            if all(one.allows(build.torch) for one in required)
+        )
+
+    # Older versions.
+
+    def _learn_of_older(
+        self, newest: WheelReading, versions: Mapping[str, str]
+    ) -> None:
+        """Learn of the older versions of a package what they run beside, from the newest down to one that is known to run.
+
+        What is cheap decides first: METADATA and the tables of a few libraries, then the beginning of the code. Only if
+        one is known to run, what may run of the newer ones is read whole. Nothing is taken in the place of what does not
+        run that is not known to run.
+        """
+        package = newest.wheel.package
+        torch = versions["torch"]
+        # Of a dependency, one beside the torch that was come to is looked for.
+        builds = frozenset([torch])
+        if package in self.requested:
+            builds = frozenset(self.shelf.builds)
+        beginnings = [one for one in self._depths(package) if one < Depth.WHOLE]
+        doubtful: dict[Wheel, str] = {}
+        is_known = False
+        for wheel in self._possible(newest.wheel, versions, builds):
+            answer = self._known(wheel, newest, versions, beginnings)
+            if isinstance(answer, str):
+                doubtful[wheel] = answer
+                continue
+            self._learn(answer.fact(torch))
+            if _serves(answer, builds):
+                is_known = True
+                break
+        for wheel, why in doubtful.items():
+            answer = why
+            if is_known and not self.shelf.is_spent:
+                depths = self._depths(package)
+                answer = self._known(wheel, newest, versions, depths)
+            if isinstance(answer, str):
+                self._pass_over(wheel, answer)
+                continue
+            self._learn(answer.fact(torch))
+            if _serves(answer, builds):
+                return
+        if not is_known:
+            self._exclude_early(package)
+
+    def _possible(
+        self,
+        newest: Wheel,
+        versions: Mapping[str, str],
+        builds: frozenset[str],
+    ) -> Iterator[Wheel]:
+        """Yield the older versions that METADATA and the tables of a few libraries do not exclude, the newest first."""
+        older = self._older_wheels(newest)
+        for start in range(0, len(older), AT_ONCE):
+            group = older[start : start + AT_ONCE]
+            answers = side_by_side(
+                lambda wheel: self._impossible(wheel, versions, builds), group, AT_ONCE
+            )
+            for wheel, impossible in zip(group, answers, strict=True):
+                if impossible is None:
+                    yield wheel
+                else:
+                    self._learn(impossible.fact(versions["torch"]))
+
+    def _pass_over(self, wheel: Wheel, why: str) -> None:
+        name = f"{wheel.package} {wheel.version}"
+        if why != PLACEHOLDER:
+            self.unread[name] = why
+        passed_over = f"{name} was passed over: {why}"
+        self._learn(Fact(wheel.package, str(wheel.version), passed_over, frozenset()))
+
+    def _exclude_early(self, package: str) -> None:
+        """Exclude the pre-releases of a package of which no release runs: uv would take one, and nobody requested it."""
+        if any(
+            one.specifier and one.specifier.prereleases
+            for one in self.shelf.limits(package)
+        ):
+            return
+        for wheel in self.shelf.wheels_of(package):
+            if wheel.version.is_prerelease:
+                version = str(wheel.version)
+                self._learn(Fact(package, version, builds=frozenset()))
+
+    def _impossible(
+        self,
+        wheel: Wheel,
+        versions: Mapping[str, str],
+        builds: frozenset[str],
+    ) -> WheelReading | None:
+        """Return what tells that a version cannot run here, by its METADATA and the tables of one library; None: it may."""
+        if self.shelf.is_spent:
+            return None
+        depth = Depth.TABLES if self._decides(wheel.package) else Depth.METADATA
+        # Why a wheel cannot be read is remembered, and said once it is read for its code.
+        with suppress(InstallationError):
+            reading = self._read(wheel, versions, [depth])
+            if not _serves(reading, builds):
+                return reading
+        return None
+
+    def _known(
+        self,
+        wheel: Wheel,
+        newest: WheelReading,
+        versions: Mapping[str, str],
+        depths: Sequence[Depth],
+    ) -> WheelReading | str:
+        """Read an older version; return why it is not known whether it runs, if it is not."""
+        if self.shelf.is_spent:
+            return "as much was read as is read for one lock"
+        try:
+            reading = self._read(wheel, versions, depths)
+        except InstallationError as error:
+            return error.message
+        if not self._decides(wheel.package):
+            return reading
+        # What should have libraries and has none is a placeholder.
+        is_of_platform = all(tag.platform != "any" for tag in wheel.tags)
+        needs_libraries = is_of_platform or newest.row.system == "windows"
+        for row, judgement in reading.rows.values():
+            if judgement.excluded:
+                continue
+            if row.system is None and needs_libraries:
+                return PLACEHOLDER
+            if judgement.doubt or not (row.codes or row.is_whole):
+                return "more of it would have to be read than may be"
+        return reading
+
+    def _older_wheels(self, newest: Wheel) -> list[Wheel]:
+        """Return a wheel of each older version that the request allows, the newest first."""
+        limits = self.shelf.limits(newest.package)
+        older = {}
+        for wheel in self.shelf.wheels_of(newest.package):
+            version = wheel.version
+            is_older = version < newest.version and not version.is_prerelease
+            if is_older and all(limit.allows(version) for limit in limits):
+                older[version] = wheel
+        return [older[version] for version in sorted(older, reverse=True)]
+
+
+def _serves(reading: WheelReading, builds: Iterable[str]) -> bool:
+    """Whether a version runs beside one of some builds, and its METADATA allows it."""
+    return not (reading.allowed & reading.running).isdisjoint(builds)
+
+
+def torch_requirements(texts: Iterable[str]) -> Iterator[ParsedRequirement]:
+    """Yield what METADATA requires of torch."""
+    for text in texts:
+        with suppress(UsageError):
+            requirement = parse_requirement(text)
+            if requirement.name == "torch":
+                yield requirement

@@ -1,0 +1,574 @@
+"""The loop: uv solves, the wheels that decide are read, what they say goes back to uv, until nothing new is told.
+
+uv is given every build of torch that runs, and three kinds of packages of ours, which leave the lock:
+
+- ``gpuinstall-build`` has a version for each build, the best the highest, and pins torch to it. What runs beside some
+  builds alone excludes the other versions.
+- ``gpuinstall-code`` has no version: what does not run requires it.
+- ``gpuinstall-pin-NAME`` has two: 1 keeps a pin, 0 lets it give way.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
+
+from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog import Wheel
+from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.catalog.listing import COMPANIONS
+from gpuinstall.lock.file.lock import unknown_hash
+from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
+from gpuinstall.lock.solve.facts import Fact, Judge
+from gpuinstall.lock.solve.shelf import Shelf, preferred_labels, release_day
+from gpuinstall.lock.uv.builds import SDIST, build_tools, source_builds
+from gpuinstall.lock.uv.errors import BUILD_FAILED, FAMILY_UNLISTED, Conflict
+from gpuinstall.lock.uv.project import ResolverProject, resolve_project, versions_in
+from gpuinstall.lock.uv.resolution import check_addresses, locked_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gpuinstall.base.requirement import ParsedRequirement
+    from gpuinstall.catalog import Build
+    from gpuinstall.catalog.pages import PageFile
+    from gpuinstall.lock.solve.problem import Problem
+    from gpuinstall.sources.session import Session
+
+BUILD = "gpuinstall-build"
+NOWHERE = "gpuinstall-code"
+PIN = "gpuinstall-pin-"
+
+TURNS = 12
+"""How often what was read is told to uv, for one question; each turn reads a new file."""
+
+LOOKED_AT = 24
+"""Of how many versions of a program that is behind METADATA is read, the newest first."""
+
+RUNS = 6
+"""After how many runs of uv nothing newer is looked for any more."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What uv is asked: a request in one order, within lower bounds."""
+
+    requirements: tuple[str, ...]
+
+    bounds: tuple[str, ...] = ()
+
+    preferred: Mapping[str, str] = field(default_factory=dict)
+    """Versions that come first beside those of the problem."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What uv came to."""
+
+    document: Mapping[str, Any]
+    """Its own lock, without our packages."""
+
+    build: Build
+    torch: str
+    """The version of torch that stands for the build."""
+
+    given_way: frozenset[str] = frozenset()
+    """The packages whose pins gave way."""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The version of each package that has one."""
+        versions = versions_in(self.document).items()
+        return {name: version for name, version in versions if version}
+
+    @property
+    def wheels(self) -> list[Wheel]:
+        """Its files that are wheels."""
+        wheels = []
+        for file in locked_files(self.document):
+            try:
+                _, version, _, tags = parse_wheel_filename(file.name)
+            except InvalidWheelFilename:
+                continue
+            wheels.append(
+                Wheel(file.package, version, file.name, file.url, tags, file.sha256)
+            )
+        return wheels
+
+
+class Loop:
+    """The questions of one problem, and what is known for it."""
+
+    def __init__(self, problem: Problem, session: Session) -> None:
+        self.problem = problem
+        self.session = session
+        self.shelf = Shelf(problem, session)
+        self.judge = Judge(self.shelf)
+        self.accounts: dict[str, str] = {}
+        """uv's account of why a program cannot be newer."""
+        self._runs = 0
+        self.prebuilt = dict(problem.files)
+        """The file of each extension, also of those that nobody requested."""
+        self._added = dict[str, None]()
+        """Packages that a lock has to have and that nothing in it requires."""
+        # Before any request: what an index has of that name may run its code when it is resolved.
+        by_name = [
+            one for one in problem.requirements if not parse_requirement(one).url
+        ]
+        check_addresses(
+            {parse_requirement(text).name: () for text in by_name}, session.sources
+        )
+
+    def run(self) -> Answer | Conflict:
+        """Return the answer in which nothing is wrong, and of what was requested the newest.
+
+        Raises:
+            InstallationError: if uv fails for another reason than what is requested.
+        """
+        written = Question(self.problem.requirements)
+        answer = self.settle(written)
+        if isinstance(answer, Conflict):
+            return answer
+        improved = self._improved(answer, written)
+        if isinstance(improved, Conflict):
+            return improved
+        return self._with_best_label(improved, written)
+
+    @property
+    def pages(self) -> dict[str, tuple[Wheel | PageFile, ...]]:
+        """The files that each name may come from, if that is not the default index."""
+        return {**self.shelf.pages_of_sources, **self.shelf.pages, **self.prebuilt}
+
+    # One question.
+
+    def settle(self, question: Question) -> Answer | Conflict:
+        """Ask until nothing new is told about what uv comes to."""
+        for _ in range(TURNS):
+            answer = self._ask(question)
+            if isinstance(answer, Conflict) or not self._learn(answer):
+                return answer
+        message = "no versions that go together were found: too many of them need another CUDA or have no code"
+        return Conflict(
+            NoBuildError(
+                "search-ended",
+                message,
+                hint="Request versions that are known to go together",
+            )
+        )
+
+    def ask_plainly(self) -> Mapping[str, Any] | Conflict:
+        """Have uv resolve the request without what we know, so that its account has its own words alone."""
+        project = self._project(Question(self.problem.requirements))
+        own = {BUILD, NOWHERE}
+        plain = replace(
+            project,
+            requirements=(*self.problem.requirements, "torch"),
+            pages={
+                name: page for name, page in project.pages.items() if name not in own
+            },
+            metadata=self.problem.metadata,
+        )
+        return resolve_project(plain, self.session)
+
+    def requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
+        """Return what METADATA of a wheel requires here, with the extras that are requested; nothing if it cannot be read."""
+        extras = {""}
+        for program in self.problem.programs:
+            if program.name == wheel.package:
+                extras.update(program.extra_names)
+        environment = self.problem.target.environment(self.problem.python)
+        requirements = []
+        with suppress(InstallationError):
+            metadata = self.shelf.metadata(wheel)
+            for text in metadata.get_all("Requires-Dist", ()):
+                # Old METADATA may have what is none.
+                with suppress(UsageError):
+                    requirement = parse_requirement(str(text))
+                    marker = requirement.marker
+                    if marker is None or any(
+                        marker.evaluate({**environment, "extra": extra})
+                        for extra in extras
+                    ):
+                        requirements.append(requirement)
+        return requirements
+
+    def _learn(self, answer: Answer) -> bool:
+        """Learn what is wrong with an answer; return whether that is new."""
+        is_new = self.judge.learn_from(answer.wheels, answer.versions)
+        for text in self.problem.catalog.constraints(answer.build.torch):
+            constraint = parse_requirement(text)
+            version = answer.versions.get(constraint.name)
+            if version and not constraint.allows(version):
+                is_new |= self._constrain(answer.build.torch, text)
+        if is_new or self._take_prebuilt(answer):
+            return True
+        before = len(self._added)
+        self._added.update(dict.fromkeys(build_tools(answer.document)))
+        undeclared = self.problem.catalog.undeclared(answer.versions)
+        self._added.update(dict.fromkeys(undeclared))
+        return len(self._added) > before
+
+    def _take_prebuilt(self, answer: Answer) -> bool:
+        """Take prebuilt files of extensions that others require and that would be compiled; return whether one is new."""
+        before = len(self.prebuilt)
+        beside = self.problem.with_builds([answer.build])
+        for build in source_builds(answer.document):
+            name = build.package
+            if name not in load_extensions().rows or build.origin != SDIST:
+                continue
+            row = extension_row(name, self.session)
+            requirement = parse_requirement(name)
+            wheel = choose_prebuilt(row, beside, self.session, requirement).wheel
+            if wheel:
+                self.prebuilt[name] = (wheel,)
+        return len(self.prebuilt) > before
+
+    def _constrain(self, torch: Version, text: str) -> bool:
+        """Learn what a release of torch needs beside it and its METADATA leaves out."""
+        is_new = False
+        for version, build in self.shelf.builds.items():
+            key = ("torch", version)
+            known = self.judge.facts.get(key, Fact("torch", version))
+            if build.torch == torch and text not in known.requires:
+                why = f"torch {torch} requires {text}"
+                self.judge.facts[key] = replace(
+                    known, why=why, requires=(*known.requires, text)
+                )
+                is_new = True
+        return is_new
+
+    def _ask(self, question: Question) -> Answer | Conflict:
+        """Have uv resolve a question with what is known."""
+        self._runs += 1
+        try:
+            document = resolve_project(self._project(question), self.session)
+        except InstallationError as error:
+            # uv builds what old versions require, to see what that requires: they do not go with the request.
+            if error.code == BUILD_FAILED and (self.judge.facts or question.bounds):
+                return Conflict(error)
+            raise
+        if isinstance(document, Conflict):
+            return document
+        return self._answer(document)
+
+    def _answer(self, document: Mapping[str, Any]) -> Answer:
+        """Return what uv came to, with our packages taken out."""
+        packages = []
+        given_way = set()
+        torch = ""
+        builds = list(self.shelf.builds)
+        for package in document["packages"]:
+            name = package["name"]
+            if name == BUILD:
+                torch = builds[len(builds) - int(package["version"])]
+            elif name.startswith(PIN):
+                if package["version"] == "0":
+                    given_way.add(name.removeprefix(PIN))
+            else:
+                packages.append(package)
+        return Answer(
+            {**document, "packages": packages},
+            self.shelf.builds[torch],
+            torch,
+            frozenset(given_way),
+        )
+
+    def _project(self, question: Question) -> ResolverProject:
+        problem, shelf, session = self.problem, self.shelf, self.session
+        requirements = list(question.requirements)
+        yielding = {pin.text: f"{PIN}{pin.name}" for pin in problem.yielding}
+        requirements = [
+            yielding.get(parse_requirement(text).text, text) for text in requirements
+        ]
+        # A pin that was a constraint is one of what turns up.
+        requirements += [name for name in yielding.values() if name not in requirements]
+        with_wheels = {one.name for one in shelf.programs.values() if one.has_wheel}
+        names = shelf.names.union(load_extensions().unclaimed, problem.files)
+        return ResolverProject(
+            requirements=(*requirements, *self._added, BUILD),
+            python=problem.python,
+            target=problem.target,
+            pages={**self.pages, **self._own_pages()},
+            constraints=(*self._constraints(), *question.bounds),
+            preferred=self._preferred(question),
+            metadata=(*problem.metadata, *self._rows()),
+            folder=session.folder,
+            wheels_only=names | (session.sources.only_binary - {":all:"}) | with_wheels,
+            sources=session.sources,
+        )
+
+    def _constraints(self) -> Iterator[str]:
+        yielding = {pin.text for pin in self.problem.yielding}
+        for text in self.problem.constraints:
+            if parse_requirement(text).text not in yielding:
+                yield text
+        if "torch" not in self.shelf.pages:
+            # The default index lists those too that do not run.
+            torches = self.problem.torches
+            others = {build.torch for build in self.problem.catalog.builds} - torches
+            excluded = [f"!={torch}" for torch in sorted(others)]
+            limits = [f"torch>={min(torches)}", f"<={max(torches)}", *excluded]
+            yield ",".join(limits)
+
+    def _preferred(self, question: Question) -> dict[str, list[str]]:
+        """Return the versions that come first: those that stay, and of the others the best label of each."""
+        labels = preferred_labels(self.shelf)
+        stays = {**self.problem.near, **question.preferred}
+        preferred = {name: [version] for name, version in stays.items()}
+        # A label of another machine's lock is none that could stay.
+        preferred |= {
+            name: versions
+            for name, versions in labels.items()
+            if stays.get(name) not in versions and name not in question.preferred
+        }
+        builds = list(self.shelf.builds)
+        torch = stays.get("torch")
+        if torch in builds and preferred["torch"] == [torch]:
+            preferred[BUILD] = [str(len(builds) - builds.index(torch))]
+        return preferred
+
+    def _own_pages(self) -> dict[str, tuple[Wheel, ...]]:
+        pages = {
+            BUILD: tuple(
+                _own_wheel(BUILD, number + 1)
+                for number in range(len(self.shelf.builds))
+            ),
+            NOWHERE: (),
+        }
+        for pin in self.problem.yielding:
+            name = f"{PIN}{pin.name}"
+            pages[name] = (_own_wheel(name, 0), _own_wheel(name, 1))
+        return pages
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Yield what stands in place of METADATA: of our packages, and of every version of which there is a fact."""
+        builds = list(self.shelf.builds)
+        numbers = {version: len(builds) - place for place, version in enumerate(builds)}
+        for version, number in numbers.items():
+            fact = self.judge.facts.get(("torch", version))
+            further = fact.requires if fact else ()
+            yield _row(BUILD, str(number), [f"torch==={version}", *further])
+        for pin in self.problem.yielding:
+            yield _row(f"{PIN}{pin.name}", "1", [pin.text])
+            yield _row(f"{PIN}{pin.name}", "0", [pin.with_specifier("")])
+        for fact in self.judge.facts.values():
+            if fact.excludes:
+                yield _row(fact.package, fact.version, [NOWHERE])
+            elif fact.wheel:
+                needs = list(fact.requires)
+                if fact.builds is not None:
+                    others = sorted(
+                        numbers[one] for one in numbers.keys() - fact.builds
+                    )
+                    unsuitable = ",".join(f"!={number}" for number in others)
+                    needs.append(f"{BUILD}{unsuitable}")
+                yield self._told(fact, fact.wheel, needs)
+
+    def _told(
+        self,
+        fact: Fact,
+        wheel: Wheel,
+        further: Sequence[str],
+    ) -> dict[str, Any]:
+        """Return METADATA of a version with what it leaves out."""
+        metadata = self.shelf.metadata(wheel)
+        own = [_lenient(str(text)) for text in metadata.get_all("Requires-Dist", ())]
+        row = _row(fact.package, fact.version, [*filter(None, own), *further])
+        extras = [str(extra) for extra in metadata.get_all("Provides-Extra", ())]
+        if extras:
+            row["provides-extra"] = extras
+        if metadata.get("Requires-Python"):
+            row["requires-python"] = metadata["Requires-Python"]
+        return row
+
+    # What is newer.
+
+    def _improved(self, answer: Answer, written: Question) -> Answer | Conflict:
+        """Return an answer in which something requested is newer and nothing older, if there is one.
+
+        First the family comes last, then each program that is not at its newest has to be. A mirror that lists torch
+        and nothing that goes with it is a conflict: the programs that it leaves are years old.
+        """
+        if not self._behind(answer):
+            return answer
+        family_last = replace(written, requirements=self._family_last(written))
+        if family_last.requirements != written.requirements:
+            answer = self._better(answer, self.settle(family_last))
+        for name, newest in self._behind(answer).items():
+            if self._runs >= RUNS:
+                break
+            # A newer one may have nothing that the others go with.
+            bounded = replace(written, bounds=(f"{name}>={newest}",))
+            newer = self.settle(bounded)
+            if isinstance(newer, Conflict):
+                has_companions = any(map(self.shelf.pages.get, COMPANIONS))
+                if newer.error.code == FAMILY_UNLISTED and not has_companions:
+                    return newer
+                self.accounts[name] = newer.why
+            else:
+                answer = self._better(answer, newer)
+        return answer
+
+    def _family_last(self, question: Question) -> tuple[str, ...]:
+        def is_of_family(text: str) -> bool:
+            return parse_requirement(text).name in self.shelf.names
+
+        return tuple(sorted(question.requirements, key=is_of_family))
+
+    def _behind(self, answer: Answer) -> dict[str, Version]:
+        """Return the programs that are not at the newest version that nothing known excludes.
+
+        What a program that is at its own newest requires cannot be better.
+        """
+        behind = {}
+        settled = []
+        for name in self.shelf.programs:
+            version = answer.versions.get(name)
+            listed = self.shelf.programs[name].newest
+            if not version or not listed or name in self.problem.near:
+                continue
+            newest = self.newest(name) if listed > _public(version) else None
+            if newest and newest > _public(version):
+                behind[name] = newest
+            else:
+                settled.append(name)
+        wheels = [wheel for wheel in answer.wheels if wheel.package in settled]
+        for wheel in wheels if behind else ():
+            for requirement in self.requirements(wheel):
+                newest = behind.get(requirement.name)
+                if newest and not requirement.allows(newest):
+                    del behind[requirement.name]
+        return behind
+
+    def newest(self, name: str) -> Version | None:
+        """Return the newest version of a program that nothing known excludes, and that some torch here goes with."""
+        listed = self.shelf.programs[name].newest
+        facts = self.judge.facts
+        limits = self.shelf.limits(name)
+        wheels = {}
+        for wheel in self.shelf.wheels_of(name):
+            fact = facts.get((name, str(wheel.version)))
+            is_excluded = (fact and fact.excludes) or wheel.version.is_prerelease
+            if not is_excluded and all(limit.allows(wheel.version) for limit in limits):
+                wheels[wheel.version] = wheel
+        newest = sorted(wheels, reverse=True)
+        if (
+            listed
+            and newest
+            and newest[0] < listed
+            and (name, str(listed)) not in facts
+        ):
+            # It exists as source alone.
+            return listed
+        for version in newest[:LOOKED_AT]:
+            if self._goes_with_a_torch(wheels[version]):
+                return version
+        return newest[0] if newest else listed
+
+    def _goes_with_a_torch(self, wheel: Wheel) -> bool:
+        """Whether METADATA allows a torch that the problem may have."""
+        required = [one for one in self.requirements(wheel) if one.name == "torch"]
+        return any(
+            all(one.allows(torch) for one in required) for torch in self.problem.torches
+        )
+
+    def _better(self, first: Answer, second: Answer | Conflict) -> Answer:
+        """Return the better of two answers: the one in which nothing requested is older and something newer.
+
+        If each has something newer, the one whose oldest requested release is the younger.
+        """
+        if isinstance(second, Conflict):
+            return first
+        older = newer = False
+        for name in self.shelf.programs:
+            before, after = first.versions.get(name), second.versions.get(name)
+            if not before or not after or name in self.problem.near:
+                older |= bool(before) and not after
+                continue
+            if Version(after).is_prerelease and not Version(before).is_prerelease:
+                return first
+            older |= _public(after) < _public(before)
+            newer |= _public(after) > _public(before)
+        if older and newer:
+            youngest = partial(self._oldest_day)
+            return second if youngest(second) > youngest(first) else first
+        return second if newer else first
+
+    def _oldest_day(self, answer: Answer) -> str:
+        """Return the day on which the oldest of the requested releases came out."""
+        days = []
+        for name in self.shelf.programs:
+            page = self.session.known_page(name)
+            version = answer.versions.get(name)
+            if page and version:
+                days.append(release_day(page, parse_requirement(f"{name}=={version}")))
+        return min(filter(None, days), default="")
+
+    def _with_best_label(self, answer: Answer, written: Question) -> Answer:
+        """Return an answer with a better build of the same torch, if everything else goes with it too."""
+        builds = list(self.shelf.builds.items())
+        for torch, build in builds:
+            if build == answer.build or self.problem.near.get("torch") == answer.torch:
+                return answer
+            if build.torch != answer.build.torch or not self._suits(answer, torch):
+                continue
+            preferred = {**answer.versions, "torch": torch}
+            for name in self.shelf.pages:
+                preferred.pop(name if name != "torch" else "", None)
+            better = self.settle(replace(written, preferred=preferred))
+            if not isinstance(better, Conflict) and better.build == build:
+                return better
+        return answer
+
+    def _suits(self, answer: Answer, torch: str) -> bool:
+        """Whether everything in an answer runs beside a build, as far as is known."""
+        for name, version in answer.versions.items():
+            fact = self.judge.facts.get((name, version))
+            if fact is None or fact.builds is None or name in self.shelf.pages:
+                continue
+            if torch not in fact.builds:
+                return False
+        return True
+
+
+def _own_wheel(name: str, version: int) -> Wheel:
+    """Return a file that nobody fetches: METADATA of our packages is a row."""
+    filename = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    return Wheel(
+        name,
+        Version(str(version)),
+        filename,
+        f"https://gpuinstall.invalid/{filename}",
+        frozenset(),
+        unknown_hash(filename),
+    )
+
+
+def _row(name: str, version: str, requires: Iterable[str]) -> dict[str, Any]:
+    return {"name": name, "version": version, "requires-dist": list(requires)}
+
+
+def _lenient(text: str) -> str | None:
+    """Return a requirement as uv reads it in METADATA: it forgives old spellings there, and none in a row.
+
+    None if it is none at all.
+    """
+    # >=3.6.* is as old as setuptools.
+    mended = re.sub(r"([<>]=?|~=)\s*([\d.]+?)\.\*", r"\1\2", text)
+    try:
+        return str(Requirement(mended))
+    except InvalidRequirement:
+        return None
+
+
+def _public(version: str) -> Version:
+    return Version(Version(version).public)

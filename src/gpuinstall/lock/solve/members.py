@@ -1,0 +1,98 @@
+"""The members of torch's family that go with a lock and are not in it, for whoever adds one later."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.catalog.listing import family_wheels, index_names
+from gpuinstall.environments.guard import FamilyMember
+from gpuinstall.lock.file.target import Target, best_by_tags
+from gpuinstall.plan.companions import PAIRED, Companions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from packaging.tags import Tag
+
+    from gpuinstall.catalog import Catalog, Wheel
+    from gpuinstall.lock.file.fit import Fit
+    from gpuinstall.sources.session import Session
+
+
+def fitting(
+    wheels: Iterable[Wheel],
+    backend: str,
+    tags: Sequence[Tag],
+) -> tuple[Wheel, ...]:
+    """Return of each version the wheel of ``backend`` that fits best; earlier sources come first."""
+    suitable = set(tags)
+    candidates = [
+        wheel
+        for wheel in wheels
+        if wheel.backend in {backend, None} and not wheel.tags.isdisjoint(suitable)
+    ]
+    best = best_by_tags(
+        candidates, tags, lambda wheel: (str(wheel.version), wheel.tags)
+    )
+    return tuple(best)
+
+
+def members_beside(
+    fit: Fit,
+    catalog: Catalog,
+    session: Session,
+) -> list[FamilyMember]:
+    """Return every member of the family that a lock does not hold, by the file that goes with its torch.
+
+    One that the source of this torch does not list, or that could not be asked about, has no file. Beside a torch of
+    the default index only the versions are known that the catalogue pairs with it; its other members come from there.
+    """
+    build = fit.choice.build
+    backend = build.backend.tag
+    companions = Companions({}, catalog)
+    # The catalogue knows of torch what is in the lock, and of the others that it pairs which versions load beside it.
+    paired = {
+        name: companions.loading(build, parse_requirement(name))
+        for name in PAIRED - fit.lock.names - {"torch"}
+    }
+    if fit.choice.index is None:
+        return [
+            FamilyMember(name, version=versions[0])
+            for name, versions in sorted(paired.items())
+            if versions
+        ]
+    names = sorted(catalog.family - fit.lock.names)
+    sources, client = session.sources, session.client
+    listed = frozenset(names)
+    with suppress(InstallationError):
+        on_index = index_names(sources, client, backend)
+        # A mirror of plain files, and a folder of them, have no page of names.
+        if on_index and not sources.find_links:
+            listed &= on_index
+    tags = Target(backend, build.os, build.arch).tags(fit.choice.python)
+
+    def member(name: str) -> FamilyMember:
+        wheels: Sequence[Wheel] = ()
+        with suppress(InstallationError):
+            if name in listed:
+                wheels = family_wheels(sources, client, backend, name)
+        by_version = {
+            wheel.version.public: wheel for wheel in fitting(wheels, backend, tags)
+        }
+        # The version that is paired with torch, else the newest.
+        versions = paired.get(name)
+        if versions is None:
+            versions = sorted(by_version, key=Version, reverse=True)
+            versions = [one for one in versions if not Version(one).is_prerelease]
+        for version in filter(by_version.__contains__, versions):
+            wheel = by_version[version]
+            return FamilyMember(name, str(wheel.version), wheel.url, wheel.sha256)
+        return FamilyMember(name)
+
+    return side_by_side(member, names)

@@ -1,0 +1,302 @@
+"""The problem that uv is given of a lock: what is wanted, and beside it what narrows the search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.requirement import (
+    ParsedRequirement,
+    marker_holds,
+    parse_requirement,
+    requirement_names,
+)
+from gpuinstall.base.values import dataclass
+from gpuinstall.lock.file.target import minor
+from gpuinstall.lock.request.lock_request import plan_or_raise
+from gpuinstall.plan import Plan
+from gpuinstall.plan.demand import parse_request
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from packaging.version import Version
+
+    from gpuinstall.base.machine import Gpu
+    from gpuinstall.catalog import Build, Catalog, Wheel
+    from gpuinstall.lock.file.target import Target
+    from gpuinstall.lock.request.lock_request import LockRequest, Requests
+    from gpuinstall.machine.protocol import Rules
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One lock to make: what the user wants never changes, what narrows the search is beside it."""
+
+    wanted: LockRequest
+
+    plan: Plan
+    """The choice before the programs are looked at."""
+
+    builds: tuple[Build, ...]
+    """The builds of torch that it may have, the best first."""
+
+    requirements: tuple[str, ...]
+    """What uv is to resolve, in the user's order."""
+
+    common: Version | None = None
+    """The newest torch that all targets run; None: there is no other target."""
+
+    pins: tuple[str, ...] = ()
+    """Constraints that keep what a lock holds."""
+
+    near: Mapping[str, str] = field(default_factory=dict)
+    """Versions that stay if nothing is against them."""
+
+    torch: Version | None = None
+    """The torch that stays, and for which its plan was made."""
+
+    locked: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of the files that stay, by name."""
+
+    files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
+    """The one file of each extension, by name."""
+
+    yielding: tuple[ParsedRequirement, ...] = ()
+    """The pins that may give way, the last of them first."""
+
+    metadata: tuple[Mapping[str, Any], ...] = ()
+    """Rows that stand in place of the METADATA of projects in folders: the requirements have what they require."""
+
+    @property
+    def python(self) -> str:
+        """The Python that it is for, ``X.Y``."""
+        return self.plan.choice.python
+
+    @property
+    def target(self) -> Target:
+        """The platform that it is for."""
+        return self.wanted.target(self.builds[0])
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalogue, as the sources list it today."""
+        return self.wanted.catalog
+
+    @cached_property
+    def gpus(self) -> tuple[tuple[Rules, Gpu], ...]:
+        """The GPUs to serve, each with the rules of its machine."""
+        return tuple(self.wanted.gpus(self.plan))
+
+    @cached_property
+    def requested(self) -> frozenset[str]:
+        """The names of what is requested, torch among them."""
+        return requirement_names(self.requirements) | {"torch"}
+
+    @property
+    def programs(self) -> tuple[ParsedRequirement, ...]:
+        """What is requested beside the family, by name and in order, and what else is required of it."""
+        return tuple(
+            one
+            for one in map(parse_requirement, self.requirements)
+            if one.name not in self.catalog.family and self.counts(one)
+        )
+
+    def counts(self, requirement: ParsedRequirement) -> bool:
+        """Whether the marker of a requirement holds here."""
+        marker = requirement.marker
+        return marker is None or marker_holds(marker, self.wanted.machine, self.python)
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The user's own constraints, and those that keep what a lock holds."""
+        family = self.catalog.family
+        own = [without_label(text, family) for text in self.wanted.request.constraints]
+        return (*own, *self.pins)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is requested decides which of the builds that run is taken, and not the plan alone."""
+        return self.wanted.names_programs or self.plan.choice.build.learned is not None
+
+    @property
+    def narrowed(self) -> LockRequest:
+        """What is wanted, without the builds that no file of an extension goes with."""
+        if not self.files:
+            return self.wanted
+        builds = set(self.builds)
+        catalog = self.catalog.without(
+            lambda build: not (build.absent or build in builds), "without-extension"
+        )
+        return replace(self.wanted, catalog=catalog)
+
+    @property
+    def torches(self) -> frozenset[Version]:
+        """The versions of torch that it may have."""
+        return frozenset(build.torch for build in self.builds)
+
+    def with_torch(self, torch: Version) -> Problem:
+        """Return the same with the builds of one torch."""
+        return self.with_builds(build for build in self.builds if build.torch == torch)
+
+    def with_builds(self, builds: Iterable[Build]) -> Problem:
+        """Return the same with some of its builds."""
+        return replace(self, builds=tuple(builds))
+
+
+def pose(wanted: LockRequest, plan: Plan) -> Problem:
+    """Return the problem of a lock: of the family alone the plan decides, else every build that runs is open."""
+    family = wanted.catalog.family
+    choice = plan.choice
+    # Which companions go with a torch that the catalogue does not know, METADATA alone tells.
+    if wanted.names_programs or choice.build.learned:
+        requirements = [
+            without_label(text, family) for text in wanted.request.requirements
+        ]
+        builds = plan.runnable or (choice.build,)
+        return Problem(wanted, plan, builds, tuple(requirements))
+    return Problem(wanted, plan, (choice.build,), choice.requirements)
+
+
+def pose_together(
+    requests: Requests,
+    *,
+    torch: Version | None = None,
+    python: str | None = None,
+) -> list[Problem]:
+    """Return a problem for every lock, with one Python and the torches that all of them run, or each its own.
+
+    Args:
+        requests: The locks.
+        torch: The torch that stays if all can have it.
+        python: The Python that stays if all can have it.
+
+    Raises:
+        MachineError: if a machine can have none.
+        NoBuildError: if there is none for all.
+    """
+    first = requests[0]
+    if len(requests) == 1:
+        for stays in ({"torch": torch, "python": python}, {"torch": torch}):
+            outcome = first.outcome_with(**stays)
+            if isinstance(outcome, Plan):
+                return [pose(first, outcome)]
+        return [pose(first, first.plan)]
+    newest = [request.plan.choice.build.torch for request in requests]
+    if first.request.newest_per_target:
+        candidates = [newest]
+    else:
+        common = common_torches(requests)
+        common.sort(key=lambda one: one != torch)
+        candidates = [[one] * len(requests) for one in common]
+    pythons = _pythons(requests)
+    pythons.sort(key=lambda one: one != python)
+    for torches in candidates:
+        for one_python in pythons:
+            plans = []
+            for request, one_torch in zip(requests, torches, strict=True):
+                outcome = request.outcome_with(torch=one_torch, python=one_python)
+                if isinstance(outcome, Plan):
+                    plans.append(outcome)
+            if len(plans) == len(requests):
+                return _agreed(requests, plans, one_python)
+    torches_by_label = [
+        f"{request.label} torch {torch}"
+        for request, torch in zip(requests, newest, strict=True)
+    ]
+    raise NoBuildError(
+        "targets-disagree",
+        "no torch version supports all of these targets",
+        evidence=" · ".join(torches_by_label),
+        hint="Set per-target = true in [tool.gpuinstall]: each target gets its own newest torch",
+    )
+
+
+def _agreed(
+    requests: Requests,
+    plans: Sequence[Plan],
+    python: str,
+) -> list[Problem]:
+    """Return the problems for one Python: of programs with all torches that every target runs, else with the newest."""
+    if not requests[0].names_programs:
+        return [pose(one, plan) for one, plan in zip(requests, plans, strict=True)]
+    open_plans = [
+        plan_or_raise(one.outcome_with(python=python), one.machine) for one in requests
+    ]
+    problems = [pose(one, plan) for one, plan in zip(requests, open_plans, strict=True)]
+    if requests[0].request.newest_per_target:
+        return problems
+    common = frozenset.intersection(*(problem.torches for problem in problems))
+    return [
+        replace(
+            problem,
+            builds=tuple(one for one in problem.builds if one.torch in common),
+            common=max(common),
+        )
+        for problem in problems
+    ]
+
+
+def without_versions(
+    request: LockRequest,
+    packages: Collection[str],
+) -> LockRequest:
+    """Return a request that leaves the versions of some packages open."""
+    requirements = []
+    for requirement in request.request.parsed:
+        is_open = requirement.name in packages and not requirement.url
+        requirements.append(
+            requirement.with_specifier("") if is_open else requirement.text
+        )
+    constraints = request.request.constraints
+    kept = [
+        text for text in constraints if parse_requirement(text).name not in packages
+    ]
+    return request.asking(requirements=tuple(requirements), constraints=tuple(kept))
+
+
+def is_torch(requirement: str) -> bool:
+    """Whether a requirement is one of torch."""
+    return parse_requirement(requirement).name == "torch"
+
+
+def without_label(text: str, family: frozenset[str]) -> str:
+    """Return a requirement of the family without the backend in its versions: the page has builds of that one alone."""
+    requirement = parse_requirement(text)
+    if requirement.name not in family or "+" not in str(requirement.specifier):
+        return text
+    clauses = []
+    for clause in requirement.specifier or ():
+        operator, version = clause.operator, clause.version
+        public, _, label = version.partition("+")
+        if not label:
+            clauses.append(f"{operator}{version}")
+        elif operator in {"==", "==="}:
+            clauses.append(f"=={public}")
+    return requirement.with_specifier(",".join(clauses))
+
+
+def common_torches(requests: Requests) -> list[Version]:
+    """Return the torch versions that run for every request, newest first; raise what refuses one of them."""
+    torches = [{build.torch for build in request.plan.runnable} for request in requests]
+    return sorted(set.intersection(*torches), reverse=True)
+
+
+def _pythons(requests: Requests) -> list[str]:
+    """Return the Pythons to try for all: the one that is fixed, else those preferred, the settled one, the newest first."""
+    first = requests[0]
+    demand = parse_request(first.request, first.catalog.family, first.machine)
+    if isinstance(demand.python, str):
+        return [demand.python]
+    released = {
+        python
+        for request in requests
+        for build in request.plan.runnable
+        for python in build.pythons
+    }
+    pythons = [*first.request.preferred_pythons, first.catalog.settled_python]
+    pythons += sorted(released, key=minor, reverse=True)
+    return list(dict.fromkeys(filter(demand.suits, pythons)))

@@ -1,0 +1,88 @@
+"""Why a request has no answer: uv's own words if it refuses it without ours too, else the facts that stand against it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.text import some
+from gpuinstall.lock.solve.problem import is_torch
+from gpuinstall.lock.solve.remarks import NO_CODE, other_name
+from gpuinstall.lock.uv.errors import Conflict
+from gpuinstall.plan import Plan, Rejected
+
+if TYPE_CHECKING:
+    from gpuinstall.lock.solve.facts import Fact
+    from gpuinstall.lock.solve.loop import Loop
+
+
+def refusal(conflict: Conflict, loop: Loop) -> Conflict:
+    """Return why there is no answer to a problem, in words that have none of our packages in them."""
+    if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
+        return conflict
+    plain = loop.ask_plainly()
+    if isinstance(plain, Conflict):
+        return _refused_by_machine(plain, loop)
+    facts = [fact for fact in loop.judge.facts.values() if fact.why]
+    if not facts:
+        return conflict
+    return _refused_by_facts(facts, loop)
+
+
+def _refused_by_facts(facts: list[Fact], loop: Loop) -> Conflict:
+    """Return the fact of the newest version of what was requested first, and what was found of the older ones."""
+    requested = [one.name for one in loop.problem.programs]
+
+    def rank(fact: Fact) -> tuple[bool, int, bool]:
+        name = fact.package
+        place = requested.index(name) if name in requested else len(requested)
+        return not fact.excludes, place, False
+
+    first = min(facts, key=rank)
+    same = [fact for fact in facts if fact.package == first.package]
+    newest = max(same, key=lambda fact: Version(fact.version))
+    unread = {
+        name.partition(" ")[2]: why
+        for name, why in loop.judge.unread.items()
+        if name.partition(" ")[0] == first.package
+    }
+    known = "is known to run" if unread else "runs"
+    why = f"no older version {known} here"
+    if unread:
+        *_, last = unread.values()
+        why = f"{why} (unread: {some([*unread])}: {last})"
+    why = f"{why}{other_name(first.package, loop)}"
+    command = f"gpuinstall run python -m pip install {first.package}"
+    hint = f"{command}   # installs it anyway, beside torch"
+    return Conflict(NoBuildError(NO_CODE, newest.why, why=why, hint=hint))
+
+
+def _refused_by_machine(conflict: Conflict, loop: Loop) -> Conflict:
+    """Return what the machine has against every torch that the programs require, if that is the reason."""
+    problem = loop.problem
+    wanted = problem.wanted
+    if loop.shelf.limits("torch"):
+        return conflict
+    others = [text for text in problem.requirements if not is_torch(text)]
+    refusals = list[Rejected]()
+    for name in loop.shelf.programs:
+        newest = loop.newest(name)
+        wheel = loop.shelf.wheel(name, str(newest)) if newest else None
+        for torch in loop.requirements(wheel) if wheel else ():
+            if torch.name != "torch" or not torch.specifier:
+                continue
+            pinned = (
+                torch.with_specifier(str(torch.specifier)).partition(" ;")[0],
+                *others,
+            )
+            outcome = wanted.asking(requirements=pinned).outcome
+            if isinstance(outcome, Plan):
+                continue
+            refusals.append(outcome)
+    if not refusals:
+        return conflict
+    error = refusals[0].error(wanted.machine)
+    error.why = conflict.why
+    return Conflict(error)

@@ -1,0 +1,217 @@
+"""A request that cannot be met as it is written, met as near to its words as a machine can.
+
+torch moves first, and with it what its build decides (``gpuinstall.plan.relax``). Every other pin stays, and if one
+cannot, each alone is tried; then uv is let choose, the last named first.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.base.errors import (
+    GpuInstallError,
+    InstallationError,
+    MachineError,
+    NoBuildError,
+)
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.lock.request.project import read_folder_project
+from gpuinstall.lock.solve.problem import pose_together, without_versions
+from gpuinstall.lock.solve.remarks import shortened
+from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, build_conflict
+from gpuinstall.plan import Rejected
+from gpuinstall.plan.relax import nearest_request, version_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from gpuinstall.base.request import Request
+    from gpuinstall.lock.request.lock_request import LockRequest
+    from gpuinstall.lock.uv.resolution import Resolution
+    from gpuinstall.plan import Plan
+    from gpuinstall.plan.relax import RelaxedRequest
+    from gpuinstall.sources.session import Session
+
+    Pins = tuple[ParsedRequirement, ...]
+    Resolve = Callable[..., "list[Resolution] | Conflict"]
+
+ALONE = 6
+"""How many pins are tried alone, the last named first."""
+
+_FAILURES_OF_A_VERSION = {BUILD_FAILED, "build-needs-torch"}
+"""The codes of failures that another version of the package, one that has a wheel, may not have."""
+
+
+def resolve_relaxed(
+    requests: Sequence[LockRequest],
+    refusal: GpuInstallError,
+    session: Session,
+    *,
+    resolve: Resolve,
+) -> list[Resolution]:
+    """Resolve what is nearest to requests that cannot be met as they are written.
+
+    Args:
+        requests: One for each target, as the sources list it.
+        refusal: What they were refused with.
+        session: The sources and the clients of the run.
+        resolve: Resolves requests with pins that may give way, and rows of METADATA.
+
+    Raises:
+        GpuInstallError: ``refusal`` if no torch that runs here serves the rest of the request, or what stands against
+            the last trial.
+    """
+    opened, metadata = _with_requirements_of_folders(requests, session)
+    refusals = [one.outcome for one in opened if isinstance(one.outcome, Rejected)]
+    moved: list[ParsedRequirement] = []
+    if refusals:
+        nearest = _nearest_request(opened)
+        if nearest is None:
+            raise refusal
+        moved = list(map(parse_requirement, nearest.moved))
+        opened = [
+            one.asking(
+                requirements=nearest.request.requirements,
+                constraints=nearest.request.constraints,
+            )
+            for one in opened
+        ]
+    family = opened[0].catalog.family
+    limits = version_limits(opened[0].request)
+    pins = tuple(one for one in limits if one.name not in family)
+    answer: list[Resolution] | Conflict = Conflict(refusal)
+    why = ""
+    for yielding in _concessions(pins):
+        answer, failed = _attempt(opened, yielding, metadata, session, resolve)
+        if not isinstance(answer, Conflict):
+            why_torch = refusals[0].reasons[0].message if refusals else ""
+            return [_explained(one, moved, why, why_torch, failed) for one in answer]
+        why = why or answer.why
+        refusal = answer.error
+    raise refusal
+
+
+def relaxed_again(
+    request: LockRequest,
+    packages: Collection[str],
+    session: Session,
+) -> tuple[LockRequest, tuple[Mapping[str, Any], ...]]:
+    """Return a request as it was relaxed for a lock, in which the versions of ``packages`` gave way, with its rows."""
+    [opened], metadata = _with_requirements_of_folders([request], session)
+    return without_versions(opened, packages), metadata
+
+
+def _concessions(pins: Pins) -> Iterator[Pins]:
+    """Yield which pins may give way: none, each alone, then all of them."""
+    yield ()
+    if len(pins) > 1:
+        for pin in reversed(pins[-ALONE:]):
+            yield (pin,)
+    if pins:
+        yield pins
+
+
+def _attempt(
+    requests: Sequence[LockRequest],
+    yielding: Pins,
+    metadata: tuple[Mapping[str, Any], ...],
+    session: Session,
+    resolve: Resolve,
+) -> tuple[list[Resolution] | Conflict, dict[str, str]]:
+    """Resolve with pins that may give way, without the versions of those that cannot be built.
+
+    Returns:
+        The answer, and the pins of what cannot be built, by package.
+    """
+    failed: dict[str, str] = {}
+    for _ in range(len(yielding) + 1):
+        opened = [without_versions(one, failed) for one in requests]
+        left = tuple(pin for pin in yielding if pin.name not in failed)
+        try:
+            answer = resolve(opened, session=session, yielding=left, metadata=metadata)
+        except InstallationError as error:
+            if error.code not in _FAILURES_OF_A_VERSION:
+                raise
+            answer = build_conflict(error)
+            names = {pin.name: pin.text for pin in left if pin.name in answer.too_new}
+            if not names:
+                return answer, failed
+            failed |= names
+            continue
+        return answer, failed
+    return answer, failed
+
+
+def _with_requirements_of_folders(
+    requests: Sequence[LockRequest],
+    session: Session,
+) -> tuple[list[LockRequest], tuple[Mapping[str, Any], ...]]:
+    """Request what the projects in folders require in their place, so that it can give way.
+
+    Returns:
+        The requests, and the rows with which the projects themselves require nothing.
+    """
+    requirements = dict.fromkeys(requests[0].request.requirements)
+    rows = []
+    for text in requests[0].request.requirements:
+        project = read_folder_project(parse_requirement(text), session.folder)
+        if project:
+            rows.append(project.metadata_without_requirements)
+            requirements.update(dict.fromkeys(project.requirements))
+    opened = [one.asking(requirements=tuple(requirements)) for one in requests]
+    return opened, tuple(rows)
+
+
+def _nearest_request(requests: Sequence[LockRequest]) -> RelaxedRequest | None:
+    """Return the request with the nearest torch that every target can have."""
+
+    def outcome(candidate: Request) -> Plan | Rejected | None:
+        attempts = []
+        for request in requests:
+            own = replace(candidate, backend=request.request.backend)
+            attempts.append(replace(request, request=own))
+        with suppress(MachineError, NoBuildError):
+            return pose_together(attempts)[0].plan
+        return None
+
+    return nearest_request(requests[0].request, requests[0].catalog, outcome)
+
+
+def _explained(
+    resolution: Resolution,
+    moved: Sequence[ParsedRequirement],
+    why: str,
+    why_torch: str,
+    failed: Mapping[str, str],
+) -> Resolution:
+    """Return a resolution that tells what has moved and why; its lock records it.
+
+    Args:
+        resolution: What the relaxed request came to, with the pins that gave way.
+        moved: The requirements of torch, and of what goes with it, that are not held to.
+        why: What stood against the request with every pin.
+        why_torch: Why the torch that was requested does not run.
+        failed: The pins of what cannot be built, by package.
+    """
+    versions = resolution.versions
+    causes: dict[ParsedRequirement, str] = {}
+    for requirement in moved:
+        causes[requirement] = f"it goes with torch {versions['torch']}"
+        if requirement.name == "torch":
+            causes[requirement] = why_torch
+    for text in resolution.relaxed.values():
+        causes[parse_requirement(text)] = shortened(why)
+    for text in failed.values():
+        causes[parse_requirement(text)] = "it has no wheel here, and building it failed"
+    reasons = []
+    for requirement, cause in causes.items():
+        name = requirement.name
+        now = f"{name} {versions[name]}" if name in versions else f"no {name}"
+        reasons.append(
+            Reason("relaxed", f"{now} in place of {requirement.text}: {cause}")
+        )
+    relaxed = {requirement.name: requirement.text for requirement in causes}
+    return replace(resolution.warned_of(reasons), relaxed=relaxed)

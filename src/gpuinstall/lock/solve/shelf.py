@@ -1,0 +1,374 @@
+"""What the sources have for one problem: the pages that uv is given, the newest of each program, and what wheels say.
+
+If torch has a source of its own, none of the family is asked for at the default index, whoever requires it: what no
+source lists has an empty page. Only what was requested by its name may come from the default index, if no source of
+the family lists it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.specifiers import SpecifierSet
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
+from packaging.version import Version
+
+from gpuinstall.base.files import parse_json
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.catalog import DEFAULT_INDEX
+from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.catalog.listing import (
+    default_wheels,
+    family_wheels,
+    index_names,
+    own_names,
+)
+from gpuinstall.catalog.pages import (
+    PageFile,
+    SourceRelease,
+    parse_files,
+    parse_page,
+    parse_sources,
+)
+from gpuinstall.lock.solve.members import fitting
+from gpuinstall.plan.companions import PAIRED
+from gpuinstall.wheels.judging import judge_file
+from gpuinstall.wheels.learned.reader import Reader
+from gpuinstall.wheels.learned.store import learned_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from email.message import Message
+
+    from gpuinstall.base.requirement import ParsedRequirement
+    from gpuinstall.catalog import Build, Wheel
+    from gpuinstall.catalog.catalog import WheelSource
+    from gpuinstall.lock.solve.problem import Problem
+    from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Page
+    from gpuinstall.wheels.judging import Judgement
+    from gpuinstall.wheels.learned.row import Depth, LearnedRow
+
+    Pages = dict[str, tuple[Wheel, ...]]
+
+STRANGERS = 64
+"""How many names that the catalogue does not know are looked up on the torch index, which may have its own of them."""
+
+
+class ListedProgram(NamedTuple):
+    """A program with its newest version, of those that are requested and that no constraint forbids."""
+
+    name: str
+    newest: Version | None = None
+    """Its newest release, as a wheel that fits or as source."""
+
+    has_wheel: bool = False
+    """Whether that has a wheel."""
+
+
+class Shelf:
+    """The pages and wheels of one problem, each asked once."""
+
+    def __init__(self, problem: Problem, session: Session) -> None:
+        self.problem = problem
+        self.session = session
+        builds = problem.builds
+        self.backends = tuple(dict.fromkeys(build.backend.tag for build in builds))
+        """The tags of the builds, the best first."""
+        self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
+        """Whether not everything comes from the default index."""
+        self._listed = frozenset[str]()
+        if self.has_own_source:
+            self._listed = self._listed.union(
+                *side_by_side(self._own_names, self.backends)
+            )
+        self.names = problem.catalog.family | self._listed
+        """The names that are bound to the sources of torch."""
+        sources = replace(session.sources, default_index=session.default_index)
+        self._sources = sources
+        self._reader = Reader(
+            session.sources,
+            session.client,
+            learned_store(),
+            session.reporter,
+            session.reading,
+            session.rows,
+        )
+
+    # Pages.
+
+    @cached_property
+    def pages(self) -> Pages:
+        """The wheels that each name may come from, without the names that the default index may serve."""
+        extensions = {**load_extensions().unclaimed, **self.problem.files}
+        sources = self.session.sources
+        # Also if all builds are those of the default index, what uv asks before it may have none of the family.
+        if not self.has_own_source and not sources.has_further_indexes:
+            return extensions
+        requested = self.problem.requested
+        may_have_wheels = self.names | {"torch"}
+        if self._listed and not sources.find_links:
+            may_have_wheels &= self._listed | requested | {"torch"}
+        names = sorted(may_have_wheels)
+        answers = side_by_side(self._wheels, names)
+        wheels = dict(zip(names, answers, strict=True))
+        from_default_index = requested - self._listed - {"torch"}
+        pages: Pages = {}
+        for name in sorted(self.names):
+            listed = wheels.get(name, ())
+            if listed or name not in from_default_index:
+                pages[name] = listed
+        return {**pages, **extensions}
+
+    @cached_property
+    def pages_of_sources(self) -> dict[str, tuple[PageFile, ...]]:
+        """The files of each package that a file takes from one index: from there it comes, whoever requires it.
+
+        Raises:
+            InstallationError: The index of a package that is requested does not answer.
+        """
+        session, sources = self.session, self.session.sources
+        pages = {}
+        for name in sources.package_indexes.keys() - self.names:
+            is_requested = name in self.problem.requested
+            ask = session.page_of if is_requested else session.known_page
+            page = ask(name)
+            pages[name] = parse_files(page, sources.newest_day) if page else ()
+        return pages
+
+    @cached_property
+    def builds(self) -> dict[str, Build]:
+        """The builds by the version that their torch has for uv, the best first."""
+        builds: dict[str, Build] = {}
+        torches = self.pages.get("torch")
+        listed = {str(wheel.version) for wheel in torches or ()}
+        for build in self.problem.builds:
+            version = str(build.torch)
+            labelled = f"{version}+{build.backend}"
+            if build.source is not DEFAULT_INDEX and labelled in listed:
+                version = labelled
+            if torches is None or version in listed:
+                builds.setdefault(version, build)
+        return builds
+
+    def _wheels(self, package: str) -> tuple[Wheel, ...]:
+        """Return the wheels of torch's builds, or what their sources have beside each, of each version one."""
+        tags = self.problem.target.tags(self.problem.python)
+        wheels: dict[str, Wheel] = {}
+        builds = list(self.problem.builds)
+        if package != "torch":
+            # Its files are those of a backend, whatever torch is beside them.
+            by_source: dict[tuple[str, WheelSource], Build] = {}
+            for build in builds:
+                by_source.setdefault((build.backend.tag, build.source), build)
+            builds = list(by_source.values())
+        for build in builds:
+            # What torch's own index lists beside the paired comes from there, whoever else has that name.
+            is_of_default_index = build.source is DEFAULT_INDEX and (
+                package in PAIRED or not self.has_own_source
+            )
+            backend = build.backend.tag
+            if is_of_default_index:
+                listed = default_wheels(self._sources, self.session.client, package)
+            else:
+                listed = family_wheels(
+                    self._sources, self.session.client, backend, package
+                )
+            for wheel in fitting(listed, backend, tags):
+                if package != "torch" or wheel.version.public == str(build.torch):
+                    wheels.setdefault(str(wheel.version), wheel)
+        return tuple(wheels.values())
+
+    def _own_names(self, backend: str) -> frozenset[str]:
+        """Return the names of the family, and of packages of its own, that the torch index lists for a backend."""
+        session, catalog = self.session, self.problem.catalog
+        names = index_names(session.sources, session.client, backend)
+        listed = names & catalog.family
+        strangers = [
+            name for name in sorted(names - catalog.family) if not self._is_copied(name)
+        ]
+        if strangers:
+            strangers = strangers[:STRANGERS]
+            listed |= own_names(session.sources, session.client, backend, strangers)
+        return listed
+
+    def _is_copied(self, name: str) -> bool:
+        """Whether the torch index has copies of the default index's files of a package."""
+        return any(
+            fnmatchcase(name, pattern) for pattern in self.problem.catalog.copied
+        )
+
+    def wheels_of(self, package: str) -> list[Wheel]:
+        """Return the wheels of a package that the Python and the platform can install, of torch's own source if that has it."""
+        wheels = self.pages.get(package, ())
+        page = None
+        if package not in self.pages:
+            page = self.session.known_page(package)
+        if page:
+            wheels = parse_page(page)
+        tags = set(self.problem.target.tags(self.problem.python))
+        return [
+            wheel for wheel in wheels if wheel.package == package and tags & wheel.tags
+        ]
+
+    def wheel(self, package: str, version: str) -> Wheel | None:
+        """Return the wheel of one version; None if it has none."""
+        wanted = Version(version)
+        wheels = [one for one in self.wheels_of(package) if one.version == wanted]
+        best = fitting(
+            [replace(one, backend=None) for one in wheels],
+            "",
+            self.problem.target.tags(self.problem.python),
+        )
+        return best[0] if best else None
+
+    # Programs.
+
+    @cached_property
+    def programs(self) -> dict[str, ListedProgram]:
+        """What is requested beside the family, by name, with the newest version that the request allows."""
+        open_programs = [one for one in self.problem.programs if not one.url]
+        listed = side_by_side(self._newest, open_programs)
+        return {program.name: program for program in listed}
+
+    def _newest(self, program: ParsedRequirement) -> ListedProgram:
+        name = program.name
+        is_bound = name in self.names or name in self.problem.files
+        page = None if is_bound else self.session.known_page(name)
+        # Which of its files a date hides, uv alone decides.
+        if page is None or self.session.sources.is_dated(name):
+            return ListedProgram(name)
+        limits = self.limits(name)
+        newest: Wheel | SourceRelease | None = None
+        # Of a version that has a wheel the source does not count.
+        releases: list[Wheel | SourceRelease] = [*self.wheels_of(name)]
+        releases += parse_sources(page, name)
+        for release in releases:
+            version = release.version
+            # What a page of 4,000 files says is looked at only where it may matter.
+            if version.is_prerelease or (newest and version <= newest.version):
+                continue
+            if _allows_python(release, self.problem.python) and all(
+                limit.allows(version) for limit in limits
+            ):
+                newest = release
+        if newest is None:
+            return ListedProgram(name)
+        is_source = isinstance(newest, SourceRelease)
+        return ListedProgram(name, newest.version, has_wheel=not is_source)
+
+    def limits(self, package: str) -> list[ParsedRequirement]:
+        """Return what the request says of the versions of a package."""
+        problem = self.problem
+        texts = (*problem.requirements, *problem.constraints)
+        requirements = map(parse_requirement, texts)
+        return [
+            one for one in requirements if one.name == package and problem.counts(one)
+        ]
+
+    # Wheels.
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether as much of wheels was read as is read for one lock."""
+        return self._reader.is_spent
+
+    def judged(
+        self,
+        wheel: Wheel,
+        build: Build,
+        depths: Sequence[Depth],
+    ) -> tuple[LearnedRow, Judgement]:
+        """Return what a wheel says beside a build, read no deeper than it takes, and what that means.
+
+        Raises:
+            InstallationError: if it cannot be read.
+        """
+        return judge_file(partial(self.row, wheel, build), self.problem.gpus, depths)
+
+    def row(self, wheel: Wheel, build: Build, depth: Depth) -> LearnedRow:
+        """Return what a wheel says beside a build.
+
+        Raises:
+            InstallationError: if it cannot be read.
+        """
+        platform = f"{build.os}-{build.arch}"
+        return self._reader.companion(wheel, build.backend, platform, depth)
+
+    def may_have_code(self, wheel: Wheel) -> bool:
+        """Whether a wheel may have GPU code, by its name and its METADATA."""
+        return self._reader.may_have_code(wheel)
+
+    def metadata(self, wheel: Wheel) -> Message:
+        """Return METADATA of a wheel.
+
+        Raises:
+            InstallationError: if it cannot be read.
+        """
+        return self._reader.metadata(wheel)
+
+
+def _allows_python(
+    release: Wheel | SourceRelease,
+    python: str,
+) -> bool:
+    with suppress(ValueError):
+        specifiers = SpecifierSet(release.requires_python or "")
+        return specifiers.contains(f"{python.removesuffix('t')}.99")
+    return True
+
+
+def preferred_labels(shelf: Shelf) -> Mapping[str, list[str]]:
+    """Return of each release of torch the version with the best label, and of each companion that of its torch.
+
+    uv takes the highest of the preferred versions that it may take: so it finds the best build of whatever torch it
+    comes to.
+    """
+    releases = shelf.problem.catalog.releases
+    best: dict[Version, str] = {}
+    for version, build in shelf.builds.items():
+        best.setdefault(build.torch, version)
+    labels: dict[str, str] = {}
+    for torch, version in best.items():
+        label = version.partition("+")[2]
+        release = releases.get(torch)
+        if release and label:
+            for companion in (*release.torchvision, *release.torchaudio):
+                labels.setdefault(companion, label)
+    preferred = {"torch": list(best.values())}
+    for name, wheels in shelf.pages.items():
+        if name == "torch":
+            continue
+        by_public: dict[str, str] = {}
+        # The page has the best build's first.
+        for wheel in wheels:
+            if wheel.version.local == labels.get(wheel.version.public):
+                by_public[wheel.version.public] = str(wheel.version)
+            by_public.setdefault(wheel.version.public, str(wheel.version))
+        if any("+" in version for version in by_public.values()):
+            preferred[name] = list(by_public.values())
+    return preferred
+
+
+def release_day(page: Page, pin: ParsedRequirement) -> str | None:
+    """Return when the first file of a pinned version was uploaded, ``2026-01-31``, if the page tells it (PEP 700).
+
+    Later files of a version are wheels for newer Pythons: their dates are not that of the version.
+    """
+    if "json" not in page.content_type:
+        return None
+    days = []
+    for file in parse_json(page.text).get("files", ()):
+        # Other files, and names or dates that are none, say nothing of the version.
+        with suppress(ValueError, KeyError, TypeError):
+            name = file["filename"]
+            is_wheel = name.endswith(".whl")
+            parse = parse_wheel_filename if is_wheel else parse_sdist_filename
+            if pin.allows(parse(name)[1]):
+                days.append(file["upload-time"][:10])
+    return min(days, default=None)

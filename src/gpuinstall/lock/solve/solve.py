@@ -1,0 +1,516 @@
+"""The making of locks: from what the sources list today, near to what the locks of a folder hold."""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
+
+from gpuinstall.base.errors import (
+    InstallationError,
+    InternalError,
+    MachineError,
+    NoBuildError,
+    UsageError,
+)
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.text import some
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import numbers
+from gpuinstall.lock.file.lock import Record
+from gpuinstall.lock.request.lock_request import plan_or_raise
+from gpuinstall.lock.solve.extensions import with_files
+from gpuinstall.lock.solve.live import live_requests
+from gpuinstall.lock.solve.loop import Loop
+from gpuinstall.lock.solve.problem import pose_together, without_versions
+from gpuinstall.lock.solve.refusal import refusal
+from gpuinstall.lock.solve.remarks import Remarks
+from gpuinstall.lock.uv.builds import BuildSite, check_builds, source_builds
+from gpuinstall.lock.uv.errors import Conflict, all_or_conflict
+from gpuinstall.lock.uv.resolution import checked
+from gpuinstall.plan import Plan, Rejected
+from gpuinstall.plan.demand import parse_request
+from gpuinstall.plan.python import minor_version
+from gpuinstall.sources.web.client import OFFLINE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from gpuinstall.base.request import Request
+    from gpuinstall.base.requirement import ParsedRequirement
+    from gpuinstall.lock.file.lock import Lock
+    from gpuinstall.lock.request.lock_request import LockRequest, Requests
+    from gpuinstall.lock.solve.problem import Problem
+    from gpuinstall.lock.uv.resolution import Resolution
+    from gpuinstall.sources.session import Session
+
+    Resolutions = list[Resolution]
+
+TARGETS_AT_ONCE = 6
+"""For how many targets uv resolves side by side: more of them only wait for the same cores."""
+
+PROPOSALS = 4
+"""How many versions of torch the first of several targets proposes."""
+
+PYTHONS = 2
+"""How many other Pythons are tried."""
+
+
+@dataclass(frozen=True)
+class Near:
+    """What of earlier locks stays."""
+
+    pins: tuple[str, ...] = ()
+    """As constraints."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """If nothing is against them."""
+
+    locks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """All versions of the lock of each target, which is to stay as it is."""
+
+    torch: Version | None = None
+    python: str | None = None
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of the files that stay, by name."""
+
+
+def resolve_locks(
+    requests: Requests,
+    session: Session,
+    *,
+    held: Sequence[Lock] = (),
+    moving: Collection[str] = (),
+    upgrade: bool = False,
+    installed: Mapping[str, str] | None = None,
+    metadata: tuple[Mapping[str, Any], ...] = (),
+) -> Resolutions:
+    """Choose from what the sources list today and resolve.
+
+    Args:
+        requests: The locks to make.
+        session: The clients of this run.
+        held: Locks whose versions stay if nothing is against them.
+        moving: The only packages that may move; torch stays unless it is among them.
+        upgrade: Whether nothing of ``held`` stays but its Python.
+        installed: Versions that stay if nothing is against them, as no lock holds them.
+        metadata: Rows that stand in place of the METADATA of projects in folders.
+
+    Raises:
+        MachineError: if nothing fits a machine.
+        NoBuildError: if nothing fits.
+        InstallationError: if a source or uv fails.
+        UsageError: if no lock has a package that is to move.
+    """
+    live, unreachable = live_requests(requests, session)
+    if unreachable:
+        raise _refused_anyway(requests, session, unreachable).error
+    conflict: Conflict | None = None
+    near = Near(versions=installed or {})
+    attempts: Iterable[Near] = [near]
+    if not installed:
+        attempts = _nearness(live, held, moving, upgrade=upgrade)
+    for near in attempts:
+        answer = _resolve(live, near, session, usual=requests, metadata=metadata)
+        if not isinstance(answer, Conflict):
+            preferred = live[0].request.preferred
+            return [
+                one.warned_of(_moved(one.versions, preferred, moving)) for one in answer
+            ]
+        conflict = answer
+    if conflict is None:
+        raise InternalError("no-attempt", "nothing was tried")
+    elsewhere = _with_other_python(live, near, conflict, session)
+    if elsewhere:
+        return elsewhere
+    if live[0].request.relax:
+        from gpuinstall.lock.solve.relax import resolve_relaxed
+
+        # Nothing of a lock stays that was made for other words.
+        return resolve_relaxed(
+            live, conflict.error, session, resolve=partial(_resolve, near=Near())
+        )
+    raise conflict.error
+
+
+def _nearness(
+    requests: Requests,
+    held: Sequence[Lock],
+    moving: Collection[str],
+    *,
+    upgrade: bool,
+) -> Iterator[Near]:
+    """Yield what to keep, one after the other: every version as it is, the torch, then what goes with the rest."""
+    python = _kept_python(requests[0], held)
+    if upgrade:
+        yield Near(python=python)
+        return
+    versions = _kept_versions(requests[0].request, held, moving)
+    near = Near(versions=versions, python=python, hashes=_kept_hashes(held, moving))
+    torch = versions.get("torch")
+    has_new_programs = not moving and _has_new_programs(requests[0], held)
+    # Without a torch, nothing tells which build the family's versions were of.
+    if torch and not has_new_programs and _may_have(requests[0], torch):
+        of_torch = replace(near, torch=_public(torch))
+        locks = {lock.target: lock.versions for lock in held}
+        # Both sides of a merge are none that could stay as it is.
+        is_whole = len(locks) == len(held) and _are_weighed(requests[0].request, held)
+        if not moving and held and is_whole:
+            yield replace(of_torch, locks=locks)
+        members = sorted(requests[0].catalog.family & versions.keys())
+        yield replace(of_torch, pins=_pins(members, versions))
+    if not moving or not torch:
+        yield near
+
+
+def _kept_python(request: LockRequest, held: Iterable[Lock]) -> str | None:
+    """Return the Python of locks, if the request leaves it open."""
+    demand = parse_request(request.request, request.catalog.family, request.machine)
+    for lock in held:
+        if lock.python and demand.suits(lock.python):
+            return lock.python
+    return None
+
+
+def _kept_versions(
+    request: Request,
+    held: Sequence[Lock],
+    moving: Collection[str],
+) -> dict[str, str]:
+    """Return the versions that locks hold, and those of the project's own lock, without those that are to move.
+
+    Raises:
+        UsageError: if none has a package that is to move.
+    """
+    locked = dict[str, str]()
+    for lock in held:
+        locked |= lock.versions
+    preferred = {} if moving and held else _by_name(request.preferred)
+    is_weighed = bool(held) and _are_weighed(request, held)
+    versions = preferred | locked if is_weighed else locked | preferred
+    for name in moving:
+        if name not in versions:
+            message = f"no lock here has a package named {name}"
+            raise UsageError("not-locked", message, hint="Check the name")
+        del versions[name]
+    return versions
+
+
+def _are_weighed(request: Request, held: Iterable[Lock]) -> bool:
+    """Whether locks were made near to the versions of the project's own lock: what came of these stays."""
+    digest = Record.of(request).preferred_digest
+    return all(lock.record.preferred_digest == digest for lock in held)
+
+
+def _kept_hashes(held: Sequence[Lock], moving: Collection[str]) -> dict[str, str]:
+    """Return the sha256 of the files of locks, by name."""
+    files = chain.from_iterable(lock.files for lock in held)
+    return {
+        file.name: file.sha256
+        for file in files
+        if file.sha256 and file.package not in moving
+    }
+
+
+def _pins(names: Iterable[str], versions: Mapping[str, str]) -> tuple[str, ...]:
+    """Return constraints that keep versions; uv allows no label in one."""
+    return tuple(f"{name}=={_public(versions[name])}" for name in names)
+
+
+def _may_have(request: LockRequest, torch: str) -> bool:
+    """Whether a request allows a version of torch and it runs."""
+    for requirement in request.request.parsed:
+        if requirement.name == "torch" and not requirement.allows(torch):
+            return False
+    return isinstance(request.outcome_with(torch=_public(torch)), Plan)
+
+
+def _has_new_programs(request: LockRequest, held: Sequence[Lock]) -> bool:
+    """Whether a program is requested that no lock was made for: its version is chosen before torch's."""
+    locked = set(_by_name(request.request.preferred))
+    for lock in held:
+        locked |= requirement_names(lock.record.inputs)
+    # What is requested by its address, such as the project itself, has one version; what is tied to torch goes with it.
+    new = [
+        one.name
+        for one in request.request.parsed
+        if one.url is None and one.name not in locked
+    ]
+    return any(not request.catalog.is_tied(name) for name in new)
+
+
+def _by_name(preferred: Iterable[str]) -> dict[str, str]:
+    return dict(text.split("==", 1) for text in preferred)
+
+
+def _public(version: str) -> Version:
+    return Version(Version(version).public)
+
+
+def _with_other_python(
+    requests: Requests,
+    near: Near,
+    conflict: Conflict,
+    session: Session,
+) -> Resolutions | None:
+    """Resolve for another Python that is installed, if nothing fixes it; None if that does not help either."""
+    [first, *others] = requests
+    is_conflict = conflict.error.code in {"requirements-conflict", "only-binary"}
+    if others or first.request.python or near.python or not is_conflict:
+        return None
+    if isinstance(first.outcome, Rejected):
+        return None
+    usual = first.outcome.choice.python
+    pythons = [
+        one for one in first.machine.pythons or () if minor_version(one) != usual
+    ]
+    for python in sorted(map(minor_version, pythons), key=numbers, reverse=True)[
+        :PYTHONS
+    ]:
+        answer = _resolve(requests, replace(near, python=python), session)
+        if not isinstance(answer, Conflict) and answer[0].choice.python == python:
+            message = f"Python {python} is taken: for {usual} {conflict.error.message}"
+            return [one.warned_of([Reason("other-python", message)]) for one in answer]
+    return None
+
+
+def _resolve(
+    requests: Requests,
+    near: Near,
+    session: Session,
+    *,
+    usual: Requests | None = None,
+    yielding: tuple[ParsedRequirement, ...] = (),
+    metadata: tuple[Mapping[str, Any], ...] = (),
+) -> Resolutions | Conflict:
+    """Resolve near to what stays, and check that what has to be built can be built.
+
+    Args:
+        requests: One for each target.
+        near: What stays.
+        session: The sources and the clients of the run.
+        usual: The same as if every source answered.
+        yielding: The pins that may give way.
+        metadata: Rows that stand in place of the METADATA of projects in folders.
+    """
+    answer: Resolutions | Conflict
+    try:
+        problems = [
+            _near(problem, near, yielding, metadata)
+            for problem in pose_together(requests, torch=near.torch, python=near.python)
+        ]
+        conflicts = []
+        for files in with_files(problems, session):
+            answer = _together(files.problems, session)
+            if not isinstance(answer, Conflict):
+                answer = [one.warned_of(files.remarks) for one in answer]
+                break
+            conflicts.append(answer)
+        else:
+            answer = conflicts[0]
+    except (MachineError, NoBuildError) as error:
+        answer = Conflict(error)
+    except InstallationError as error:
+        if error.code != "unreachable":
+            raise
+        return _refused_anyway(usual or requests, session, error)
+    if isinstance(answer, Conflict):
+        # What a silent index has may be all that is missing.
+        silence = session.client.unreachable(session.sources.torch_index)
+        if silence:
+            return _refused_anyway(usual or requests, session, silence)
+        return answer
+    _name_own_indexes(answer, session)
+    try:
+        for one in answer:
+            _check_builds(one, session)
+    except NoBuildError as error:
+        return Conflict(error)
+    return answer
+
+
+def _near(
+    problem: Problem,
+    near: Near,
+    yielding: tuple[ParsedRequirement, ...],
+    metadata: tuple[Mapping[str, Any], ...],
+) -> Problem:
+    """Return a problem near to what stays of the lock of its target."""
+    exact = near.locks.get(str(problem.target), {})
+    return replace(
+        problem,
+        pins=(*near.pins, *_pins(exact, exact)),
+        near={**near.versions, **exact},
+        torch=near.torch if near.torch in problem.torches else None,
+        locked=near.hashes,
+        yielding=yielding,
+        metadata=metadata,
+    )
+
+
+def _check_builds(resolution: Resolution, session: Session) -> None:
+    """Check that what has to be built can be built; report the source of torch if a file of the folder chose it."""
+    from gpuinstall.lock.request.strangers import name_torch_source
+
+    build = resolution.choice.build
+    site = BuildSite(
+        backend=build.backend,
+        versions=resolution.versions,
+        machine=resolution.request.machine,
+        environ=session.environment,
+    )
+    name_torch_source(resolution.files, build.listed_at, session)
+    builds = source_builds(resolution.document)
+    here = resolution.request.builds_here
+    check_builds(builds, site, session.reporter, here=here)
+
+
+def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Conflict:
+    """Resolve for all targets: of programs the first target proposes a torch, and the others go with it."""
+    [first, *others] = problems
+    resolve_one = partial(_resolve_one, session=session)
+    is_of_one_torch = not first.wanted.request.newest_per_target
+    if not others or not first.wanted.names_programs or not is_of_one_torch:
+        answers = side_by_side(resolve_one, problems, TARGETS_AT_ONCE)
+        return _apart(answers)
+    [first, *others] = sorted(problems, key=lambda one: str(one.target))
+    remaining = first.torches
+    conflicts: list[Conflict] = []
+    while remaining and len(conflicts) < PROPOSALS:
+        builds = [one for one in first.builds if one.torch in remaining]
+        proposal = resolve_one(first.with_builds(builds))
+        if isinstance(proposal, Conflict):
+            conflicts.append(proposal)
+            break
+        torch = proposal.choice.build.torch
+        near = [_near_to(proposal, one.with_torch(torch)) for one in others]
+        answers = side_by_side(resolve_one, near, TARGETS_AT_ONCE)
+        together = _apart([proposal, *answers])
+        if not isinstance(together, Conflict):
+            order = [str(problem.target) for problem in problems]
+            return sorted(together, key=lambda one: order.index(str(one.target)))
+        conflicts.append(together)
+        remaining -= {torch}
+    # Of several, the first is told: it stands against the newest torch.
+    return conflicts[0]
+
+
+def _near_to(proposal: Resolution, problem: Problem) -> Problem:
+    """Return the problem of another target near to what the first came to."""
+    family = problem.catalog.family
+    versions = {
+        name: version
+        for name, version in proposal.versions.items()
+        if name not in family
+    }
+    return replace(problem, near={**versions, **problem.near})
+
+
+def _apart(answers: Iterable[Resolution | Conflict]) -> Resolutions | Conflict:
+    """Return the resolutions, with what could not have one version for all targets; or the first conflict."""
+    resolutions = all_or_conflict(answers)
+    if isinstance(resolutions, Conflict):
+        return resolutions
+    first = resolutions[0].request
+    has_one_torch = not first.request.newest_per_target
+    versions: dict[str, set[str]] = {}
+    for one in resolutions:
+        for name, version in one.versions.items():
+            # If each target has its own newest torch, the family differs too.
+            if not has_one_torch or name not in first.catalog.family:
+                versions.setdefault(name, set()).add(Version(version).public)
+    apart = {name for name, different in versions.items() if len(different) > 1}
+    return [
+        replace(one, apart=frozenset(apart & one.versions.keys()))
+        for one in resolutions
+    ]
+
+
+def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
+    """Resolve for one target."""
+    loop = Loop(problem, session)
+    answer = loop.run()
+    if isinstance(answer, Conflict):
+        return refusal(answer, loop)
+    remarks = Remarks(answer, loop)
+    plan = problem.plan
+    if problem.is_open:
+        unsuited = remarks.unsuited()
+        wanted = without_versions(problem.narrowed, answer.given_way)
+        catalog = wanted.catalog.without(
+            lambda build: not build.absent and build in unsuited, "without-code"
+        )
+        outcome = replace(wanted, catalog=catalog).outcome_with(
+            torch=problem.torch,
+            python=problem.python,
+            programs=remarks.constraints(),
+        )
+        plan = plan_or_raise(outcome, problem.wanted.machine)
+    resolution = checked(
+        answer.document,
+        problem.wanted,
+        plan,
+        family=loop.shelf.names,
+        pages=loop.pages,
+        prebuilt=loop.prebuilt,
+        session=session,
+    )
+    relaxed = {
+        pin.name: pin.text for pin in problem.yielding if pin.name in answer.given_way
+    }
+    return replace(resolution.warned_of(remarks.warnings()), relaxed=relaxed)
+
+
+def _refused_anyway(
+    requests: Requests,
+    session: Session,
+    silence: InstallationError,
+) -> Conflict:
+    """Return what the rules refuse also if every source answered; raise ``silence`` if that is nothing."""
+    try:
+        pose_together(requests)
+    except (MachineError, NoBuildError) as error:
+        return Conflict(error)
+    if session.environment.get("UV_OFFLINE"):
+        silence.why, silence.hint = OFFLINE
+    raise silence
+
+
+def _name_own_indexes(
+    resolutions: Iterable[Resolution],
+    session: Session,
+) -> None:
+    """Report which packages come from an index that only the user's own configuration names."""
+    packages = dict[str, dict[str, None]]()
+    for resolution in resolutions:
+        for package in resolution.document["packages"]:
+            if "index" in package:
+                names = packages.setdefault(package["index"], {})
+                names[package["name"]] = None
+    for index, names in packages.items():
+        origin = session.sources.own_indexes[index]
+        session.reporter.step(
+            "Index", f"{index}, as {origin} says: the source of {some([*names])}"
+        )
+
+
+def _moved(
+    versions: Mapping[str, str],
+    preferred: Iterable[str],
+    moving: Collection[str],
+) -> list[Reason]:
+    """Return what the project's own lock holds and this build cannot have."""
+    others = []
+    for name, before in _by_name(preferred).items():
+        now = versions.get(name, before)
+        if name not in moving and _public(now) != _public(before):
+            others.append(f"{name} {now} (locked: {before})")
+    if not others:
+        return []
+    message = "versions differ from the project's own lock, which is incompatible with this build"
+    return [Reason("team-lock-differs", f"{message}: {', '.join(others)}")]

@@ -24,7 +24,7 @@ from gpuinstall.base.removal import (
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.environments.damage import find_damage
-from gpuinstall.environments.environment import added_packages
+from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import read_packages
 
@@ -65,7 +65,8 @@ def remove_environment(
             mount.removeprefix(f"{folder}{os.sep}")
             for mount in sorted(mounts_in(folder))
         ]
-        packages = added_packages(folder)
+        # Where no record says what was there, pip or uv installed it all.
+        packages = added_packages(folder) if read_marker(folder) else ()
         _keep(folder, kept, _movable(folder, mounts), reporter)
         size = size_of(folder)
         if mounts:

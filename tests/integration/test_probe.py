@@ -197,14 +197,19 @@ def test_one_refused_fact_condemns_a_card_only_if_the_card_itself_is_gone(play):
             "confidential-gpus-not-ready",
             "sudo nvidia-smi conf-compute -srs 1",
         ),
-        ((("confidential", 1), ("cc_ready", 1)), "fabric-manager-not-running", "sudo"),
+        (
+            (("confidential", 1), ("cc_ready", 1)),
+            "fabric-manager-not-running",
+            "sudo systemctl enable --now nvidia-fabricmanager",
+        ),
     ],
 )
 def test_gpus_that_compute_confidentially_are_set_ready(play, facts, code, fix):
     card = FakeGpu("NVIDIA H100 PCIe", cc="9.0", pci="10de:2331")
     play(FakeDriver((card,), cu_init=802, more=facts))
     (problem,) = read_machine().problems
-    assert (problem.code, (problem.fix or "").startswith(fix)) == (code, True)
+    assert problem.code == code
+    assert fix in (problem.fix or "")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +225,8 @@ def test_what_802_means_is_told_by_the_fabric(play, state, code, fix):
     card = replace(H200, more=(("fabric", state),))
     play(FakeDriver((card,), cu_init=802))
     (problem,) = read_machine().problems
-    assert (problem.code, (problem.fix or "").startswith(fix)) == (code, True)
+    assert problem.code == code
+    assert fix in (problem.fix or "")
 
 
 def test_a_driver_that_has_no_room_for_its_name_is_still_a_driver(play):

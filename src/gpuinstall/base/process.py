@@ -10,7 +10,7 @@ import subprocess
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Event, Thread, Timer
+from threading import Thread, Timer
 from time import sleep
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -109,7 +109,7 @@ def run(
         text: What it reads from stdin, by default nothing.
         seconds: After which it is ended.
         patience: The same for a program that waits for servers; with ``seconds`` these count.
-        memory: The bytes that it may take, where the system says how many it has.
+        memory: The bytes that it may take, on Linux.
         each_error_line: Is given each line of stderr at once, from another thread.
         group: Whether what it has started ends with it; it has no terminal then.
 
@@ -121,7 +121,7 @@ def run(
     for follow in _followers:
         follow(words)
     limit = patience.total if patience and seconds is None else seconds
-    is_over = Event()
+    exceeded: list[str] = []
     with (
         (_Group if group and sys.platform != "win32" else subprocess.Popen)(
             words,
@@ -138,14 +138,14 @@ def run(
         ending_with_us(process),
     ):
 
-        def end() -> None:
+        def end(excess: str) -> None:
             if process.poll() is None:
-                is_over.set()
+                exceeded.append(excess)
                 process.kill()
 
-        if memory is not None:
+        if memory is not None and sys.platform == "linux":
             Thread(target=_watch, args=(process, memory, end), daemon=True).start()
-        timer = Timer(limit or 0, end)
+        timer = Timer(limit or 0, end, (f"took more than {limit or 0:.0f} s",))
         timer.daemon = True
         if limit is not None:
             timer.start()
@@ -153,19 +153,19 @@ def run(
             out, err = _communicated(process, text, each_error_line)
         finally:
             timer.cancel()
-    if is_over.is_set() and patience:
+    if exceeded and patience:
         name = " ".join([Path(words[0]).name, *words[1:3]])
         raise InstallationError(
             "too-slow",
-            f"{name} took more than {limit:.0f} s or too much memory, and was ended",
+            f"{name} {exceeded[0]}, and was ended",
             why="an index answers too slowly or endlessly, or the request takes too long to resolve",
             hint=f"{MORE_TIME}\nOr use another index",
         )
-    return Finished(words, None if is_over.is_set() else process.returncode, out, err)
+    return Finished(words, None if exceeded else process.returncode, out, err)
 
 
 def _watch(
-    running: subprocess.Popen[str], memory: int, end: Callable[[], None]
+    running: subprocess.Popen[str], memory: int, end: Callable[[str], None]
 ) -> None:
     """End a program that takes more memory than it may."""
     status = Path(f"/proc/{running.pid}/statm")
@@ -173,7 +173,7 @@ def _watch(
         with suppress(OSError, ValueError, IndexError):
             pages = int(status.read_text(encoding="ascii").split()[1])
             if pages * os.sysconf("SC_PAGE_SIZE") > memory:
-                end()
+                end(f"took more than {memory / 1e9:.0f} GB of memory")
                 return
         sleep(_LOOK_S)
 

@@ -128,7 +128,9 @@ class Owner:
 def host_name() -> str:
     """Return what this host, or container, is called."""
     # Not the module socket: it takes long to load.
-    return os.uname().nodename if os.name == "posix" else os.environ["COMPUTERNAME"]
+    if os.name == "posix":
+        return os.uname().nodename
+    return os.environ.get("COMPUTERNAME", "this computer")
 
 
 def _boot() -> str:

@@ -173,7 +173,7 @@ def cover_range(
         members[best.build.name].append(machines[position])
     locks = [
         CoveringLock(serving.build, tuple(members[serving.build.name]))
-        for serving in cover
+        for serving in sorted(cover, key=lambda one: one.age)
         if serving.build.name in members
     ]
     unserved = set(range(len(machines))).difference(served)

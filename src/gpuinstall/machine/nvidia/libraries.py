@@ -165,12 +165,11 @@ def _nvml_binding() -> str:
 
     Its own distribution tells it: an import may find the folder that an older package put beside it.
     """
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        return str(distribution("nvidia-ml-py").locate_file("pynvml.py"))
-    except PackageNotFoundError:
-        return ""
+    for folder in map(Path, sys.path):
+        # importlib.metadata would tell it too, and takes longer to import than the whole answer.
+        if next(folder.glob("nvidia_ml_py-*.dist-info"), None):
+            return str(folder / "pynvml.py")
+    return ""
 
 
 def child_environment(

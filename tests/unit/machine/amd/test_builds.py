@@ -149,7 +149,7 @@ def test_windows_is_refused_with_amds_own_command_and_guide():
     command, guide, *_ = (plan.fix or "").splitlines()
     assert command.startswith(
         "python -m pip install --index-url https://stable.repo.amd.com/rocm/whl-next/"
-        ' "torch[device-gfx1201]==2.13.0+rocm10.0.0"'
-        ' "torchvision[device-gfx1201]==0.28.0+rocm10.0.0" "torchaudio==2.11.0.2+rocm10.0.0"   # '
+        ' "torch[device-gfx1201]==2.14.0+rocm10.1.0"'
+        ' "torchvision[device-gfx1201]==0.29.0a0+rocm10.1.0" "torchaudio==2.11.0.3+rocm10.1.0"   # '
     )
     assert guide.startswith("AMD's guide: https://rocm.docs.amd.com/")

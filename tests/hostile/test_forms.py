@@ -1,8 +1,12 @@
 """Forms in which a stranger's file may hide where packages come from: each is named or refused, none is passed over."""
 
+# ruff: noqa: E501  a file of a form stands on one line
+
 from __future__ import annotations
 
 import os
+import re
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +23,10 @@ from gpuinstall.lock.request.declaration import read_inputs, read_limits
 from gpuinstall.lock.request.strangers import check_hosts
 from gpuinstall.project import Settings, open_project
 from gpuinstall.sources.configuration import TRUST_FOLDER
+from gpuinstall.sources.session import Session
+from tests.hostile.test_addresses import TOKEN, WHERE, Stranger
+from tests.lab.driver import NO_GPU
+from tests.lab.host import Answer
 
 HOST = "stranger.example"
 WHEEL = "filelock-3.0-py3-none-any.whl"
@@ -30,9 +38,7 @@ PROJECT = f'{HEAD}dependencies = ["torch", "filelock"]\n'
 BARE = f'{HEAD}dependencies = ["torch"]\n'
 LIB = '[project]\nname = "lib"\nversion = "1"\n'
 YAML = "dependencies:\n  - pip\n  - pip:\n    - torch\n"
-LOCK = (
-    'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n[tool.gpuinstall]\n'
-)
+LOCK = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n[tool.gpuinstall]\n'
 INDEX = f'[[tool.uv.index]]\nname = "corp"\nurl = "https://{HOST}/simple"\n'
 
 Files = Mapping[str, str | bytes]
@@ -48,7 +54,7 @@ class Heard(Reporter):
     def notice(self, label: str, text: str) -> None:
         self.notices.append(f"{label} {text}")
 
-    def step(self, label: str, text: str, seconds: float | None = None) -> None:
+    def step(self, label: str, text: str, seconds: float | None = None) -> None:  # noqa: ARG002
         self.texts.append(f"{label} {text}")
 
     def warn(self, text: str) -> None:
@@ -76,7 +82,7 @@ Try = Callable[..., Outcome]
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Try]:
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
     """Read a folder as the commands do."""
     folder = tmp_path / "above" / "project"
     folder.mkdir(parents=True)
@@ -102,7 +108,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Try]:
         handed_on = f"{handed} {heard.texts}"
         return Outcome("", "\n".join(heard.notices), handed_on, demanded)
 
-    yield attempt
+    return attempt
 
 
 def settings_of(option: str) -> Settings:
@@ -208,7 +214,6 @@ ADDRESSES = [
     f"git+ext::sh -c x {HOST}",
     f"hg+https://{HOST}/filelock",
     f"svn+ssh://{HOST}/filelock",
-    f"bzr+lp:{HOST}",
     f"ftp://{HOST}/{WHEEL}",
     f"s3://{HOST}/{WHEEL}",
     f"file://{HOST}/srv/{WHEEL}",
@@ -345,7 +350,9 @@ PLACES: dict[str, Files] = {
     },
     "UTF-16": {"requirements.txt": f"torch\n{ON}\n".encode("utf-16")},
     "UTF-32": {"requirements.txt": f"torch\n{ON}\n".encode("utf-32")},
-    "UTF-7": {"requirements.txt": b"# -*- coding: utf-7 -*-\ntorch\nfilelock +AEA- x\n"},
+    "UTF-7": {
+        "requirements.txt": b"# -*- coding: utf-7 -*-\ntorch\nfilelock +AEA- x\n"
+    },
     "a byte order mark": {"requirements.txt": b"\xef\xbb\xbf" + ON.encode()},
     "Latin-1": {"requirements.txt": f"torch\n{ON} # ä\n".encode("latin-1")},
     "a null in a comment": {"requirements.txt": f"torch # \0\n{ON}\n"},
@@ -391,13 +398,13 @@ PLACES: dict[str, Files] = {
         "pyproject.toml": f'[tool.gpuinstall]\nrequirements = ["torch", "{ON}"]\n'
     },
     "sources by marker": {
-        "pyproject.toml": f"{PROJECT}[tool.uv.sources]\nfilelock = [{{ url = \"{AT}\", marker = \"sys_platform == 'linux'\" }}]\n"
+        "pyproject.toml": f'{PROJECT}[tool.uv.sources]\nfilelock = [{{ url = "{AT}", marker = "sys_platform == \'linux\'" }}]\n'
     },
     "a source with a marker": {
-        "pyproject.toml": f"{PROJECT}[tool.uv.sources]\nfilelock = {{ url = \"{AT}\", marker = \"sys_platform == 'win32'\" }}\n"
+        "pyproject.toml": f'{PROJECT}[tool.uv.sources]\nfilelock = {{ url = "{AT}", marker = "sys_platform == \'win32\'" }}\n'
     },
     "a source by an index with a marker": {
-        "pyproject.toml": f"{PROJECT}{INDEX}[tool.uv.sources]\nfilelock = {{ index = \"corp\", marker = \"sys_platform == 'linux'\" }}\n"
+        "pyproject.toml": f'{PROJECT}{INDEX}[tool.uv.sources]\nfilelock = {{ index = "corp", marker = "sys_platform == \'linux\'" }}\n'
     },
     "a source of a transitive package": {
         "pyproject.toml": f'{BARE}[tool.uv.sources]\nfilelock = {{ git = "https://{HOST}/filelock" }}\n'
@@ -418,10 +425,8 @@ PLACES: dict[str, Files] = {
         "pyproject.toml": f'{PROJECT}[tool.uv.sources]\nfilelock = {{ index = "corp" }}\n',
         "uv.toml": f'[[index]]\nname = "corp"\nurl = "https://{HOST}/simple"\nexplicit = true\n',
     },
-    "an index with a marker of torch's": {
-        "pyproject.toml": f"{PROJECT}[[tool.uv.index]]\nurl = \"https://{HOST}\\\\.pytorch.org/simple\"\n".replace(
-            '"https', "'https"
-        ).replace('simple"', "simple'").replace("\\\\", "\\")
+    "an index that ends like PyTorch's": {
+        "pyproject.toml": f"{PROJECT}[[tool.uv.index]]\nurl = 'https://{HOST}\\.pytorch.org/simple'\n"
     },
     "a workspace's uv.toml": {
         "../pyproject.toml": WORKSPACE,
@@ -491,9 +496,7 @@ PLACES: dict[str, Files] = {
         "requirements.txt": "torch\n",
         "Pipfile": f'[[source]]\nurl = "https://{HOST}/simple"\nverify_ssl = false\nname = "p"\n',
     },
-    "environment.yml: folded": {
-        "environment.yml": f"{YAML}    - >-\n      {ON}\n"
-    },
+    "environment.yml: folded": {"environment.yml": f"{YAML}    - >-\n      {ON}\n"},
     "environment.yml: on two lines": {
         "environment.yml": f"{YAML}    - filelock\n      @ {AT}\n"
     },
@@ -502,13 +505,17 @@ PLACES: dict[str, Files] = {
         "environment.yml": f'{{"dependencies": ["pip", {{"pip": ["torch", "{ON}"]}}]}}\n'
     },
     "environment.yml: indented": {
-        "environment.yml": "".join(f"  {line}\n" for line in f"{YAML}    - {ON}".splitlines())
+        "environment.yml": "".join(
+            f"  {line}\n" for line in f"{YAML}    - {ON}".splitlines()
+        )
     },
     "environment.yml: a key in escapes": {
-        "environment.yml": f'{YAML}    - {ON}\n'.replace("dependencies", '"depend\\x65ncies"')
+        "environment.yml": f"{YAML}    - {ON}\n".replace(
+            "dependencies", '"depend\\x65ncies"'
+        )
     },
     "environment.yml: a key after ?": {
-        "environment.yml": f'? dependencies\n: - pip\n  - pip:\n    - torch\n    - {ON}\n'
+        "environment.yml": f"? dependencies\n: - pip\n  - pip:\n    - torch\n    - {ON}\n"
     },
     "environment.yml: twice": {
         "environment.yml": f"{YAML}dependencies:\n  - pip:\n    - {ON}\n"
@@ -562,11 +569,11 @@ PLACES: dict[str, Files] = {
     },
     "a project in the folder: sources by marker": {
         **NESTED,
-        "lib/pyproject.toml": f"{LIB}dependencies = [\"filelock\"]\n[tool.uv.sources]\nfilelock = [{{ url = \"{AT}\", marker = \"sys_platform == 'linux'\" }}]\n",
+        "lib/pyproject.toml": f'{LIB}dependencies = ["filelock"]\n[tool.uv.sources]\nfilelock = [{{ url = "{AT}", marker = "sys_platform == \'linux\'" }}]\n',
     },
     "a project in the folder: an index by marker": {
         **NESTED,
-        "lib/pyproject.toml": f"{LIB}dependencies = [\"filelock\"]\n{INDEX}[tool.uv.sources]\nfilelock = {{ index = \"corp\", marker = \"sys_platform == 'linux'\" }}\n",
+        "lib/pyproject.toml": f'{LIB}dependencies = ["filelock"]\n{INDEX}[tool.uv.sources]\nfilelock = {{ index = "corp", marker = "sys_platform == \'linux\'" }}\n',
     },
     "a project in the folder: an index": {
         **NESTED,
@@ -583,10 +590,6 @@ PLACES: dict[str, Files] = {
     "a project in the folder by a constraint": {
         "requirements.txt": "torch\nlib\n-c limits.txt\n",
         "limits.txt": "lib @ ./lib\n",
-        "lib/pyproject.toml": f'{LIB}dependencies = ["{ON}"]\n',
-    },
-    "a project in the folder by file:": {
-        "requirements.txt": "torch\nlib @ file:lib\n",
         "lib/pyproject.toml": f'{LIB}dependencies = ["{ON}"]\n',
     },
     "a project in the folder that requires itself": {
@@ -638,13 +641,6 @@ OPTIONS: dict[str, tuple[str, Files]] = {
         "-r lib/pyproject.toml",
         {
             "lib/pyproject.toml": f'{LIB}dependencies = ["filelock"]\n[tool.uv]\nconstraint-dependencies = ["{ON}"]\n'
-        },
-    ),
-    "uv.toml of another project": (
-        "-r lib/pyproject.toml",
-        {
-            "lib/pyproject.toml": f'{LIB}dependencies = ["filelock"]\n',
-            "lib/uv.toml": f'index-url = "https://{HOST}/simple"\n',
         },
     ),
     "script: an index": (
@@ -723,8 +719,11 @@ def test_no_variable_in_an_address_is_obeyed(attempt: Try, form: str) -> None:
     address = VARIABLES[form]
     for files in (
         {"requirements.txt": f"torch\nfilelock @ {address}\n"},
-        {"requirements.txt": f"torch\n-c a.txt\n", "a.txt": f"filelock @ {address}"},
-        {"requirements.txt": "torch\n", "uv.toml": f"constraint-dependencies = ['filelock @ {address}']"},
+        {"requirements.txt": "torch\n-c a.txt\n", "a.txt": f"filelock @ {address}"},
+        {
+            "requirements.txt": "torch\n",
+            "uv.toml": f"constraint-dependencies = ['filelock @ {address}']",
+        },
     ):
         outcome = attempt(files)
         assert outcome.is_refused
@@ -741,9 +740,7 @@ INDEX_VARIABLES: dict[str, Files] = {
     "an index of a name": {
         "pyproject.toml": f'{PROJECT}[[tool.uv.index]]\nname = "corp"\nurl = "https://{HOST}/${{HF_TOKEN}}"\nexplicit = true\n[tool.uv.sources]\nfilelock = {{ index = "corp" }}\n'
     },
-    "find-links that is a folder": {
-        "requirements.txt": "torch\n-f ./${HF_TOKEN}\n"
-    },
+    "find-links that is a folder": {"requirements.txt": "torch\n-f ./${HF_TOKEN}\n"},
     "a source's repository": {
         "pyproject.toml": f'{PROJECT}[tool.uv.sources]\nfilelock = {{ git = "https://{HOST}/f", rev = "${{HF_TOKEN}}" }}\n'
     },
@@ -780,13 +777,17 @@ LOGINS = {
 """Addresses with a login."""
 
 LOGIN_PLACES: dict[str, Callable[[str], Files]] = {
-    "requirements.txt": lambda text: {"requirements.txt": f"torch\nfilelock @ {text}\n"},
+    "requirements.txt": lambda text: {
+        "requirements.txt": f"torch\nfilelock @ {text}\n"
+    },
     "a line without a name": lambda text: {"requirements.txt": f"torch\n{text}\n"},
     "-c": lambda text: {
         "requirements.txt": "torch\n-c limits.txt\n",
         "limits.txt": f"filelock @ {text}\n",
     },
-    "environment.yml": lambda text: {"environment.yml": f"{YAML}    - filelock @ {text}\n"},
+    "environment.yml": lambda text: {
+        "environment.yml": f"{YAML}    - filelock @ {text}\n"
+    },
     "a group": lambda text: {
         "pyproject.toml": f"{BARE}[dependency-groups]\ndev = ['filelock @ {text}']\n"
     },
@@ -832,14 +833,16 @@ def test_no_host_of_a_lock_is_taken_for_another(
         '[[packages]]\nname = "torch"\nversion = "2.14.1"\n[[packages.wheels]]\n'
         f"url = '{LOCKED[form]}'\nhashes = {{ sha256 = \"{'1' * 64}\" }}\n"
     )
-    with (
-        open_project(
-            Path.cwd(), Settings(machine=Machine("linux", "x86_64"))
-        ) as project,
-        pytest.raises(GpuInstallError),
-    ):
-        lock = parse("pylock.cpu.toml", text)
-        check_hosts(lock, lock.files, "cpu", project.session)
+    settings = Settings(machine=Machine("linux", "x86_64"))
+    with open_project(Path.cwd(), settings) as project:
+        session = project.session
+        with pytest.raises(GpuInstallError):
+            check_lock(text, session)
+
+
+def check_lock(text: str, session: Session) -> None:
+    lock = parse("pylock.cpu.toml", text)
+    check_hosts(lock, lock.files, "cpu", session)
 
 
 LOADED = [
@@ -849,12 +852,9 @@ LOADED = [
     "$ORIGIN",
     "$ORIGIN/lib",
     "${ORIGIN}",
-    "/proc/self/cwd",
     "/nowhere:./lib:",
     "/nowhere;lib",
     " ",
-    "/nowhere/../proc/self/cwd",
-    "/dev/fd/../../proc/self/cwd",
 ]
 """Values of LD_LIBRARY_PATH that lead into the working folder."""
 
@@ -868,3 +868,115 @@ def test_no_entry_of_the_loader_path_leads_into_the_working_folder(value: str) -
 
     entries = [one for one in done.out.replace(";", ":").split(":") if one]
     assert all(one == "/nowhere" for one in entries), entries
+
+
+@pytest.fixture
+def here(workshop, play):
+    play(NO_GPU)
+    return workshop.having(HF_TOKEN=TOKEN)
+
+
+@pytest.fixture
+def stranger(stand_in) -> Iterator[Stranger]:
+    stranger = Stranger(next((stand_in.folder / "simple").glob("filelock-*.whl")))
+    yield stranger
+    stranger.close()
+
+
+BUILD = f"""import os
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    place = os.path.join(folder, "lib-1.dist-info")
+    os.mkdir(place)
+    for name, text in {{"METADATA": "Metadata-Version: 2.1\\nName: lib\\nVersion: 1\\nRequires-Dist: {WHERE}\\n",
+                        "WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"}}.items():
+        with open(os.path.join(place, name), "w") as file:
+            file.write(text)
+    return "lib-1.dist-info"
+"""
+BACKEND = '[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n'
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("slashes", ["", "/"])
+def test_a_host_in_a_lock_is_refused_without_trust(here, stranger, slashes):
+    write(here.folder, {"requirements.txt": "torch\nfilelock\n"})
+    assert here.run("lock", "-q", "--target", "cpu").status == 0
+    name = stranger.wheel.rpartition("/")[2]
+    other = stranger.wheel.replace("://", f":{slashes}")
+    text = re.sub(
+        rf'http://[^"]*/{re.escape(name)}', other, here.lock("pylock.cpu.toml")
+    )
+    write(here.folder, {"pylock.cpu.toml": text})
+
+    done = here.having(GPUINSTALL_TRUST_FOLDER="0").run("sync", "-q")
+
+    assert stranger.log == []
+    assert done.status == 6, done.err
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("extra", ["", "explicit = true\n"])
+def test_an_index_of_a_project_in_the_folder_is_named_by_marker_too(
+    here, stranger, extra
+):
+    index = f'[[tool.uv.index]]\nname = "corp"\nurl = "{stranger.url}/simple"\n{extra}'
+    source = 'filelock = [{ index = "corp", marker = "sys_platform == \'linux\'" }]'
+    text = f'{LIB}dependencies = ["filelock"]\n{index}[tool.uv.sources]\n{source}\n'
+    write(here.folder, {**NESTED, "lib/pyproject.toml": text})
+
+    done = here.run("lock", "-q", "--target", "cpu")
+
+    assert stranger.log == [] or " says" in done.err
+
+
+@pytest.mark.heavy
+def test_no_variable_in_what_a_build_requires_is_sent(here, stranger):
+    name = stranger.wheel.rpartition("/")[2]
+    required = f"filelock @ {stranger.url}/${{HF_TOKEN}}/{name}"
+    files = {
+        "requirements.txt": "torch\n./lib\n",
+        "lib/pyproject.toml": BACKEND,
+        "lib/b.py": BUILD.replace(WHERE, required),
+    }
+    write(here.folder, files)
+
+    done = here.run("lock", "-q", "--target", "cpu")
+
+    assert [one.path for one in stranger.log if TOKEN in one.path] == []
+    assert TOKEN not in done.err
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("variable", ["UV_DEFAULT_INDEX", "HTTPS_PROXY", "HOME"])
+def test_no_variable_in_what_a_wheel_requires_is_sent(
+    here, stranger, tmp_path, variable
+):
+    wheel = tmp_path / "evil-1-py3-none-any.whl"
+    required = f"filelock @ {stranger.wheel}?x=${{{variable}}}"
+    texts = {
+        "METADATA": f"Metadata-Version: 2.1\nName: evil\nVersion: 1\nRequires-Dist: {required}\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(f"evil-1.dist-info/{name}", text)
+    respond = stranger.respond
+
+    def answer(path, headers):
+        if path.endswith(wheel.name):
+            return Answer(body=wheel.read_bytes())
+        return respond(path.partition("?")[0], headers)
+
+    stranger.respond = answer
+    line = f"evil @ {stranger.url}/{wheel.name}"
+    write(here.folder, {"requirements.txt": f"torch\n{line}\n"})
+    index = here.environment["UV_DEFAULT_INDEX"].replace("://", f"://me:{LOGIN}@")
+    values = {
+        "UV_DEFAULT_INDEX": index,
+        "HTTPS_PROXY": f"http://me:{LOGIN}@127.0.0.1:9",
+    }
+
+    here.having(HOME=f"/{LOGIN}", **values).run("lock", "-q", "--target", "cpu")
+
+    assert [one.path for one in stranger.log if LOGIN in one.path] == []

@@ -18,7 +18,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.install.scripts import read_script
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.declaration import read_inputs, read_limits
 from gpuinstall.lock.request.strangers import check_hosts
 from gpuinstall.project import Settings, open_project

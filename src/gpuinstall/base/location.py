@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,24 @@ from urllib.parse import unquote, urlsplit
 from gpuinstall.base.errors import UsageError
 
 _PORTS = {"http": 80, "https": 443}
+
+
+_MARKS = re.compile(r"[\\\x00-\x1f\x7f]")
+"""What a program may take for a slash, or pass over."""
+_SCHEME = re.compile(
+    r"(?i)(file:|[a-z][a-z0-9+.-]*file://|[a-z][a-z0-9+.-]+:(//[^/])?)"
+)
+
+
+def fault_in(address: str) -> str:
+    """Return why programs could read an address differently: a mark that one passes over, no ``//``; empty: none could."""
+    scheme = _SCHEME.match(_MARKS.sub("", address.strip()))
+    if scheme is None:
+        return ""
+    if _MARKS.search(address):
+        return "a backslash or a control character is in it"
+    is_whole = scheme[1].lower() == "file:" or "//" in scheme[1]
+    return "" if is_whole else "its scheme is not followed by :// and a host"
 
 
 def file_path(path: str) -> str:
@@ -37,6 +56,9 @@ class Location(NamedTuple):
         Raises:
             UsageError: if it is neither.
         """
+        fault = fault_in(address)
+        if fault:
+            raise _malformed(address, fault)
         try:
             parts = urlsplit(address.strip())
             if parts.scheme == "file":
@@ -46,8 +68,7 @@ class Location(NamedTuple):
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or _PORTS.get(parts.scheme)
         except ValueError as error:
-            message = f"{address.rpartition('@')[2]!r} is not a URL: {error}"
-            raise UsageError("malformed-address", message) from error
+            raise _malformed(address, str(error)) from error
         relative = unquote(parts.path).lstrip("/")
         path = posixpath.normpath(f"/{relative}").rstrip("/")
         server = f"{parts.scheme}://{host}:{port or ''}"
@@ -63,3 +84,8 @@ class Location(NamedTuple):
         if source.path.endswith(".html"):
             folder = folder.parent
         return Path(self.path).is_relative_to(folder)
+
+
+def _malformed(address: str, why: str) -> UsageError:
+    message = f"{address.rpartition('@')[2]!r} is not a URL: {why}"
+    return UsageError("malformed-address", message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import stat
@@ -31,7 +32,7 @@ OUTPUT = 10_000_000
 
 
 _LIBRARY_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
-"""An empty or relative entry is the working folder."""
+"""An empty or relative entry is the working folder; ld.so separates at a semicolon too."""
 
 
 class Finished(NamedTuple):
@@ -182,10 +183,10 @@ def _safe(environ: Mapping[str, str]) -> dict[str, str]:
     """Return variables with which no library is loaded from the working folder, which may be a stranger's."""
     variables = dict(environ)
     for name in _LIBRARY_PATHS & variables.keys():
-        folders = variables.pop(name).split(os.pathsep)
+        folders = re.split("[:;]", variables.pop(name))
         absolute = [folder for folder in folders if Path(folder).is_absolute()]
         if absolute:
-            variables[name] = os.pathsep.join(absolute)
+            variables[name] = ":".join(absolute)
     return variables
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.location import fault_in
 from gpuinstall.base.text import without_logins
 
 if TYPE_CHECKING:
@@ -163,9 +164,15 @@ def parse_requirement(text: str) -> ParsedRequirement:
         name = normalised(stripped)
         return ParsedRequirement(name, name)
     editable = re.fullmatch(_EDITABLE, stripped)
+    located = editable["rest"].strip() if editable else stripped
+    named = re.fullmatch(_NAMED, located)
+    address = named["rest"] if named else located
+    fault = fault_in(address)
+    if fault:
+        raise _malformed(address.rpartition("@")[2], "URL", fault)
     if editable is None:
         return _parse_address(stripped) or _parse_named(stripped)
-    folder = editable["rest"].strip()
+    folder = located
     if re.fullmatch(_FOLDER, folder):
         folder = f"./{folder}"
     requirement = _parse_address(folder) or _parse_named(folder)

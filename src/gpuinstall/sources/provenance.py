@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home
-from gpuinstall.base.location import Location
+from gpuinstall.base.location import Location, fault_in
 from gpuinstall.base.requirement import is_remote
 from gpuinstall.base.text import without_logins
 
@@ -55,6 +56,20 @@ _OBEYED = frozenset(
         Effect.HASH,
         Effect.ONLY_BINARY,
         Effect.EXCLUDE_NEWER,
+    }
+)
+
+
+_OF_ADDRESSES = frozenset(
+    {
+        Effect.INDEX,
+        Effect.EXTRA_INDEX,
+        Effect.FIND_LINKS,
+        Effect.PACKAGE_INDEX,
+        Effect.EXTENSIONS,
+        Effect.KNOWN_INDEX,
+        Effect.ADDRESS,
+        Effect.LOCATED,
     }
 )
 
@@ -247,10 +262,21 @@ def source_setting(
     line: int | None = None,
     package: str = "",
 ) -> SourceSetting:
-    """Return a setting with its row; one that the table does not have is refused."""
+    """Return a setting with its row; one that the table does not have is refused.
+
+    Raises:
+        UsageError: Its address is malformed.
+    """
     row = _BY_KEY.get((tool, key))
     if row is None:
         row = SettingRule(tool, key, Effect.REFUSED, "remove it")
+    fault = fault_in(value) if row.effect in _OF_ADDRESSES else ""
+    if fault:
+        place = f"{file}, line {line}" if line else f"{file}"
+        address = value.rpartition("@")[2]
+        raise UsageError(
+            "malformed-address", f"{place}: {address!r} is not a URL: {fault}"
+        )
     return SourceSetting(row, value, file, line, package)
 
 
@@ -266,4 +292,4 @@ def is_of_pytorch(address: str) -> bool:
         host = (parts.hostname or "").rstrip(".")
     except ValueError:
         return False
-    return f".{host}".endswith(OFFICIAL_HOSTS)
+    return not fault_in(address) and f".{host}".endswith(OFFICIAL_HOSTS)

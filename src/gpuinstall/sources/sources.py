@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
-from gpuinstall.base.location import Location
+from gpuinstall.base.location import Location, fault_in
 from gpuinstall.base.requirement import normalised
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, without_logins
@@ -48,7 +48,10 @@ _FORMS = {
     Effect.EXTRA_INDEX: _URL,
     Effect.FIND_LINKS: _URL,
     Effect.PACKAGE_INDEX: _URL,
-    Effect.EXTENSIONS: (r"https?://[^/].*", "a URL: https://index.example/{name}/"),
+    Effect.EXTENSIONS: (
+        r"(?!.*\$\{)https?://[^/].*",
+        "a URL without variables: https://index.example/{name}/",
+    ),
     Effect.LOCATED: (
         r"(?s)(?!.*\$\{).*",
         "an address without variables, and a login in a netrc file or a keyring",
@@ -509,7 +512,8 @@ def torch_index_of(requested: str | None) -> str:
     """Return the base of the requested torch index, or the official one; raise UsageError for no address."""
     if not requested:
         return OFFICIAL
-    if not re.match(r"https?://[^/]", requested):
+    is_url = re.match(r"(?!.*\$\{)https?://[^/]", requested)
+    if not is_url or fault_in(requested):
         hint = "Run it again with --torch-index https://index.example/whl: the URL above <backend>/<package>/"
         raise UsageError(
             "torch-index", f"the torch index {requested!r} is not a URL", hint=hint

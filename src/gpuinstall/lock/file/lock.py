@@ -17,6 +17,7 @@ import tomli_w
 from gpuinstall.base.codec import MalformedError, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document
+from gpuinstall.base.location import fault_in
 from gpuinstall.base.requirement import canonical, parse_requirement
 from gpuinstall.base.values import dataclass
 from gpuinstall.sources.provenance import RECORDED_HASHES
@@ -422,6 +423,12 @@ def parse(name: str, text: str) -> Lock:
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
         raise _malformed(name, f"is not valid TOML: {error}") from None
     lock = Lock(name, text, pylock, record, is_ours=bool(own))
+    vcs = [(one.name, one.vcs.url or "") for one in pylock.packages if one.vcs]
+    files = [(package, file.url or "") for package, file in lock.entries]
+    for package, address in (*vcs, *files):
+        fault = fault_in(address)
+        if fault:
+            raise _malformed(name, f"has a malformed address of {package}: {fault}")
     for package, file in lock.entries:
         _check_file(name, package, file)
     return lock

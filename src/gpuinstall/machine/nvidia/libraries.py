@@ -185,10 +185,10 @@ def child_environment(
         for name, value in environ.items()
         if name not in _MISLEADING and not name.startswith("CUDA_INJECTION")
     }
-    folders = environment.pop("LD_LIBRARY_PATH", "").split(os.pathsep)
+    folders = re.split("[:;]", environment.pop("LD_LIBRARY_PATH", ""))
     absolute = [folder for folder in folders if PurePosixPath(folder).is_absolute()]
     if absolute:
-        environment["LD_LIBRARY_PATH"] = os.pathsep.join(absolute)
+        environment["LD_LIBRARY_PATH"] = ":".join(absolute)
     environment |= _STEADY
     if visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible

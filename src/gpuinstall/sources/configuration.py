@@ -198,18 +198,19 @@ def _uv_project_files(environ: _Environ, folder: Path) -> Iterator[Configuration
         return
     is_nearest = True
     for base in (folder, *folder.parents):
-        for name in ("uv.toml", PROJECT):
-            path = base / name
-            table = _uv_table(path, base) if path.is_file() else None
-            if table is None or not (is_nearest or "workspace" in table):
+        files = [path for path in (base / "uv.toml", base / PROJECT) if path.is_file()]
+        tables = {path: _uv_table(path, base) for path in files}
+        is_root = "workspace" in (tables.get(base / PROJECT) or {})
+        for path, table in tables.items():
+            if table is None or not (is_nearest or is_root):
                 continue
             with _reading(path):
                 settings = uv_settings(table, path)
                 limits = RequirementsFile.of(path, constraints=uv_constraints(table))
             yield Configuration(settings, None, path, is_of_folder=True, limits=limits)
-            if not is_nearest:
-                return
             is_nearest = False
+        if is_root:
+            return
 
 
 def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFile]:
@@ -406,8 +407,8 @@ def _uv_settings(
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     if value is True:
         text = ":all:"
-    if key == "override-dependencies" and "@" in text:
-        key = "override-dependencies (by URL)"
+    if key in {"override-dependencies", "dependency-metadata"} and "@" in text:
+        key = f"{key} (by URL)"
     if (key, text) != ("index-strategy", "first-index"):
         yield source_setting("uv", key, text, file)
 

@@ -101,6 +101,7 @@ OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Hatch, Pipenv"
 """Tools whose sources are read to be compared with those that are known, and nothing else."""
 
 ANY_FILE = "any file"
+BY_MARKER = "sources (index with a marker, list)"
 BY_ADDRESS = "name @ address, required or as a constraint"
 
 _TABLE: dict[str, dict[str, Effect | str]] = {
@@ -135,6 +136,7 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "sources (index)": Effect.PACKAGE_INDEX,
         "sources (git, url, path)": Effect.ADDRESS,
         "sources (workspace)": _OVERRIDES,
+        BY_MARKER: _OVERRIDES,
         "sources of torch": Effect.TORCH,
         "torch-backend": Effect.TORCH,
         "constraint-dependencies": Effect.CONSTRAINT,
@@ -150,6 +152,8 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "require-hashes": _LIST_IT,
         "override-dependencies (by URL)": _OVERRIDES,
         "override-dependencies": Effect.UNRELATED,
+        "dependency-metadata (by URL)": _OVERRIDES,
+        "dependency-metadata": Effect.UNRELATED,
         "build-constraint-dependencies": Effect.UNRELATED,
         "extra-build-dependencies": Effect.UNRELATED,
         "extra-build-variables": Effect.UNRELATED,

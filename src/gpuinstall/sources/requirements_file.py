@@ -193,7 +193,8 @@ def read_conda(path: Path) -> RequirementsFile:
     """
     conda = []
     lines = []
-    inside = False
+    # None until a key has come.
+    inside: bool | None = None
     # How far the pip part is indented; None outside of it.
     pip_depth: int | None = None
     for number, line in _lines(path):
@@ -218,9 +219,18 @@ def read_conda(path: Path) -> RequirementsFile:
         elif key:
             inside = key[1] == "dependencies"
             pip_depth = None
-            if inside and line[key.end() :].strip() not in {"", "[]"}:
-                raise _not_on_lines(path, number)
+        if not item and _is_lost(line, key, inside):
+            raise _not_on_lines(path, number)
     return _Reader(path).parse(lines, path) | RequirementsFile(conda=tuple(conda))
+
+
+def _is_lost(line: str, key: re.Match[str] | None, inside: bool | None) -> bool:
+    """Whether a line may be of dependencies, or hide them, in a form of YAML that is not read."""
+    if key:
+        return bool(inside) and line[key.end() :].strip() not in {"", "[]"}
+    if line.strip() in {"", "---"}:
+        return False
+    return inside is not False or not line.startswith((" ", "-"))
 
 
 def _not_on_lines(path: Path, number: int) -> UsageError:

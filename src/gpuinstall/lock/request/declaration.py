@@ -157,7 +157,9 @@ def _read_own_files(folder: Path, pyproject: Table) -> Declaration:
     """Return what the project asks for; if it lists no requirements itself, those of the first file beside it."""
     # Without a project nothing is parsed, and a plan need not load what parses it.
     declared = (
-        parse_project(pyproject, folder / PROJECT) if pyproject else Declaration()
+        parse_project(_with_dev(pyproject), folder / PROJECT)
+        if pyproject
+        else Declaration()
     )
     tool = table_in(pyproject, "tool")
     is_declared = declared.package or "project" in pyproject or tool.get("poetry")
@@ -227,7 +229,7 @@ def _read_project(
     project = document.get("project", {})
     if group:
         # As the project's own dependencies: what [tool] says of sources counts for them too.
-        project = {**project, "dependencies": _in_groups(document, [group])}
+        project = {**project, "dependencies": _in_groups(_with_dev(document), [group])}
     listed = parse_project(
         {**document, "project": project, "dependency-groups": {}}, path
     ).listed
@@ -260,6 +262,8 @@ def read_whole_project(path: Path, extras: Iterable[str]) -> RequirementsFile:
             *table_in(document, "build-system").get("requires", ()),
             *(f"{project['name']}[{extra}]" for extra in known),
         ]
+        if "dependencies" not in project:
+            required += _poetry_requirements(table_in(document, "tool", "poetry"))
         whole = {**project, "dependencies": required}
         listed = {**document, "project": whole, "dependency-groups": {}}
         return parse_project(listed, path).listed
@@ -316,6 +320,20 @@ def parse_project(
             is_package = is_built and poetry.get("package-mode", True)
     name = project.get("name") or poetry.get("name") or _UNNAMED
     return Declaration(listed=listed, package=str(name) if is_package else "")
+
+
+def _with_dev(pyproject: Table) -> Table:
+    """Return a project with the group dev as uv has it: ``dev-dependencies`` of its table are in it."""
+    further = table_in(pyproject, "tool", "uv").get("dev-dependencies")
+    if not further:
+        return pyproject
+    groups = table_in(pyproject, "dependency-groups")
+    what = "pyproject.toml: dev-dependencies is malformed"
+    with reading(what, "config-malformed"):
+        return {
+            **pyproject,
+            "dependency-groups": {**groups, "dev": [*groups.get("dev", ()), *further]},
+        }
 
 
 def _in_groups(pyproject: Table, names: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import is_remote, parse_requirement
 from gpuinstall.lock.file.lock import BUILD_FILES
 from gpuinstall.lock.request.declaration import PROJECT_FILES, read_whole_project
-from gpuinstall.sources.provenance import BY_ADDRESS, Effect
+from gpuinstall.sources.provenance import BY_ADDRESS, BY_MARKER, Effect
 from gpuinstall.sources.requirements_file import PROJECT
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def nested_settings(
         seen.add(key)
         listed = read_whole_project(place / PROJECT, requirement.extra_names)
         for setting in listed.settings:
-            if setting.row.key == BY_ADDRESS or setting.effect is Effect.PACKAGE_INDEX:
+            is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
+            if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
                 yield setting._replace(value=_from(place, setting))
         yield from nested_settings(listed.requirements, place, seen)
 

@@ -16,6 +16,7 @@ from gpuinstall.base.requirement import normalised
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import index_key
 from gpuinstall.sources.provenance import (
+    BY_MARKER,
     OTHER_TOOLS,
     TEAM_LOCK,
     SourceSetting,
@@ -150,7 +151,8 @@ def _uv_sources(
         elif address:
             yield setting("sources (git, url, path)", address)
         elif package in packages:
-            yield setting("sources (workspace)", "")
+            is_member = written is None or "workspace" in source
+            yield setting("sources (workspace)" if is_member else BY_MARKER, "")
         else:
             # A dependency may require it: then the command ends.
             yield setting("sources (git, url, path)", "")

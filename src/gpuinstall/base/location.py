@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 import sys
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import fault_in
 
 _PORTS = {"http": 80, "https": 443}
-
-
-_MARKS = re.compile(r"[\\\x00-\x1f\x7f]")
-"""What a program may take for a slash, or pass over."""
-_SCHEME = re.compile(
-    r"(?i)(file:|[a-z][a-z0-9+.-]*file://|[a-z][a-z0-9+.-]+:(//[^/])?)"
-)
-
-
-def fault_in(address: str) -> str:
-    """Return why programs could read an address differently: a mark that one passes over, no ``//``; empty: none could."""
-    scheme = _SCHEME.match(_MARKS.sub("", address.strip()))
-    if scheme is None:
-        return ""
-    if _MARKS.search(address):
-        return "a backslash or a control character is in it"
-    is_whole = scheme[1].lower() == "file:" or "//" in scheme[1]
-    return "" if is_whole else "its scheme is not followed by :// and a host"
 
 
 def file_path(path: str) -> str:

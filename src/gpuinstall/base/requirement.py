@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.location import fault_in
 from gpuinstall.base.text import without_logins
 
 if TYPE_CHECKING:
@@ -60,6 +59,11 @@ _PATH_WITH_BLANKS = (
 _BLANK_MARK = "\x1f"
 """What stands for a blank of a path while packaging parses it; no text from outside can have it."""
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
+_MARKS = re.compile(r"[\\\x00-\x1f\x7f]")
+"""What a program may take for a slash, or pass over."""
+_SCHEME = re.compile(
+    r"(?i)(file:|[a-z][a-z0-9+.-]*file://|[a-z][a-z0-9+.-]+:(//[^/])?)"
+)
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
 _UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
 
@@ -134,6 +138,17 @@ class ParsedRequirement(NamedTuple):
 def is_remote(address: str) -> bool:
     """Whether an address is no path of this machine."""
     return re.match(r"[A-Za-z+]{2,}:", address) is not None
+
+
+def fault_in(address: str) -> str:
+    """Return why programs could read an address differently: a mark that one passes over, no ``//``; empty: none could."""
+    scheme = _SCHEME.match(_MARKS.sub("", address.strip()))
+    if scheme is None:
+        return ""
+    if _MARKS.search(address):
+        return "a backslash or a control character is in it"
+    is_whole = scheme[1].lower() == "file:" or "//" in scheme[1]
+    return "" if is_whole else "its scheme is not followed by :// and a host"
 
 
 @lru_cache(maxsize=10_000)

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home
-from gpuinstall.base.location import Location, fault_in
-from gpuinstall.base.requirement import is_remote
+from gpuinstall.base.location import Location
+from gpuinstall.base.requirement import fault_in, is_remote
 from gpuinstall.base.text import without_logins
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
-from gpuinstall.base.location import Location, fault_in
-from gpuinstall.base.requirement import normalised
+from gpuinstall.base.location import Location
+from gpuinstall.base.requirement import fault_in, normalised
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, without_logins
 from gpuinstall.base.values import dataclass

@@ -17,8 +17,7 @@ import tomli_w
 from gpuinstall.base.codec import MalformedError, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document
-from gpuinstall.base.location import fault_in
-from gpuinstall.base.requirement import canonical, parse_requirement
+from gpuinstall.base.requirement import canonical, fault_in, parse_requirement
 from gpuinstall.base.values import dataclass
 from gpuinstall.sources.provenance import RECORDED_HASHES
 

@@ -323,6 +323,8 @@ def _resolve(
         # What a silent index has may be all that is missing.
         silence = session.client.unreachable(session.sources.torch_index)
         if silence:
+            # uv's account shows whether the index is to blame.
+            silence.evidence = answer.error.why
             return _refused_anyway(usual or requests, session, silence)
         return answer
     _name_own_indexes(answer, session)

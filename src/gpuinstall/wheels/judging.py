@@ -239,9 +239,10 @@ def misfit_beside(
         return judgement.excluded
     beside = f"is incompatible with torch {build.name}"
     cuda = judgement.cuda
-    is_other = cuda and build.toolkit and cuda != build.toolkit[0]
-    if is_other and not _has_own_runtime(reading, versions):
-        return f"{beside}: {made_with(reading)}"
+    if cuda and build.toolkit and cuda != build.toolkit[0]:
+        is_apart = _has_own_runtime(reading, versions)
+        if not is_apart and not _comes_for(build.toolkit[0], reading.package, versions):
+            return f"{beside}: {made_with(reading)}"
     if loads_beside(judgement.torch, build) is False:
         return f"{beside}: its code works with {judgement.torch.torches}"
     return None
@@ -269,6 +270,16 @@ def _has_own_runtime(
     runtimes = filter(members.runtime.fullmatch, versions)
     majors = {Version(versions[name]).major for name in runtimes}
     return process_cuda(reading) in majors
+
+
+def _comes_for(
+    cuda: int,
+    package: str,
+    versions: Mapping[str, str],
+) -> bool:
+    """Whether what a package is named after comes for a CUDA too: what requires both takes the one of the process."""
+    stem, _, label = package.rpartition("-cu")
+    return label.isdigit() and f"{stem}-cu{cuda}" in versions
 
 
 def missing_libraries(

@@ -7,7 +7,12 @@ import pytest
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.machine.words import machine_in_words
-from gpuinstall.wheels.judging import judge_file, judge_reading, process_cuda
+from gpuinstall.wheels.judging import (
+    judge_file,
+    judge_reading,
+    misfit_beside,
+    process_cuda,
+)
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.needs import (
     TorchNeeds,
@@ -249,3 +254,24 @@ def test_of_libraries_for_two_cudas_a_driver_has_to_run_one(needs, driver, why):
     row = replace(READING, needs=needs)
 
     assert judge_reading(row, gpus("RTX 3090", driver=driver)).excluded == why
+
+
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [
+        ({}, "is incompatible with torch 2.14.1+cu130: it is for CUDA 12"),
+        ({"some-libs-cu13": "1.0"}, None),
+        (
+            {"other-libs-cu13": "1.0"},
+            "is incompatible with torch 2.14.1+cu130: it is for CUDA 12",
+        ),
+    ],
+)
+def test_what_comes_for_each_cuda_is_chosen_when_it_is_loaded(others, why):
+    build = next(
+        build for build in load_catalog().builds if build.name == "2.14.1+cu130"
+    )
+    row = replace(READING, package="some-libs-cu12", cuda="12.0")
+    judgement = judge_reading(row, gpus("RTX 4090", driver="580.95.05"))
+
+    assert misfit_beside(row, judgement, build, others) == why

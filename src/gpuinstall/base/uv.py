@@ -33,21 +33,17 @@ _HARMLESS = (
 """How the names begin of what a user may set for uv: it changes where and how fast, never what is installed."""
 
 _NEEDED = (
-    "ALL_PROXY",
     "APPDATA",
     "COMSPEC",
     "DYLD_",
     "GIT_",
     "HOME",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
     "LANG",
     "LC_",
     "LD_",
     "LOCALAPPDATA",
     "MACOSX_",
     "NETRC",
-    "NO_PROXY",
     "PATH",
     "PROGRAM",
     "RUST_",
@@ -62,6 +58,8 @@ _NEEDED = (
     "XDG_",
 )
 """How the names begin of what uv and Git need of the system, to resolve without running a build."""
+_PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
+"""They may hold a login. uv reads them in small letters too, and puts only names in capitals into an address."""
 _SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?\b|CREDENTIAL|API_?KEY")
 
 _INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
@@ -139,11 +137,15 @@ def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
     if variables.get("UV_KEYRING_PROVIDER") == "subprocess":
         # What asks a keyring may need anything.
         return dict(variables)
-    return {
-        name: value
-        for name, value in variables.items()
-        if name.upper().startswith(_NEEDED) and not _SECRET.search(name.upper())
-    }
+    kept = {}
+    # Of two spellings the one in capitals counts, as for uv.
+    for name, value in sorted(variables.items(), reverse=True):
+        upper = name.upper()
+        if upper in _PROXIES:
+            kept[name.lower()] = value
+        elif upper.startswith(_NEEDED) and not _SECRET.search(upper):
+            kept[name] = value
+    return kept
 
 
 def compile_lock(

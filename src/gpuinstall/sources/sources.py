@@ -16,7 +16,7 @@ from gpuinstall.base.requirement import fault_in, normalised
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, without_logins
 from gpuinstall.base.values import dataclass
-from gpuinstall.sources.provenance import Effect, SourceSetting
+from gpuinstall.sources.provenance import BY_ADDRESS, Effect, SourceSetting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -160,7 +160,8 @@ class Sources:
         """Name what the folder chose, and not the user; raise UsageError if they do not trust it to."""
         if settings and not self.trust_folder:
             places = dict.fromkeys(
-                f"{setting.key} in {setting.file}" for setting in settings
+                f"{setting.value if setting.key == BY_ADDRESS else setting.key} in {setting.file}"
+                for setting in settings
             )
             raise UsageError(
                 "folder-not-trusted",

@@ -141,7 +141,7 @@ def test_the_users_own_address_is_not_the_folders_choice(tmp_path):
 
 
 def test_uv_resolves_without_the_secrets_of_the_user():
-    kept = {"PATH": "/bin", "HTTPS_PROXY": "p", "UV_CACHE_DIR": "c", "HOME": "/h"}
+    kept = {"PATH": "/bin", "https_proxy": "p", "UV_CACHE_DIR": "c", "HOME": "/h"}
     secrets = dict.fromkeys(
         (
             "HF_TOKEN",
@@ -153,7 +153,8 @@ def test_uv_resolves_without_the_secrets_of_the_user():
         "s3cret",
     )
 
-    assert uv.without_secrets({**kept, **secrets}) == kept
+    given = {**kept, **secrets, "https_proxy": "q", "HTTPS_PROXY": "p"}
+    assert uv.without_secrets(given) == kept
 
 
 def test_a_path_outside_the_folder_is_named_and_one_inside_only_without_trust(tmp_path):

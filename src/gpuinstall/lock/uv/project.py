@@ -202,10 +202,7 @@ class ResolverProject:
         """Have uv resolve it into a lock, in ``folder``."""
         variables = dict(session.environment)
         default_index = variables.pop("UV_DEFAULT_INDEX", session.default_index)
-        if default_index and "@" in default_index:
-            # A login stands in no file.
-            variables["UV_DEFAULT_INDEX"] = default_index
-            default_index = None
+        # A login in it stands in a file that we alone can read: a variable can be asked for by a stranger's METADATA.
         self.write(folder, default_index)
         # Whose code runs, and what it is built with.
         python = session.python

@@ -140,7 +140,7 @@ def open_session(
             AnswerCache(own_cache_folder() / "hashes", FileHash),
             variables
             | _logins(logins, scratch)
-            | _git_logins(sources.addresses, logins, variables),
+            | _git_logins(sources.addresses, logins, variables, scratch),
             Path(sys.executable),
             reporter,
             scratch,
@@ -195,20 +195,31 @@ def _git_logins(
     addresses: Iterable[str],
     logins: Mapping[str, str],
     variables: Mapping[str, str],
+    scratch: Path,
 ) -> dict[str, str]:
-    """Hand Git the credentials of the repositories among ``addresses``: in its command line others could read them."""
-    count = int(variables.get("GIT_CONFIG_COUNT") or 0)
-    settings = {}
+    """Hand Git the credentials of the repositories among ``addresses`` in a file of this run.
+
+    In its command line others could read them, and in a variable a stranger's METADATA could ask uv for them.
+    """
+    sections = []
     for address in addresses:
         parts = urlsplit(address)
         login = logins.get(parts.netloc)
         if not login or not parts.scheme.startswith("git+http"):
             continue
-        server = f"{parts.scheme.removeprefix('git+')}://{parts.netloc}/"
+        host = parts.netloc.replace('"', '\\"')
+        server = f"{parts.scheme.removeprefix('git+')}://{host}/"
         basic = b64encode(login.encode()).decode()
-        settings[f"GIT_CONFIG_KEY_{count}"] = f"http.{server}.extraHeader"
-        settings[f"GIT_CONFIG_VALUE_{count}"] = f"Authorization: Basic {basic}"
-        count += 1
-    if settings:
-        settings["GIT_CONFIG_COUNT"] = str(count)
-    return settings
+        header = f"Authorization: Basic {basic}"
+        sections.append(f'[http "{server}"]\n\textraHeader = "{header}"\n')
+    if not sections:
+        return {}
+    file = scratch / "gitconfig"
+    file.touch(mode=0o600)
+    file.write_text("".join(sections), encoding="utf-8")
+    count = int(variables.get("GIT_CONFIG_COUNT") or 0)
+    return {
+        f"GIT_CONFIG_KEY_{count}": "include.path",
+        f"GIT_CONFIG_VALUE_{count}": str(file),
+        "GIT_CONFIG_COUNT": str(count + 1),
+    }

@@ -1,18 +1,19 @@
 """The one gate for whatever a request says: no address, login or variable comes to uv by another way."""
 
 import ast
+import os
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.base import uv
+from gpuinstall.base import process, uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.uv.project import ResolverProject
-from gpuinstall.sources import Sources
+from gpuinstall.sources import Sources, session
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     address_settings,
@@ -182,3 +183,16 @@ def test_what_is_joined_keeps_each_place(tmp_path):
         ("a", 3),
         ("b", 3),
     ]
+
+
+def test_git_has_a_login_from_a_file_and_no_variable(tmp_path):
+    address = "git+https://h.example/x"
+
+    variables = session._git_logins([address], {"h.example": "me:s3cret"}, {}, tmp_path)
+
+    asked = ["git", "config", "--get-urlmatch", "http.extraHeader", address[4:]]
+    done = process.run(asked, env={**os.environ, **variables})
+    header = "Authorization: Basic bWU6czNjcmV0"
+    assert done.out.strip() == header
+    assert header not in str(variables)
+    assert (tmp_path / "gitconfig").stat().st_mode & 0o077 == 0

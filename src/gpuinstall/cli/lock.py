@@ -206,7 +206,6 @@ def check_command(options: CommandOptions) -> Outcome:
     "cover",
     'Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".',
     *_RANGE,
-    "all_supported",
     *_UPDATE,
     group=command,
 )
@@ -214,10 +213,10 @@ def cover_command(options: CommandOptions) -> Outcome:
     """Write the fewest locks for a range of GPUs and drivers, and tell what each adds to those before it."""
     from gpuinstall.lock.cover import cover_range, machines_in, spanned
 
-    if bool(options.gpu) == options.all_supported:
+    if not options.gpu:
         raise UsageError(
             "range-missing",
-            "lock cover requires either --gpu or --all-supported",
+            "lock cover requires --gpu",
             hint="gpuinstall lock cover --gpu NAME --driver VERSION",
         )
     with _open(options) as project:

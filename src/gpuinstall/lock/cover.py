@@ -11,7 +11,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog.gpus import card_capabilities, other_chips, series_of
+from gpuinstall.catalog.gpus import card_capabilities, series_of
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.solve.live import live_requests
@@ -63,7 +63,7 @@ def machines_in(
     """Return a Linux machine for each GPU under each driver branch; for a GPU whose builds ask for no driver, one.
 
     Args:
-        names: Of GPUs or of series (``RTX 30``); none: every GPU that the catalogue knows.
+        names: Of GPUs or of series (``RTX 30``).
         drivers: A range of branches, ``>=470``, or one, ``570``; None: all.
         arch: The processor's architecture.
         catalog: What is known of GPUs and drivers.
@@ -91,7 +91,7 @@ def _branches(drivers: str, catalog: Catalog) -> list[Driver]:
         raise UsageError(
             "driver-malformed",
             f"{drivers!r} is not a range of driver branches",
-            hint="gpuinstall lock cover --all-supported --driver '>=525,<590'",
+            hint="gpuinstall lock cover --gpu 'RTX 30' --driver '>=525,<590'",
         ) from None
     branches = [
         version for version in catalog.drivers.versions if str(version) in specifiers
@@ -101,9 +101,6 @@ def _branches(drivers: str, catalog: Catalog) -> list[Driver]:
 
 def _gpus(names: Sequence[str], catalog: Catalog) -> Iterator[Gpu]:
     """Yield each GPU once by the code that it runs, under the names that were given."""
-    if not names:
-        yield from _known_gpus(catalog)
-        return
     series = {}
     for capability in card_capabilities(catalog.drivers):
         for name in series_of(str(capability)):
@@ -114,21 +111,6 @@ def _gpus(names: Sequence[str], catalog: Catalog) -> Iterator[Gpu]:
             yield Gpu(0, name, compute_capability=of_series, found_via="words")
         else:
             yield gpu_in_words(name)
-
-
-def _known_gpus(catalog: Catalog) -> Iterator[Gpu]:
-    for capability in card_capabilities(catalog.drivers):
-        name = "/".join(series_of(str(capability))) or capability.sm
-        yield Gpu(0, name, compute_capability=capability, found_via="words")
-    for chip in other_chips():
-        if chip.os in {None, "linux"}:
-            yield Gpu(
-                0,
-                chip.name,
-                vendor=chip.maker,
-                architecture=chip.architecture,
-                found_via="words",
-            )
 
 
 def spanned(machines: Iterable[Machine]) -> str:

@@ -14,10 +14,8 @@ REFUSED = (
     "torch --download wheels",
     "check --upgrade",
     "cover --target cu126 --gpu A100",
-    "cover --gpu A100 --all-supported",
     "cover",
-    "cover --all-supported --script a.py",
-    "--all-supported",
+    "cover --gpu A100 --script a.py",
     "download wheels torch",
     "download wheels --check",
 )

@@ -1,4 +1,4 @@
-"""Every machine on record against the locks of ``lock cover --all-supported``."""
+"""Every machine on record against the locks of ``lock cover`` for every series of cards."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from gpuinstall.api import choose
 from gpuinstall.base.errors import GpuInstallError, NoBuildError
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.gpus import card_capabilities, series_of
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.lock.cover import cover_range, machines_in
 from gpuinstall.lock.file.target import Target
@@ -23,7 +24,12 @@ RECORDED = sorted((Path(__file__).parents[2] / "data" / "machines").iterdir())
 def image(tmp_path_factory):
     """A folder with a lock for each build of the cover, from driver 525 on."""
     catalog, folder = load_catalog(), tmp_path_factory.mktemp("locks")
-    machines = machines_in((), ">=525", "x86_64", catalog)
+    series = [
+        name
+        for capability in card_capabilities(catalog.drivers)
+        for name in series_of(str(capability))
+    ]
+    machines = machines_in(series, ">=525", "x86_64", catalog)
     covering = cover_range(machines, Request(), catalog).locks
     python = "3.12"
     builds = [cover.build for cover in covering]

@@ -22,12 +22,12 @@ from tests.lab.workshop import Workshop
 
 KILLED = """
 import os, signal
-from gpuinstall.install import into
+from gpuinstall.install import install as installation
 from tests.frozen import freeze
 freeze()
 def struck(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-into.check_import = struck
+installation.check_import = struck
 """
 
 

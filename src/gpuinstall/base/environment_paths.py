@@ -6,10 +6,14 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
@@ -18,14 +22,32 @@ _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
 
 
 @dataclass(frozen=True)
-class EnvironmentPaths:
-    """One environment at ``venv`` (absolute); its locks lie in the folder that holds it.
+class Layout:
+    """Where an environment that others made has its files."""
 
-    Everything else lies in ``<venv>.gpuinstall`` on the same file system: what is about to come, the journals of changes,
-    and the file that keeps two runs apart. Git ignores it.
+    root: Path
+    """The folder below which all of them lie."""
+    python: Path
+    """Its interpreter."""
+    packages_folders: tuple[Path, ...]
+    """The folders of its packages, that of pure Python first."""
+    path: tuple[Path, ...]
+    """The folders that it finds packages in, those of a Python below it among them."""
+    starts: Mapping[str, str]
+    """How paths below the root begin, by how those below a virtual environment do."""
+
+
+@dataclass(frozen=True)
+class EnvironmentPaths:
+    """One environment at ``venv`` (absolute); the locks of one of ours lie in the folder that holds it.
+
+    Everything else lies in ``work`` on the same file system: what is about to come, the journals of changes, and the
+    file that keeps two runs apart. Git ignores it.
     """
 
     venv: Path
+    layout: Layout | None = None
+    """Where one that others made has its files; None if it is ours."""
 
     @classmethod
     def at(
@@ -84,14 +106,51 @@ class EnvironmentPaths:
         return self.venv.parent
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it is ours."""
+        return self.layout is None
+
+    @property
+    def root(self) -> Path:
+        """The folder below which all its files lie."""
+        return self.layout.root if self.layout else self.venv
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.layout.python if self.layout else interpreter(self.venv)
+
+    @property
+    def packages_folders(self) -> list[Path]:
+        """The folders of its packages."""
+        if self.layout:
+            return list(self.layout.packages_folders)
+        return packages_folders(self.venv)
+
+    def placed(self, name: str) -> str:
+        """Return where a file comes to lie below the root, by its path below a virtual environment."""
+        if self.layout is None:
+            return name
+        starts = self.layout.starts
+        start = next(start for start in starts if name.startswith(start))
+        return starts[start] + name.removeprefix(start)
+
+    @property
     def work(self) -> Path:
         """The folder of the transactions."""
+        if self.layout:
+            return self.layout.packages_folders[0] / _WORK
         return self.venv.with_name(f"{self.venv.name}{_WORK}")
 
     @property
     def staging(self) -> Path:
         """What is about to come, in a folder of this run alone: a uv whose run was killed may still write."""
         return self.work / f"{_STAGING}{_RUN}"
+
+    @property
+    def new(self) -> Path:
+        """A journal that is being made, or removed."""
+        return self.work / ".new"
 
     @property
     def changing(self) -> Path:
@@ -106,7 +165,14 @@ class EnvironmentPaths:
     @property
     def kept(self) -> Path:
         """The folder of the user's own files that lay in environments which are gone; nothing of ours removes it."""
-        return self.venv.with_name(f"{self.venv.name}.kept")
+        place = self.work if self.layout else self.venv
+        return place.with_name(f"{place.name}.kept")
+
+
+def below(folder: Path, root: Path) -> str:
+    """Return how the paths of what lies in a folder begin below another: empty, or with a slash at its end."""
+    name = folder.relative_to(root).as_posix()
+    return "" if name == "." else f"{name}/"
 
 
 def _unusable(venv: Path, reason: str) -> UsageError:

@@ -32,7 +32,6 @@ command = click.Group(
 @framed("list", "List your environments and those of this folder.", group=command)
 def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import remembered
-    from gpuinstall.install.journal import Place
     from gpuinstall.install.transaction import unfinished
 
     venvs = set(remembered())
@@ -47,7 +46,7 @@ def _list(_options: CommandOptions) -> Outcome:
             **_environment(venv),
             "status": marker and marker.verdict.get("status"),
             "rollback": _rollback_of(paths),
-            "unfinished": unfinished(Place.of_ours(paths)),
+            "unfinished": unfinished(paths),
         }
         environments.append(environment)
         text = "torch {torch} · Python {python} · {status}".format(**environment)
@@ -109,11 +108,10 @@ def _restore(project: Project, *, takes_over: bool) -> Outcome:
     from gpuinstall.environments.environment import installed_packages
     from gpuinstall.environments.ownership import is_environment
     from gpuinstall.install.hold import take_back
-    from gpuinstall.install.journal import Place
 
     paths = project.paths
     before = installed_packages(paths.venv)
-    take_back(Place.of_ours(paths), project.reporter, takes_over=takes_over)
+    take_back(paths, project.reporter, takes_over=takes_over)
     marker = read_marker(paths.venv)
     text = ", which gpuinstall did not make"
     if marker:
@@ -145,10 +143,9 @@ def _restore_others(
     from gpuinstall.environments.guard import renew_uv_guard
     from gpuinstall.install.foreign import inspect_foreign
     from gpuinstall.install.hold import take_back
-    from gpuinstall.install.journal import Place
 
     before = inspect_foreign(python)
-    take_back(Place.of_others(before), project.reporter, takes_over=takes_over)
+    take_back(before.place, project.reporter, takes_over=takes_over)
     renew_uv_guard(before.prefix)
     now = inspect_foreign(before.python)
     torch = now.versions.get("torch", "")

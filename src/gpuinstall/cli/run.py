@@ -128,9 +128,8 @@ def _settle(paths: EnvironmentPaths, reporter: Reporter) -> None:
     """Wait for the end of a change that is under way, and finish or put back one that was killed."""
     if os.path.lexists(paths.changing):
         from gpuinstall.install.hold import hold  # which takes long to load
-        from gpuinstall.install.journal import Place
 
-        with hold(Place.of_ours(paths), reporter):
+        with hold(paths, reporter):
             pass
 
 

@@ -130,7 +130,13 @@ def packages_called(
 
 def installed_packages(venv: Path, known: Collection[str] = ("pip",)) -> dict[str, str]:
     """Return the version of each package in an environment; of pip, which every one has, only if it is ``known``."""
-    packages = read_packages(packages_folders(venv))
+    return versions_of(read_packages(packages_folders(venv)), known)
+
+
+def versions_of(
+    packages: Iterable[InstalledPackage], known: Collection[str]
+) -> dict[str, str]:
+    """Return the version of each package; of pip only if it is ``known``."""
     versions = {package.name: package.version for package in packages}
     if "pip" not in known:
         versions.pop("pip", None)

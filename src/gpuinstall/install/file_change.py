@@ -28,14 +28,14 @@ from gpuinstall.environments.packages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from gpuinstall.install.journal import Place
+    from gpuinstall.base.environment_paths import EnvironmentPaths
 
 
 @dataclass(frozen=True)
 class Change:
     """What changes in an environment. All names are paths below its root."""
 
-    place: Place
+    place: EnvironmentPaths
     comes: Mapping[str, Path] = field(default_factory=dict)
     """Each file that comes, and where it waits."""
     goes: frozenset[str] = frozenset()
@@ -54,13 +54,12 @@ class Change:
 
 
 def plan_change(
-    place: Place,
+    place: EnvironmentPaths,
     *,
     arriving: Mapping[InstalledPackage, Path],
     leaving: Collection[InstalledPackage],
     further: Mapping[str, Path],
     goes: Collection[str] = (),
-    placed: Callable[[str], str] = str,
 ) -> Change:
     """Return what is to be done to the files of an environment.
 
@@ -70,7 +69,6 @@ def plan_change(
         leaving: Packages of the environment that go, or are replaced.
         further: Files of ours that come besides, and where they wait.
         goes: Files of ours that go besides.
-        placed: Returns where a file of that folder comes to lie, if the environment's folders have other names.
 
     Raises:
         UsageError: a file lies behind a link or a mount.
@@ -81,7 +79,7 @@ def plan_change(
         for name in written_files(package, root):
             source = root / name
             if _is_below(name) and os.path.lexists(source):
-                comes[real_name(placed(name))] = source
+                comes[real_name(place.placed(name))] = source
     comes.update(further)
     recorded = _Recorded()
     for package in leaving:
@@ -123,7 +121,10 @@ class _Recorded:
         self.intact = set[str]()
 
     def add(
-        self, package: InstalledPackage, place: Place, real_name: Callable[[str], str]
+        self,
+        package: InstalledPackage,
+        place: EnvironmentPaths,
+        real_name: Callable[[str], str],
     ) -> None:
         """Add the files of a package. What its RECORD names elsewhere is not the environment's to remove."""
         rows = filter(_is_below, written_files(package, place.root))
@@ -135,7 +136,7 @@ class _Recorded:
         self.intact |= names - edited
 
 
-def _real_names(place: Place) -> Callable[[str], str]:
+def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
     """Return a function that gives each file one name: a folder may be reached by a link too, as lib is by lib64.
 
     One that a link leads outside keeps its name.
@@ -161,7 +162,9 @@ _LARGE = 300_000
 
 
 def shared_with_others(
-    place: Place, leaving: Collection[InstalledPackage], names: Collection[str]
+    place: EnvironmentPaths,
+    leaving: Collection[InstalledPackage],
+    names: Collection[str],
 ) -> dict[str, set[str]]:
     """Return which of some files of packages that go are also files of packages that stay, by the names of these."""
     shared: dict[str, set[str]] = {}
@@ -191,7 +194,7 @@ def recorded_names(packages: Iterable[InstalledPackage], root: Path) -> set[str]
     return {name for name in names if os.path.lexists(root / name)}
 
 
-def check_inside(place: Place, names: Iterable[str]) -> None:
+def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
     """Check that no file of a change is reached through a link out of the environment, or a mount.
 
     Raises:
@@ -220,7 +223,7 @@ def check_inside(place: Place, names: Iterable[str]) -> None:
             folder = posixpath.dirname(folder)
 
 
-def _mounted(place: Place, name: str) -> UsageError:
+def _mounted(place: EnvironmentPaths, name: str) -> UsageError:
     path = place.root / name
     return UsageError(
         "leads-outside",

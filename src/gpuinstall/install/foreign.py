@@ -11,6 +11,7 @@ from typing import Annotated
 
 from gpuinstall.base import process
 from gpuinstall.base.codec import read_object
+from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, below
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.values import dataclass
@@ -58,14 +59,26 @@ class ForeignEnvironment:
     """The versions of its packages, by canonical names."""
 
     @property
-    def root(self) -> Path:
-        """The folder below which everything lies that belongs to it."""
-        return Path(os.path.commonpath([self.prefix, *self.paths.values()]))
-
-    @property
-    def packages_folders(self) -> list[Path]:
-        """The folders of its packages, each once."""
-        return list(dict.fromkeys((self.paths["purelib"], self.paths["platlib"])))
+    def place(self) -> EnvironmentPaths:
+        """Where it lies, and where its files do."""
+        root = Path(os.path.commonpath([self.prefix, *self.paths.values()]))
+        packages, scripts = self.paths["purelib"], self.paths["scripts"]
+        starts = {
+            f"lib/python{self.version}/site-packages/": below(packages, root),
+            f"lib64/python{self.version}/site-packages/": below(packages, root),
+            "Lib/site-packages/": below(packages, root),
+            "bin/": below(scripts, root),
+            "Scripts/": below(scripts, root),
+            "": below(self.paths["data"], root),
+        }
+        layout = Layout(
+            root=root,
+            python=self.python,
+            packages_folders=tuple(dict.fromkeys((packages, self.paths["platlib"]))),
+            path=self.path,
+            starts=starts,
+        )
+        return EnvironmentPaths(self.prefix, layout)
 
 
 def inspect_foreign(python: Path) -> ForeignEnvironment:

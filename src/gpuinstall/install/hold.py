@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from filelock import FileLock
 
+    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.install.journal import Place
 
 WAIT_S = 600.0
 """How long a run waits for another, which may be fetching some 3 GB: at 50 Mbit/s, eight minutes."""
@@ -34,7 +34,7 @@ _IGNORED = ".gitignore"
 
 @contextmanager
 def hold(
-    place: Place,
+    place: EnvironmentPaths,
     reporter: Reporter,
     wait: float = WAIT_S,
     *,
@@ -72,7 +72,7 @@ def hold(
                     remove_file(place.work / _IGNORED)
 
 
-def take_back(place: Place, reporter: Reporter, *, takes_over: bool) -> None:
+def take_back(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) -> None:
     """Take back the change of a run that was killed, or else the last one; once more goes forward again.
 
     Args:
@@ -90,7 +90,7 @@ def take_back(place: Place, reporter: Reporter, *, takes_over: bool) -> None:
 
 
 @contextmanager
-def _tidied(place: Place) -> Iterator[None]:
+def _tidied(place: EnvironmentPaths) -> Iterator[None]:
     """Leave nothing behind but journals and environments, nor folders that were made for one."""
     made = [folder for folder in place.work.parents if not folder.exists()]
     try:

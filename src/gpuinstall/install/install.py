@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
+    below,
     interpreter,
     packages_folders,
-    site_packages,
 )
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.text import number_of, some
@@ -22,11 +22,10 @@ from gpuinstall.environments.environment import (
     Marker,
     fingerprint,
     installed_packages,
-    packages_called,
     read_marker,
 )
 from gpuinstall.environments.guard import GUARD_FILES
-from gpuinstall.environments.packages import broken_by
+from gpuinstall.environments.packages import broken_by, read_packages
 from gpuinstall.environments.records import check_records, remember
 from gpuinstall.environments.rights import check_rights, reason_not_ours
 from gpuinstall.environments.stamp import file_stamp
@@ -37,13 +36,13 @@ from gpuinstall.install.file_change import (
     recorded_names,
 )
 from gpuinstall.install.hold import hold
-from gpuinstall.install.journal import Place
 from gpuinstall.install.moved import settle_moved
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import (
-    Installation,
     KernelFailedError,
+    Proof,
     catalog_without,
+    check_import,
     check_links,
     preflighted,
     prove,
@@ -72,7 +71,7 @@ from gpuinstall.lock.request.strangers import with_locked_builds
 from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.base.finding import Rejection
@@ -80,10 +79,12 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog import Catalog
     from gpuinstall.environments.packages import InstalledPackage
+    from gpuinstall.install.state import ExistingEnvironment
     from gpuinstall.install.unpack import Unpacked
     from gpuinstall.lock.file.fit import Fit
     from gpuinstall.lock.file.lock import Lock, VersionChange
     from gpuinstall.project import Project
+    from gpuinstall.verify.verdict import Verdict
 
 FALLBACK = "GPUINSTALL_FALLBACK"
 """The variable that forbids, as ``0``, to try another build if a kernel fails."""
@@ -160,7 +161,7 @@ def install(
     """
     start = monotonic()
     paths = project.paths
-    place = Place.of_ours(paths)
+    place = paths
     check_folder(paths.venv)
     try:
         with locked_state(project, options, catalog) as locked:
@@ -172,7 +173,7 @@ def install(
             stamp = file_stamp(lock_file)
             if action is Action.BUILD:
                 _report_added(state, priced, project.reporter)
-            installation = _carry_out(action, priced, state, project)
+            fit, proof = carry_out(action, priced, state, project)
             # The folder may lack it also if nothing had to be done.
             publish_lock(place)
             is_lock_new = (
@@ -188,16 +189,16 @@ def install(
     return InstallResult(
         paths=paths,
         machine=state.request.machine,
-        fit=installation.fit,
+        fit=fit,
         is_lock_new=is_lock_new,
-        verdict=installation.verdict or state.existing.verdict,
+        verdict=proof.verdict or state.existing.verdict,
         action=action,
         misfits=state.misfits,
         changes=priced.changes if is_built else (),
         bytes=priced.bill.fetch,
         rollback=place.last if is_built and place.last.exists() else None,
         seconds=monotonic() - start,
-        is_proof_kept=installation.is_proof_kept,
+        is_proof_kept=proof.is_kept,
     )
 
 
@@ -218,10 +219,16 @@ def _report_added(state: InstallState, priced: PricedLock, reporter: Reporter) -
             "Left", f"{some(added)}: not in the lock, and not in the new environment"
         )
     if added and priced.changes and not priced.is_rebuild:
-        packages = packages_called(names, packages_folders(existing.paths.venv))
-        versions = {change.package: change.new for change in priced.changes}
-        for conflict in broken_by(versions, packages):
-            reporter.warn(conflict)
+        report_broken(existing.called(names), priced, reporter)
+
+
+def report_broken(
+    packages: Iterable[InstalledPackage], priced: PricedLock, reporter: Reporter
+) -> None:
+    """Name the packages that require another version than one that comes, or what goes."""
+    versions = {change.package: change.new for change in priced.changes}
+    for conflict in broken_by(versions, packages):
+        reporter.warn(conflict)
 
 
 def dry_run(project: Project, options: InstallOptions) -> PricedLock:
@@ -237,7 +244,7 @@ def locked_state(
     catalog: Catalog | None,
 ) -> Iterator[InstallState]:
     """Yield what there is; if something is to change, hold the environment, look again, and prove the driver."""
-    place = Place.of_ours(project.paths)
+    place = project.paths
     state = read_state(project, options, catalog)
     if state.action is Action.NOTHING and not unfinished(place):
         yield state
@@ -362,104 +369,109 @@ def _report_misfits(state: InstallState, project: Project) -> None:
         project.reporter.step("Lock", "a new one: the request has changed")
 
 
-def _carry_out(
+def carry_out(
     action: Action,
     priced: PricedLock,
     state: InstallState,
     project: Project,
-) -> Installation:
-    """Bring the packages of a lock into the environment, and prove them; after a failure it is as it was.
+) -> tuple[Fit, Proof]:
+    """Bring the packages of a lock into an environment, and prove them; after a failure it is as it was.
 
     Args:
         action: What there is to do.
         priced: The lock, what comes and goes, and what has to be fetched.
-        state: What there was.
+        state: What there was, and what is requested.
         project: The run, which holds the environment.
+
+    Returns:
+        The lock, with the hashes that it lacked, and the proof.
 
     Raises:
         InstallationError: the packages could not be brought.
         KernelFailedError: a kernel failed.
         MovedMeanwhileError: another tool has changed the environment meanwhile.
     """
-    here, paths = state.here, project.paths
+    here, existing, reporter = state.here, state.existing, project.reporter
+    place = existing.paths
     if action is Action.NOTHING:
-        return Installation(priced.fit, paths.venv)
+        return priced.fit, Proof()
     if action is Action.VERIFY:
-        proven = verify(Installation(priced.fit, paths.venv), here, project)
-        marker = _write_marker(proven, paths.venv, priced, project)
-        _write_stamp(proven, marker, here)
-        return proven
+        proof = _prove_there(priced.fit, None, state, project)
+        if place.is_ours:
+            marker = _write_marker(priced.fit, proof, place.venv, project)
+            _write_stamp(proof, marker, here)
+        return priced.fit, proof
     from gpuinstall.install.unpack import unpack_packages  # which takes long to load
 
-    place = Place.of_ours(paths)
-    leaving: list[InstalledPackage] = []
+    leaving = [] if priced.is_rebuild else existing.called(priced.comes | priced.goes)
     if priced.is_rebuild:
-        check_movable(paths)
+        check_movable(place)
     else:
-        folders = packages_folders(paths.venv)
-        leaving = packages_called(priced.comes | priced.goes, folders)
         check_inside(place, recorded_names(leaving, place.root))
-    unpacked = unpack_packages(priced, project)
-    folder = unpacked.folder
+    unpacked = unpack_packages(priced, existing, project)
+    fit, folder = unpacked.fit, unpacked.folder
     if priced.is_rebuild:
-        if unpacked.has_native_code:
-            check_links(
-                unpacked.fit,
-                site_packages(folder, priced.choice.python),
-                project.reporter,
-            )
-        _report_installed(priced, folder, unpacked.seconds, project.reporter)
-        proven = verify(Installation(unpacked.fit, folder), here, project)
-        marker = _write_marker(proven, folder, priced, project)
-        replace_environment(place, folder, project.reporter)
-        _write_stamp(proven, marker, here)
-        return replace(proven, venv=paths.venv)
+        _check_links(unpacked, folder, reporter)
+        _report_installed(priced, folder, unpacked.seconds, reporter)
+        proof = verify(fit, folder, here, project)
+        marker = _write_marker(fit, proof, folder, project)
+        replace_environment(place, folder, reporter)
+        _write_stamp(proof, marker, here)
+        return fit, proof
     ahead = None
-    if "torch" in priced.comes:
-        ahead = prove(unpacked.fit, interpreter(folder), here, project)
-    if (
-        installed_packages(paths.venv, state.existing.packages)
-        != state.existing.packages
-    ):
+    if "torch" in priced.comes and unpacked.python:
+        ahead = prove(fit, unpacked.python, here, project)
+    if read_packages(place.packages_folders) != existing.installed:
         raise MovedMeanwhileError
-    change = _planned(unpacked, leaving, state)
-    with changing(change, project.reporter) as journal:
-        _report_installed(priced, paths.venv, unpacked.seconds, project.reporter)
-        if unpacked.has_native_code:
-            check_links(
-                unpacked.fit,
-                site_packages(paths.venv, priced.choice.python),
-                project.reporter,
-            )
-        installation = Installation(
-            unpacked.fit, paths.venv, state.existing.stamp, ahead
-        )
-        proven = verify(installation, here, project)
-        marker = _write_marker(proven, paths.venv, priced, project)
-        commit(
-            place, journal, project.reporter, lambda: _write_stamp(proven, marker, here)
-        )
-    return proven
+    change = _planned(unpacked, leaving, existing)
+    with changing(change, reporter) as journal:
+        _report_installed(priced, place.venv, unpacked.seconds, reporter)
+        if place.is_ours:
+            _check_links(unpacked, place.venv, reporter)
+        proof = _prove_there(fit, ahead, state, project)
+        if place.is_ours:
+            marker = _write_marker(fit, proof, place.venv, project)
+            commit(place, journal, reporter, lambda: _write_stamp(proof, marker, here))
+        else:
+            commit(place, journal, reporter)
+    return fit, proof
+
+
+def _prove_there(
+    fit: Fit, ahead: Verdict | None, state: InstallState, project: Project
+) -> Proof:
+    """Prove an environment that holds a lock by now; what kernels have shown ahead is not shown again."""
+    place, here = state.existing.paths, state.here
+    if place.is_ours:
+        earlier = state.existing.stamp
+        return verify(fit, place.venv, here, project, earlier=earlier, ahead=ahead)
+    if ahead:
+        check_import(place.python)
+    return Proof((ahead or prove(fit, place.python, here, project)).to_dict())
+
+
+def _check_links(unpacked: Unpacked, venv: Path, reporter: Reporter) -> None:
+    if unpacked.has_native_code:
+        check_links(unpacked.fit, packages_folders(venv)[0], reporter)
 
 
 def _planned(
     unpacked: Unpacked,
     leaving: Collection[InstalledPackage],
-    state: InstallState,
+    existing: ExistingEnvironment,
 ) -> Change:
     """Return what is to be done to the files of the environment."""
-    existing, folder = state.existing, unpacked.folder
+    place, folder = existing.paths, unpacked.folder
+    prefix = below(place.venv, place.root)
     lock_name = unpacked.fit.lock.name
-    further = {
-        name: folder / name
-        for name in (lock_name, *GUARD_FILES)
-        if (folder / name).exists()
-    }
+    further = {}
+    for name in (lock_name, *GUARD_FILES):
+        if (folder / name).exists():
+            further[prefix + name] = folder / name
     goes = set[str]()
     if existing.lock and existing.lock.name != lock_name:
         goes.add(existing.lock.name)
     arriving = dict.fromkeys(unpacked.packages, folder)
-    place = Place.of_ours(existing.paths)
     return plan_change(
         place, arriving=arriving, leaving=leaving, further=further, goes=goes
     )
@@ -475,21 +487,19 @@ def _report_installed(
     reporter.detail("Installed", installed, seconds)
 
 
-def _write_marker(
-    installation: Installation, venv: Path, priced: PricedLock, project: Project
-) -> Marker:
+def _write_marker(fit: Fit, proof: Proof, venv: Path, project: Project) -> Marker:
     """Write what an environment is, and what was proven of it."""
-    lock = installation.fit.lock
+    lock = fit.lock
     versions = installed_packages(venv, lock.names)
     marker = Marker(
         id=str(uuid.uuid4()),
         lock=lock.name,
         lock_sha256=lock.sha256,
-        python=priced.choice.python,
+        python=fit.choice.python,
         torch=lock.versions["torch"],
-        backend=priced.choice.build.backend.tag,
+        backend=fit.choice.build.backend.tag,
         machine=fingerprint(project.machine),
-        verdict=installation.verdict,
+        verdict=proof.verdict,
         packages={name: versions[name] for name in versions if name in lock.names},
         is_for_cpu=lock.record.asked == "cpu",
     )
@@ -499,11 +509,9 @@ def _write_marker(
     return marker
 
 
-def _write_stamp(
-    installation: Installation, marker: Marker, here: Machine | None
-) -> None:
-    if here and installation.stamp:
-        installation.stamp.write(stamp_file(marker.id, here))
+def _write_stamp(proof: Proof, marker: Marker, here: Machine | None) -> None:
+    if here and proof.stamp:
+        proof.stamp.write(stamp_file(marker.id, here))
 
 
 def _install_next(

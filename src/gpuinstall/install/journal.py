@@ -21,76 +21,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.codec import read_object
-from gpuinstall.base.environment_paths import EnvironmentPaths, packages_folders
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json, read_document, write_atomically
 from gpuinstall.base.removal import is_folder
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.records import is_vouched, vouch
 
-if TYPE_CHECKING:
-    from gpuinstall.install.foreign import ForeignEnvironment
-
 _RECORD = "journal.json"
-
-
-@dataclass(frozen=True)
-class Place:
-    """An environment that is changed where it lies."""
-
-    venv: Path
-    """What messages call it."""
-    root: Path
-    """The folder below which all its files lie."""
-    work: Path
-    """The folder of its journals."""
-    kept: Path
-    """The folder of files of the user's that a change has replaced or removed."""
-    is_ours: bool
-    sites: tuple[Path, ...] = ()
-    """The folders of its packages; none if they are found where ours always are."""
-
-    @classmethod
-    def of_ours(cls, paths: EnvironmentPaths) -> Place:
-        """Return the place of an environment of ours."""
-        return cls(paths.venv, paths.venv, paths.work, paths.kept, is_ours=True)
-
-    @classmethod
-    def of_others(cls, environment: ForeignEnvironment) -> Place:
-        """Return the place of an environment that others made."""
-        work = environment.paths["purelib"] / ".gpuinstall"
-        kept = work.with_name(f"{work.name}.kept")
-        return cls(
-            environment.prefix,
-            environment.root,
-            work,
-            kept,
-            is_ours=False,
-            sites=tuple(environment.packages_folders),
-        )
-
-    @property
-    def new(self) -> Path:
-        """A journal that is being made, or removed."""
-        return self.work / ".new"
-
-    @property
-    def changing(self) -> Path:
-        """The journal of a change that is under way."""
-        return self.work / "changing"
-
-    @property
-    def last(self) -> Path:
-        """The journal of the last change."""
-        return self.work / "last"
-
-    @property
-    def packages_folders(self) -> list[Path]:
-        """The folders of its packages."""
-        return list(self.sites) or packages_folders(self.root)
 
 
 @dataclass(frozen=True)
@@ -182,7 +122,7 @@ def replaced_environment(folder: Path) -> Path:
     return folder / "environment"
 
 
-def write_journal(journal: Journal, place: Place, folder: Path) -> None:
+def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> None:
     """Write a journal into a folder, vouched for, onto the disk.
 
     Raises:
@@ -194,7 +134,7 @@ def write_journal(journal: Journal, place: Place, folder: Path) -> None:
     sync_folder(folder)
 
 
-def read_journal(folder: Path, place: Place) -> Journal | None:
+def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
     """Return the journal in a folder; None if there is none that this user has written for this environment."""
     with suppress(OSError, ValueError):
         text = read_document(folder / _RECORD, place.work)
@@ -203,7 +143,7 @@ def read_journal(folder: Path, place: Place) -> Journal | None:
     return None
 
 
-def adopt_journal(place: Place, before: Path) -> None:
+def adopt_journal(place: EnvironmentPaths, before: Path) -> None:
     """Vouch for the journal of an environment that this user has moved, with what lies beside it."""
     with suppress(OSError, ValueError, InstallationError):
         text = read_document(place.last / _RECORD, place.work)
@@ -212,7 +152,7 @@ def adopt_journal(place: Place, before: Path) -> None:
             vouch(place.work, digest)
 
 
-def _voucher(text: str, place: Place) -> tuple[Path, str]:
+def _voucher(text: str, place: EnvironmentPaths) -> tuple[Path, str]:
     """Return the place of a journal, and what this user's state folder has to say of it."""
     return place.work, hashlib.sha256(text.encode()).hexdigest()
 

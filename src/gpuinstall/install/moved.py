@@ -11,7 +11,7 @@ from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.records import place_of, remember, was_made_here
 from gpuinstall.environments.stamp import read_stamp
-from gpuinstall.install.journal import Place, adopt_journal
+from gpuinstall.install.journal import adopt_journal
 from gpuinstall.install.state import stamp_file
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def settle_moved(
         stamp = read_stamp(stamp_file(marker.id, here))
         if stamp and stamp.holds(str(venv)):
             stamp.write(stamp_file(own.id, here))
-    adopt_journal(Place.of_ours(paths), before)
+    adopt_journal(paths, before)
     remember(venv, own.id)
     own.write(venv)
     reporter.step("Copied" if is_copy else "Moved", f"{before} -> {venv}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomli
@@ -21,7 +22,6 @@ from gpuinstall.machine.pythons import find_python
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-    from pathlib import Path
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
@@ -128,7 +128,7 @@ class PricedLock:
             label = ""
         download = str(self.bill)
         # It is fetched before anything else, and is in no bill: only uv knows its size.
-        if find_python(python) is None:
+        if self.is_rebuild and find_python(python) is None:
             download += f"; uv downloads Python {python} too"
         yield "Download", download
 
@@ -187,20 +187,29 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     Raises:
         GpuInstallError: whatever choosing and resolving raise.
     """
-    from gpuinstall.lock.file.write import build_incomplete
     from gpuinstall.lock.solve.solve import resolve_locks
 
-    session = project.session
     # Without a lock nothing stays where it is, so nothing has to be let go either.
     near_to = [] if state.options.upgrade else state.existing.pinned_locks
     moving = state.options.moving if near_to else ()
     request = state.request.near(near_to)
-    resolution = resolve_locks([request], session, held=near_to, moving=moving)[0]
+    resolution = resolve_locks([request], project.session, held=near_to, moving=moving)[
+        0
+    ]
+    return price_resolution(resolution, state, project)
+
+
+def price_resolution(
+    resolution: Resolution, state: InstallState, project: Project
+) -> PricedLock:
+    """Reckon what a resolution costs and changes."""
+    from gpuinstall.lock.file.write import build_incomplete
+
+    session, place = project.session, state.existing.paths
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
-    lock = build_incomplete(
-        resolution, state.request.request, session, project.paths.folder
-    )
+    folder = place.folder if place.is_ours else Path()
+    lock = build_incomplete(resolution, state.request.request, session, folder)
     return _priced(
         Fit(lock, resolution.plan),
         state,
@@ -234,7 +243,7 @@ def _priced(
         fit,
         changes=compare_versions(present, fit.lock.held),
         existing=existing,
-        bill=price_files(new, listed, project.paths.venv, project.session),
+        bill=price_files(new, listed, existing.paths.root, project.session),
         comes=change.comes,
         goes=change.goes,
         is_rebuild=change.is_rebuild,

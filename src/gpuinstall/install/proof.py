@@ -127,70 +127,62 @@ def _is_configured(library: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Installation:
-    """The packages of a lock in an environment of ours; once they are proven, with what came of it."""
+class Proof:
+    """What was shown of an environment."""
 
-    fit: Fit
-    """The lock, with the hashes that it lacked, and its plan."""
-    venv: Path
-    """The environment."""
-    earlier: Stamp | None = None
-    """What was proven of it before packages came, went or moved; None if nothing was."""
-    ahead: Verdict | None = None
-    """What kernels have shown of the packages before they came into it."""
     verdict: dict[str, Any] = field(default_factory=dict)
-    """The document of the verdict; empty if there is none yet."""
+    """The document of the verdict; empty if nothing was to be shown."""
     stamp: Stamp | None = None
-    """What it was when it was proven."""
-    is_proof_kept: bool = False
+    """What the environment was then; None if it is not ours."""
+    is_kept: bool = False
     """Whether no kernel of torch had to run, because nothing that the earlier proof covers has changed."""
 
 
 def verify(
-    installation: Installation,
+    fit: Fit,
+    venv: Path,
     here: Machine | None,
     project: Project,
-) -> Installation:
-    """Prove an installation as far as the earlier proof does not cover it; return it with the verdict.
+    *,
+    earlier: Stamp | None = None,
+    ahead: Verdict | None = None,
+) -> Proof:
+    """Prove an environment of ours as far as an earlier proof does not cover it.
 
     Args:
-        installation: What is to be proven.
+        fit: The lock that it holds.
+        venv: The environment.
         here: This machine; None if no kernel can run on it.
         project: The run.
+        earlier: What was proven of it before packages came, went or moved; None if nothing was.
+        ahead: What kernels have shown of the packages before they came into it.
 
     Raises:
         KernelFailedError: a kernel failed.
     """
     from gpuinstall.verify.cover import take_stamp  # which takes long to load
 
-    fit, venv, earlier = installation.fit, installation.venv, installation.earlier
+    python = interpreter(venv)
     # Before kernels run: what changes meanwhile was not proven.
     stamp = take_stamp(venv, fingerprint(project.machine))
     verdict = None
-    if installation.ahead:
-        check_import(interpreter(venv))
-        verdict = installation.ahead.to_dict()
-        return replace(
-            installation, verdict=verdict, stamp=replace(stamp, verdict=verdict)
-        )
-    if earlier and earlier.proves(fit.gpus) and stamp.keeps(earlier):
-        removed = earlier.programs - stamp.programs
+    is_kept = False
+    if ahead:
+        check_import(python)
+        verdict = ahead.to_dict()
+    elif earlier and earlier.proves(fit.gpus) and stamp.keeps(earlier):
         new = stamp.new_programs(earlier)
         tested = None
         if new:
-            tested = prove(fit, interpreter(venv), here, project, programs=new)
+            tested = prove(fit, python, here, project, programs=new)
         # If a GPU is in use, what it could not show is shown as a whole.
         if tested is None or tested.status == "passed":
-            verdict = with_programs(earlier.verdict, {*removed, *new}, tested)
-    is_kept = verdict is not None
+            changed = {*new, *(earlier.programs - stamp.programs)}
+            verdict = with_programs(earlier.verdict, changed, tested)
+            is_kept = True
     if verdict is None:
-        verdict = prove(fit, interpreter(venv), here, project).to_dict()
-    return replace(
-        installation,
-        verdict=verdict,
-        stamp=replace(stamp, verdict=verdict),
-        is_proof_kept=is_kept,
-    )
+        verdict = prove(fit, python, here, project).to_dict()
+    return Proof(verdict, replace(stamp, verdict=verdict), is_kept)
 
 
 def check_import(python: Path) -> None:

@@ -23,7 +23,7 @@ from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.environments.records import forget, remembered
 from gpuinstall.install.hold import WAIT_S, hold
-from gpuinstall.install.journal import Place, replaced_environment
+from gpuinstall.install.journal import replaced_environment
 from gpuinstall.install.scripts import cached_folders, script_environments
 from gpuinstall.lock.request.declaration import locks_in
 
@@ -63,7 +63,7 @@ def remove(
         for folder in find_removable(paths, with_packages=with_packages):
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
-    with hold(Place.of_ours(paths), reporter, wait):
+    with hold(paths, reporter, wait):
         removed = find_removable(paths, with_packages=with_packages)
         libraries = _libraries_of_last(paths)
         for folder in removed:
@@ -125,7 +125,7 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     for paths in _changed():
         with suppress(GpuInstallError, OSError):
             _check_removable(paths)
-            with hold(Place.of_ours(paths), reporter, 0):
+            with hold(paths, reporter, 0):
                 folder = paths.last
                 removed[folder] = _remove_folder(folder, paths, reporter)
     for paths in _changed():

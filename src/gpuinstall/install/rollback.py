@@ -36,12 +36,14 @@ from gpuinstall.install.transaction import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.install.file_change import Change
-    from gpuinstall.install.journal import Place
 
 
-def replace_environment(place: Place, newcomer: Path, reporter: Reporter) -> None:
+def replace_environment(
+    place: EnvironmentPaths, newcomer: Path, reporter: Reporter
+) -> None:
     """Put a whole environment that is proven in the place of another, which the journal then holds.
 
     Raises:
@@ -65,7 +67,7 @@ def replace_environment(place: Place, newcomer: Path, reporter: Reporter) -> Non
         raise unwritable(place.root, error) from None
 
 
-def _exchange(place: Place, newcomer: Path, reporter: Reporter) -> None:
+def _exchange(place: EnvironmentPaths, newcomer: Path, reporter: Reporter) -> None:
     inode = newcomer.stat().st_ino
     journal = Journal(Owner.this_run(), is_rebuild=True, inode=inode)
     remove_path(place.new)
@@ -78,7 +80,7 @@ def _exchange(place: Place, newcomer: Path, reporter: Reporter) -> None:
         finish_rebuild(place, journal, reporter)
 
 
-def roll_back(place: Place, reporter: Reporter) -> None:
+def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     """Take the last change back, and keep what is there for the way forward.
 
     Raises:
@@ -98,7 +100,7 @@ def roll_back(place: Place, reporter: Reporter) -> None:
         commit(place, reverse, reporter)
 
 
-def _reverse(place: Place, journal: Journal, reporter: Reporter) -> Change:
+def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Change:
     """Return the change that takes one back; a package that another installer has changed since is left alone."""
     staging = place.work / f"staging-{os.urandom(4).hex()}"
     link_tree(before(place.last), staging)

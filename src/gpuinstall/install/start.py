@@ -13,8 +13,7 @@ from gpuinstall.base.shell import joined
 from gpuinstall.environments.records import check_start
 from gpuinstall.install.hold import hold
 from gpuinstall.install.install import install, read_state, with_preflight
-from gpuinstall.install.journal import Place
-from gpuinstall.install.proof import Installation, verify
+from gpuinstall.install.proof import verify
 from gpuinstall.install.state import (
     Action,
     ExistingEnvironment,
@@ -72,7 +71,7 @@ def environment_to_start(
             reporter.warn(warning.message)
     venv = existing.paths.venv
     if os.path.lexists(existing.paths.changing):
-        with hold(Place.of_ours(existing.paths), reporter):
+        with hold(existing.paths, reporter):
             pass
     check_start(venv, reporter, is_requested=trusts_folder(os.environ))
     verdict: Mapping[str, Any] = {"status": "passed"}
@@ -82,7 +81,7 @@ def environment_to_start(
     else:
         existing.check_unchanged()
     if action is Action.VERIFY:
-        proven = verify(Installation(fit, venv), machine, project)
+        proven = verify(fit, venv, machine, project)
         verdict = proven.verdict
         if existing.marker and proven.stamp and proven.stamp.is_passed:
             proven.stamp.write(stamp_file(existing.marker.id, machine))

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     interpreter,
-    packages_folders,
 )
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.files import own_cache_folder
@@ -31,24 +30,24 @@ from gpuinstall.environments.environment import (
     changed_build,
     damaged_torch,
     fingerprint,
-    installed_packages,
-    packages_called,
     read_marker,
+    versions_of,
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.environments.stamp import file_stamp, read_stamp
 from gpuinstall.install.file_change import recorded_names, shared_with_others
-from gpuinstall.install.journal import Place
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.lock.request.history import read_own_lock
 from gpuinstall.plan import Rejected, choose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
+    from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.environments.stamp import Stamp
     from gpuinstall.lock.file.fit import Fit
     from gpuinstall.lock.file.lock import Lock
@@ -99,7 +98,9 @@ class ExistingEnvironment:
     lock: Lock | None = None
     """The copy of its lock that it holds; None if that is gone or damaged."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """The versions of the packages in it, by name."""
+    """The versions of the packages that it finds, by name."""
+    installed: tuple[InstalledPackage, ...] = ()
+    """The packages in its own folders."""
     has_python: bool = False
     locks: tuple[Lock, ...] = ()
     """The locks in the folder that holds it."""
@@ -107,6 +108,10 @@ class ExistingEnvironment:
     """Whether this user made it; else it may have come with the folder, and its marker is not believed."""
     stamp: Stamp | None = None
     """What was proven of it on this machine, if that still holds."""
+
+    def called(self, names: Collection[str]) -> list[InstalledPackage]:
+        """Return the packages in its own folders that have one of these names."""
+        return [package for package in self.installed if package.name in names]
 
     @property
     def is_proven(self) -> bool:
@@ -237,12 +242,14 @@ def inspect_environment(
     marker = read_marker(venv)
     if marker is None:
         return ExistingEnvironment(paths, is_empty=False)
+    installed = read_packages(paths.packages_folders)
     return ExistingEnvironment(
         paths,
         is_empty=False,
         marker=marker,
         lock=read_own_lock(venv),
-        packages=installed_packages(venv, marker.packages),
+        packages=versions_of(installed, marker.packages),
+        installed=installed,
         has_python=interpreter(venv).exists(),
         made_here=was_made_here(venv, venv),
         stamp=standing_stamp(venv, marker, here),
@@ -354,6 +361,9 @@ class PackageChange:
 def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     """Return what has to come and to go, so that an environment holds a lock; what others put there stays."""
     marker, new = existing.marker, fit.lock
+    if not existing.paths.is_ours:
+        there = existing.packages.items()
+        return PackageChange(frozenset(dict(new.held.items() - there)))
     anew = PackageChange(new.names, is_rebuild=True)
     is_usable = marker and existing.made_here and existing.has_python
     if not marker or not is_usable or marker.python != fit.choice.python:
@@ -368,16 +378,13 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     comes = new.names - unchanged
     # pip belongs to no lock, and every environment has one.
     goes = (own & existing.packages.keys()) - new.names - {"pip"}
-    folders = packages_folders(existing.paths.venv)
-    replaced = packages_called(comes & existing.packages.keys(), folders)
-    leaving = packages_called(goes, folders)
-    if not all(package.record_text for package in (*replaced, *leaving)):
+    if not all(package.record_text for package in existing.called(comes | goes)):
         # Nobody knows which files are its own.
         return anew
-    place = Place.of_ours(existing.paths)
     # Of what two packages have written the last one's is there: the other has to write it again.
-    files = recorded_names(leaving, place.root)
-    comes |= shared_with_others(place, leaving, files).keys() & new.names
+    leaving = existing.called(goes)
+    files = recorded_names(leaving, existing.paths.root)
+    comes |= shared_with_others(existing.paths, leaving, files).keys() & new.names
     return PackageChange(comes, frozenset(goes))
 
 

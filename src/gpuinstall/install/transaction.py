@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.install.file_change import Change
-    from gpuinstall.install.journal import Place
 
 
 @contextmanager
@@ -186,7 +186,7 @@ def _remove_compiled(root: Path, names: Iterable[str]) -> None:
             cache.rmdir()
 
 
-def _remove_empty(place: Place, names: Iterable[str]) -> None:
+def _remove_empty(place: EnvironmentPaths, names: Iterable[str]) -> None:
     """Remove the folders that the removed files have left empty, but for those of the environment itself."""
     lasting = {place.root, *place.packages_folders}
     for folder in {posixpath.dirname(name) for name in names}:
@@ -198,7 +198,7 @@ def _remove_empty(place: Place, names: Iterable[str]) -> None:
 
 
 def commit(
-    place: Place,
+    place: EnvironmentPaths,
     journal: Journal,
     reporter: Reporter,
     write_stamp: Callable[[], None] = lambda: None,
@@ -222,7 +222,7 @@ def commit(
         _finish(place, proven, reporter)
 
 
-def _finish(place: Place, journal: Journal, reporter: Reporter) -> None:
+def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
     """Publish the lock of a proven change, keep what was the user's, and end the change before."""
     if place.is_ours:
         publish_lock(place)
@@ -242,7 +242,7 @@ def journal_bytes(folder: Path) -> int:
     return size_of(folder)
 
 
-def kept_folder(place: Place, name: str = "") -> Path:
+def kept_folder(place: EnvironmentPaths, name: str = "") -> Path:
     """Make a folder for what is kept; raise InstallationError if a link or a file is in its place."""
     if os.path.lexists(place.kept) and not is_folder(place.kept):
         raise InstallationError(
@@ -255,7 +255,7 @@ def kept_folder(place: Place, name: str = "") -> Path:
     return folder
 
 
-def retire(place: Place, reporter: Reporter) -> None:
+def retire(place: EnvironmentPaths, reporter: Reporter) -> None:
     """End the last change: it cannot be taken back any more; an environment that it replaced is kept, and named."""
     if not os.path.lexists(place.last):
         return
@@ -267,14 +267,14 @@ def retire(place: Place, reporter: Reporter) -> None:
     discard(place.last, place)
 
 
-def discard(folder: Path, place: Place) -> None:
+def discard(folder: Path, place: EnvironmentPaths) -> None:
     """Remove a journal, under a name that the next run clears away."""
     remove_path(place.new)
     folder.rename(place.new)
     remove_path(place.new)
 
 
-def publish_lock(place: Place) -> None:
+def publish_lock(place: EnvironmentPaths) -> None:
     """Bring the lock in the folder to what the environment holds."""
     marker = read_marker(place.root)
     if marker is None:
@@ -286,13 +286,13 @@ def publish_lock(place: Place) -> None:
         sync_folder(lock.parent)
 
 
-def unfinished(place: Place) -> bool:
+def unfinished(place: EnvironmentPaths) -> bool:
     """Whether a change is under way, or was killed."""
     return os.path.lexists(place.changing)
 
 
 def heal(
-    place: Place,
+    place: EnvironmentPaths,
     reporter: Reporter,
     *,
     is_own: bool = False,
@@ -346,7 +346,7 @@ def heal(
     return True
 
 
-def _others_change(place: Place) -> UsageError:
+def _others_change(place: EnvironmentPaths) -> UsageError:
     aside = place.changing.with_name("changing.others")
     move = f"mv {quoted(place.changing)} {quoted(aside)}"
     return UsageError(
@@ -357,7 +357,7 @@ def _others_change(place: Place) -> UsageError:
     )
 
 
-def _moved_since(place: Place, journal: Journal) -> list[str]:
+def _moved_since(place: EnvironmentPaths, journal: Journal) -> list[str]:
     """Return the packages of a change that another installer has changed since it was begun."""
     present: dict[str, list[InstalledPackage]] = {}
     for package in read_packages(place.packages_folders):
@@ -372,7 +372,9 @@ def _moved_since(place: Place, journal: Journal) -> list[str]:
     return moved
 
 
-def _is_unknown(package: InstalledPackage, place: Place, journal: Journal) -> bool:
+def _is_unknown(
+    package: InstalledPackage, place: EnvironmentPaths, journal: Journal
+) -> bool:
     """Whether a package is neither what a change has brought nor what was there before."""
     record = package.record / "RECORD"
     name = record.relative_to(place.root).as_posix()
@@ -405,7 +407,7 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 @defer_interrupts()
-def _put_back(place: Place, journal: Journal, reporter: Reporter) -> None:
+def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
     """Take away what a change has brought, and bring back what it has taken; a run that dies here is repeated."""
     stays = {*_take_away(place, journal), *_bring_back(place, journal)}
     _remove_compiled(place.root, journal.comes)
@@ -416,7 +418,7 @@ def _put_back(place: Place, journal: Journal, reporter: Reporter) -> None:
     discard(place.changing, place)
 
 
-def _take_away(place: Place, journal: Journal) -> Iterator[str]:
+def _take_away(place: EnvironmentPaths, journal: Journal) -> Iterator[str]:
     """Remove what a change has brought to where nothing was; yield what is something else by now."""
     copies = before(place.changing)
     for name in journal.comes:
@@ -432,7 +434,7 @@ def _take_away(place: Place, journal: Journal) -> Iterator[str]:
             (place.root / name).unlink(missing_ok=True)
 
 
-def _bring_back(place: Place, journal: Journal) -> Iterator[str]:
+def _bring_back(place: EnvironmentPaths, journal: Journal) -> Iterator[str]:
     """Bring back what a change has taken; yield in whose place something else lies by now."""
     copies = before(place.changing)
     for copy in files_below(copies):
@@ -465,7 +467,7 @@ _PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
 """A file of ours that was being written."""
 
 
-def clear_away(place: Place) -> None:
+def clear_away(place: EnvironmentPaths) -> None:
     """Remove what runs that died have left of their preparations."""
     remove_path(place.new)
     if is_folder(place.work):
@@ -476,7 +478,9 @@ def clear_away(place: Place) -> None:
                 remove_file(path)
 
 
-def finish_rebuild(place: Place, journal: Journal, reporter: Reporter) -> bool:
+def finish_rebuild(
+    place: EnvironmentPaths, journal: Journal, reporter: Reporter
+) -> bool:
     """Finish the exchange of two environments, or bring the old one back; return whether it was.
 
     Both are complete, and the new one was proven before it came to its place.

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.base import uv
-from gpuinstall.base.environment_paths import interpreter, site_packages
+from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import write_atomically, write_temporarily
 from gpuinstall.base.removal import remove_path
@@ -20,9 +20,10 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.environments.activation import settle_activation
 from gpuinstall.environments.environment import damaged_torch
 from gpuinstall.environments.guard import (
-    GUARD_FILES,
+    CONSTRAINTS,
     constraint_lines,
-    own_guard_files,
+    is_own_guard_file,
+    pip_configuration,
     write_guard,
 )
 from gpuinstall.environments.packages import InstalledPackage, read_packages
@@ -44,6 +45,8 @@ from gpuinstall.machine.pythons import find_python
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from gpuinstall.base.environment_paths import EnvironmentPaths
+    from gpuinstall.environments.guard import FamilyMember
     from gpuinstall.install.state import ExistingEnvironment
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.project import Project
@@ -52,12 +55,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What comes, in a folder that is laid out as the environment is."""
+    """What comes, in a folder that is laid out as an environment is."""
 
     fit: Fit
     """The lock, with the hashes that it lacked, and its plan."""
     folder: Path
-    """A whole environment, or one of what comes alone, which finds the rest in the environment that is changed."""
+    """A whole environment, or what comes alone."""
+    python: Path | None
+    """An interpreter that finds what comes, and then the rest in the environment that is changed; None if there is none."""
     packages: tuple[InstalledPackage, ...] = ()
     """What comes."""
     seconds: float = 0.0
@@ -68,63 +73,60 @@ class Unpacked:
         return any(package.is_native for package in self.packages)
 
 
-def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
-    """Have uv bring what comes of a lock to ``paths.staging``, with the lock and the guard.
+def unpack_packages(
+    priced: PricedLock, existing: ExistingEnvironment, project: Project
+) -> Unpacked:
+    """Have uv bring what comes of a lock into a folder beside an environment, with the guard, and the lock of one of ours.
 
     Args:
         priced: The lock, what has to be fetched of it, and what comes and goes.
+        existing: The environment.
         project: The run.
 
     Raises:
         InstallationError: also if what uv has put there is damaged, or lies where it may not.
     """
-    paths, session, fit = project.paths, project.session, priced.fit
+    place, session, fit = existing.paths, project.session, priced.fit
     start = monotonic()
-    staging = paths.staging
+    staging = place.staging
     remove_path(staging)
-    existing = None if priced.is_rebuild else priced.existing
-    if existing is None:
+    staging.mkdir(parents=True)
+    python: Path | None = interpreter(staging)
+    if priced.is_rebuild:
         _create(fit, staging, session)
-        settle_activation(staging, paths.venv)
-    elif priced.comes:
-        _create_before(existing.paths.venv, staging, fit.choice.python, session)
-    keeps_guard = existing is not None and _has_guard(existing, priced, project)
+        settle_activation(staging, place.venv)
+    elif place.is_ours and priced.comes:
+        _create_before(place, staging, session)
+    keeps_guard = not priced.is_rebuild and _keeps_guard(existing, fit, project)
     packages: tuple[InstalledPackage, ...] = ()
     with ThreadPoolExecutor(2) as pool:
         # The index is asked while uv installs.
         pool.submit(_load_checks)
         if not keeps_guard:
-            beside = pool.submit(members_beside, fit, project.catalog, session)
+            absent = pool.submit(members_beside, fit, project.catalog, session)
         if priced.comes:
-            fit = replace(fit, lock=_install(priced.comes, priced, project))
-            packages = _check_files(existing, priced, project)
-    write_atomically(staging / fit.lock.name, fit.lock.text)
-    if not keeps_guard:
-        lines = constraint_lines(
-            fit.lock.versions_of(project.catalog.family),
-            beside.result(),
-            fit.choice.build.backend.tag,
-        )
-        write_guard(
-            staging,
-            paths.venv,
-            source=fit.lock.name,
-            lines=lines,
-            constraints=project.pip_constraints(paths.venv),
-        )
-    return Unpacked(fit, staging, packages, monotonic() - start)
+            lock = _install(priced.comes, priced, place, project)
+            fit = replace(fit, lock=lock)
+            packages = _check_files(priced, existing, project)
+        if not keeps_guard:
+            _write_guard(fit, absent.result(), existing, project)
+    if place.is_ours:
+        write_atomically(staging / fit.lock.name, fit.lock.text)
+    elif "torch" in priced.comes:
+        try:
+            _create_before(place, staging, session)
+        except InstallationError:
+            # A portable Python makes no virtual environment.
+            python = None
+    return Unpacked(fit, staging, python, packages, monotonic() - start)
 
 
-def _create_before(venv: Path, staging: Path, python: str, session: Session) -> None:
+def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> None:
     """Make an environment whose packages come before those of another, which it has too."""
-    run_uv(uv.create(interpreter(venv), staging), session)
-    write_front(site_packages(staging, python), [site_packages(venv, python)])
-
-
-def write_front(site: Path, others: Iterable[Path]) -> None:
-    """Have the packages in a folder come before those in other folders, which are found too."""
-    lines = [f"import site; site.addsitedir({str(other)!r})\n" for other in others]
-    write_temporarily(site / "zz_others.pth", "".join(lines))
+    run_uv(uv.create(place.python, staging), session)
+    folders = place.layout.path if place.layout else place.packages_folders
+    lines = [f"import site; site.addsitedir({str(folder)!r})\n" for folder in folders]
+    write_temporarily(packages_folders(staging)[0] / "zz_others.pth", "".join(lines))
 
 
 def _create(
@@ -154,31 +156,63 @@ def _load_checks() -> None:
         import_module(module)
 
 
-def _has_guard(
-    existing: ExistingEnvironment,
-    priced: PricedLock,
-    project: Project,
-) -> bool:
-    """Whether an environment has a guard that is right for a lock of the same torch too, or is the user's."""
-    venv = project.paths.venv
-    guard = own_guard_files(venv)
-    if any(os.path.lexists(venv / name) for name in {*GUARD_FILES} - guard):
+def reason_against_guard(place: EnvironmentPaths) -> str | None:
+    """Return why plain pip in an environment is not to be told which builds go with it; None if it is."""
+    for name in (CONSTRAINTS, pip_configuration()):
+        file = place.venv / name
+        if os.path.lexists(file) and not is_own_guard_file(file):
+            return f"{file} is not gpuinstall's"
+    if place.root != place.venv:
+        return "its pip may be another environment's too"
+    return None
+
+
+def _keeps_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
+    """Whether an environment has a guard that is right for a lock, too, or is the user's."""
+    if reason_against_guard(existing.paths):
         return True
     family = project.catalog.family
-    before = existing.lock.versions_of(family) if existing.lock else None
-    return bool(guard) and before == priced.fit.lock.versions_of(family)
+    before = {
+        name: existing.packages[name] for name in family & existing.packages.keys()
+    }
+    is_own = is_own_guard_file(existing.paths.venv / CONSTRAINTS)
+    return is_own and before == fit.lock.versions_of(family)
+
+
+def _write_guard(
+    fit: Fit,
+    members: Iterable[FamilyMember],
+    existing: ExistingEnvironment,
+    project: Project,
+) -> None:
+    """Write what keeps plain pip to the builds of a lock, beside the environment."""
+    place = existing.paths
+    versions = fit.lock.versions_of(project.catalog.family)
+    absent = []
+    for member in members:
+        if member.version and member.version == existing.packages.get(member.name):
+            # pip installs a version that is there again if it is given by an address.
+            versions[member.name] = member.version
+        else:
+            absent.append(member)
+    write_guard(
+        place.staging,
+        place.venv,
+        source=fit.lock.name if place.is_ours else f"torch=={versions['torch']}",
+        lines=constraint_lines(versions, absent, fit.choice.build.backend.tag),
+        constraints=project.pip_constraints(place.venv),
+    )
 
 
 def _check_files(
-    existing: ExistingEnvironment | None,
-    priced: PricedLock,
-    project: Project,
+    priced: PricedLock, existing: ExistingEnvironment, project: Project
 ) -> tuple[InstalledPackage, ...]:
     """Return the packages that come; check that every one is whole, and is about to write only what it may.
 
     What stays was looked at when it was new.
     """
-    staging, names = project.paths.staging, priced.comes
+    place, names = existing.paths, priced.comes
+    staging = place.staging
     damage = damaged_torch(staging) if "torch" in names else ""
     if damage:
         clean = joined((uv.uv(), "cache", "clean", "torch"))
@@ -188,13 +222,11 @@ def _check_files(
             why="uv's cache has the same damaged file: environments share the cache's files",
             hint=f"{clean}   # then run it again",
         )
-    site = site_packages(staging, priced.choice.python)
-    packages = read_packages([site])
+    packages = read_packages(packages_folders(staging))
+    new = tuple(package for package in packages if package.name in names)
     staying: tuple[InstalledPackage, ...] = ()
-    if existing:
-        folder = site_packages(existing.paths.venv, priced.choice.python)
-        new = [package for package in packages if package.name in names]
-        staying = packages_beside(new, folder, {*names, *priced.goes})
+    if not priced.is_rebuild:
+        staying = _packages_beside(new, place, names | priced.goes)
     overlapping = set[str]()
     for fault in check_written_files(packages, names, staging, staying):
         project.reporter.warn(
@@ -203,23 +235,23 @@ def _check_files(
         overlapping.update(package.name for package in fault.packages)
     # uv installs all of them at once: those that write the same files come again, one after the other.
     for package in priced.fit.lock.pylock.packages:
-        if package.name in overlapping and package.name in names:
+        if place.is_ours and package.name in overlapping & names:
             # With --reinstall uv would download it again.
             run_uv(uv.take_out(interpreter(staging), package.name), project.session)
-            _install({package.name}, priced, project)
-    return tuple(package for package in packages if package.name in names)
+            _install({package.name}, priced, place, project)
+    return new
 
 
-def packages_beside(
+def _packages_beside(
     new: Collection[InstalledPackage],
-    present: Path,
+    place: EnvironmentPaths,
     replaced: Collection[str],
 ) -> tuple[InstalledPackage, ...]:
-    """Return the packages of an environment that stay, if what comes may write into a folder of one of them.
+    """Return the packages that stay, if what comes may write into a folder of one of them.
 
     Args:
         new: The packages that come.
-        present: The folder of the packages of the environment.
+        place: The environment.
         replaced: The names of those that go.
     """
 
@@ -229,6 +261,7 @@ def packages_beside(
 
     coming = {module(file.path.partition("/")[0]) for one in new for file in one.files}
     coming -= {name.replace("-", "_") for name in replaced}
+    present = place.packages_folders[0]
     if coming.isdisjoint(module(path.name) for path in present.iterdir()):
         return ()
     return tuple(one for one in read_packages([present]) if one.name not in replaced)
@@ -237,10 +270,11 @@ def packages_beside(
 def _install(
     names: Collection[str],
     priced: PricedLock,
+    place: EnvironmentPaths,
     project: Project,
 ) -> Lock:
-    """Have uv install packages of a lock; return the lock with the hashes that it lacked."""
-    paths, session, fit = project.paths, project.session, priced.fit
+    """Have uv install packages of a lock beside an environment; return the lock with the hashes that it lacked."""
+    session, fit = project.session, priced.fit
     all_builds, site = builds_of(fit, project.machine, project)
     builds = [build for build in all_builds if build.package in names]
     # What is built apart from the environment is built with its torch all the same.
@@ -255,19 +289,23 @@ def _install(
         fit.lock,
         fit.choice,
         private_lock,
-        paths.folder,
+        place.folder if place.is_ours else session.folder,
         missing=priced.bill.missing,
         heads=priced.heads,
         wheels=project.sourcing.wheels,
         only=names,
     )
-    words = refresh_words(fit.lock)
-    command = uv.add(interpreter(paths.staging), private_lock, settings, words)
+    words = ["--config-file", str(settings), *refresh_words(fit.lock)]
+    python = interpreter(place.staging)
+    if not place.is_ours:
+        # Its scripts start the Python that they will lie beside.
+        python = place.python
+        words += ["--prefix", str(place.staging)]
     variables = {
         "UV_BUILD_CONSTRAINT": str(constraints),
         **sync_variables(builds, site),
     }
-    return transfer.run(command, session, variables)
+    return transfer.run(uv.put_into(python, private_lock, words), session, variables)
 
 
 def _torch_requirement(lock: Lock) -> str:

@@ -12,7 +12,6 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments import kept_files
 from gpuinstall.environments.kept_files import copy_edited, remove_environment
-from gpuinstall.install.journal import Place
 from gpuinstall.install.transaction import clear_away
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
@@ -242,7 +241,7 @@ def test_what_a_killed_run_has_left_is_removed_by_the_next(paths, monkeypatch):
         with pytest.raises(Killed):
             remove(paths)
     assert len([*paths.work.iterdir()]) == 1
-    clear_away(Place.of_ours(paths))
+    clear_away(paths)
     assert [*paths.work.iterdir()] == []
 
 
@@ -250,5 +249,5 @@ def test_other_files_in_the_working_folder_stay(paths):
     names = {".my.notes", ".discarded-0123", "staging-notes"}
     for name in names:
         write(paths.work / name / "file")
-    clear_away(Place.of_ours(paths))
+    clear_away(paths)
     assert {path.name for path in paths.work.iterdir()} == names

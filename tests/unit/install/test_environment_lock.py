@@ -9,12 +9,11 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.install.hold import hold
-from gpuinstall.install.journal import Place
 from tests.lab.listener import Listener
 
 
 def at(venv):
-    return Place.of_ours(EnvironmentPaths.at(venv))
+    return EnvironmentPaths.at(venv)
 
 
 def test_a_run_leaves_nothing_behind(tmp_path):

@@ -13,7 +13,6 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.hold import hold, take_back
-from gpuinstall.install.journal import Place
 from gpuinstall.install.rollback import replace_environment
 from gpuinstall.install.transaction import changing, commit, unfinished
 from tests.unit.install.test_transaction import SITE, planned, put
@@ -26,7 +25,7 @@ WATCHED = 200
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    place = Place.of_ours(EnvironmentPaths(tmp_path / ".venv"))
+    place = EnvironmentPaths(tmp_path / ".venv")
     put(place.root, *package("1"))
     put(place.root, "small-1", {"small/__init__.py": "1"})
     (place.root / "notes.txt").write_text("mine")

@@ -11,7 +11,6 @@ from gpuinstall.base.errors import LockError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.records import remember
 from gpuinstall.install.hold import hold
-from gpuinstall.install.journal import Place
 from gpuinstall.install.removal import find_prunable, prune, remove_cache
 from gpuinstall.install.scripts import Script
 from tests.lab.listener import Listener
@@ -46,7 +45,7 @@ def test_what_lies_in_the_cache_is_removed_but_what_another_run_changes_stays(ca
     make_cached(cache, "idle")
     installing = EnvironmentPaths(make_cached(cache, "installing") / ".venv")
     (cache / "failed").mkdir()
-    with hold(Place.of_ours(installing), Reporter(), wait=0):
+    with hold(installing, Reporter(), wait=0):
         removed = prune(Reporter())
     assert set(removed) == {cache / "idle", cache / "failed"}
     assert names(cache) == {"installing"}

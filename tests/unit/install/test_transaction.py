@@ -22,7 +22,7 @@ from gpuinstall.install import journal as journals
 from gpuinstall.install import transaction
 from gpuinstall.install.file_change import plan_change
 from gpuinstall.install.hold import hold, take_back
-from gpuinstall.install.journal import Owner, Place, read_journal
+from gpuinstall.install.journal import Owner, read_journal
 from gpuinstall.install.rollback import replace_environment
 from gpuinstall.install.transaction import changing, commit, heal
 from tests.lab.listener import Listener
@@ -36,7 +36,7 @@ ALPHA_2 = {"alpha/__init__.py": "two", "alpha/new/x.py": "x", "../../../share/a"
 def place(tmp_path, monkeypatch):
     """An environment with alpha 1 and beta 1, a file of the user's, and what Python has compiled."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    place = Place.of_ours(EnvironmentPaths(tmp_path / ".venv"))
+    place = EnvironmentPaths(tmp_path / ".venv")
     put(place.root, "alpha-1", ALPHA_1)
     put(place.root, "beta-1", {"beta.py": "b"})
     write(place.root / SITE / "alpha" / "__pycache__" / "old.cpython-312.pyc", "old")
@@ -517,9 +517,8 @@ from pathlib import Path
 from unittest.mock import patch
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
-from gpuinstall.install.journal import Place
 from tests.unit.install.test_transaction import SITE, change, planned, put
-place = Place.of_ours(EnvironmentPaths(Path(sys.argv[1]) / ".venv"))
+place = EnvironmentPaths(Path(sys.argv[1]) / ".venv")
 name = sys.argv[2]
 put(place.root, "alpha-1", {"alpha/__init__.py": "one", "alpha/data/d": "d"})
 put(place.root, "beta-1", {"beta.py": "b"})

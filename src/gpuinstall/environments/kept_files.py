@@ -95,7 +95,7 @@ def copy_edited(venv: Path, kept: Path, reporter: Reporter) -> None:
     if not paths:
         return
     try:
-        place = _dated_folder(kept) / venv.name
+        place = dated_folder(kept) / venv.name
         for path in paths:
             (place / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(venv / path, place / path)
@@ -139,7 +139,7 @@ def _keep(
     """Move files and folders of the user's out of an environment; name those that were moved, if not all could be."""
     if not paths:
         return
-    place = _dated_folder(kept) / folder.name
+    place = dated_folder(kept) / folder.name
     size = 0
     moved = []
     try:
@@ -180,14 +180,19 @@ def _settle_links(folder: Path, place: Path, path: str) -> None:
             file.symlink_to(leads_to)
 
 
-def _dated_folder(kept: Path) -> Path:
-    """Make a new folder for what is kept; raise InstallationError if a link or a file is in its place."""
+def dated_name() -> str:
+    """Return the name of a new folder for what is kept."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+
+def dated_folder(kept: Path, name: str = "") -> Path:
+    """Make a folder for what is kept; raise InstallationError if a link or a file is in its place."""
     if os.path.lexists(kept) and not is_folder(kept):
         raise InstallationError(
             "not-writable",
             f"{kept}, for files of yours, is not a folder",
             hint=f"mv {quoted(kept)} {quoted(f'{kept}.old')}",
         )
-    folder = kept / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-    folder.mkdir(parents=True)
+    folder = kept / (name or dated_name())
+    folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.environment_paths import below
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import is_link, mounts_in
@@ -56,84 +57,76 @@ class Change:
 def plan_change(
     place: EnvironmentPaths,
     *,
-    arriving: Mapping[InstalledPackage, Path],
+    comes: Mapping[str, Path],
+    after: Mapping[str, str],
     leaving: Collection[InstalledPackage],
-    further: Mapping[str, Path],
-    goes: Collection[str] = (),
+    own: Collection[str],
 ) -> Change:
     """Return what is to be done to the files of an environment.
 
     Args:
         place: The environment.
-        arriving: The packages that come, each with the root of the folder in which it was unpacked.
+        comes: The files that come, and where each waits.
+        after: The versions of the packages that come, by name.
         leaving: Packages of the environment that go, or are replaced.
-        further: Files of ours that come besides, and where they wait.
-        goes: Files of ours that go besides.
+        own: The files that gpuinstall itself writes; those of them that do not come go.
 
     Raises:
         UsageError: a file lies behind a link or a mount.
     """
     real_name = _real_names(place)
-    comes = {}
-    for package, root in arriving.items():
-        for name in written_files(package, root):
-            source = root / name
-            if _is_below(name) and os.path.lexists(source):
-                comes[real_name(place.placed(name))] = source
-    comes.update(further)
-    recorded = _Recorded()
+    comes = {real_name(name): source for name, source in comes.items()}
+    recorded = set[str]()
+    edited = set[str]()
+    intact = set[str]()
     for package in leaving:
-        recorded.add(package, place, real_name)
-    present = {name for name in recorded.names if os.path.lexists(place.root / name)}
-    shared = shared_with_others(place, leaving, present - comes.keys())
-    present = present.difference(*shared.values())
-    check_inside(place, {*comes, *present, *goes})
+        # What a RECORD names elsewhere is not the environment's to remove.
+        names = set(
+            map(real_name, filter(_is_below, written_files(package, place.root)))
+        )
+        site = below(package.record.parent, place.root)
+        changed = {real_name(f"{site}{row.path}") for row in edited_files(package)}
+        recorded |= names
+        edited |= changed
+        intact |= names - changed
+    goes = {name for name in recorded | {*own} if os.path.lexists(place.root / name)}
+    shared = shared_with_others(place, leaving, (goes & recorded) - comes.keys())
+    goes = goes.difference(*shared.values())
+    check_inside(place, {*comes, *goes})
     # Of two packages that write a file, one finds the other's bytes there.
-    users = recorded.edited - recorded.intact
-    known = {*recorded.names, *further, *goes}
-    overwritten = [
+    users = edited - intact
+    overwritten = {
         name
-        for name, source in comes.items()
-        if name not in known and _differs(place.root / name, source)
-    ]
+        for name in comes.keys() - recorded.union(own)
+        if _differs(place.root / name, comes[name])
+    }
     if overwritten:
-        installed = recorded_paths(place.root, place.packages_folders)
-        users.update(set(overwritten) - installed)
+        users |= overwritten - recorded_paths(place.root, place.packages_folders)
     before = {package.name: package.version for package in leaving}
-    after = {package.name: package.version for package in arriving}
-    names = sorted({*before, *after})
+    packages = sorted({*before, *after})
     return Change(
         place,
         comes,
-        goes=frozenset({*present, *goes}),
-        packages={name: (before.get(name, ""), after.get(name, "")) for name in names},
-        own=frozenset({*further, *goes, *({NAME} if place.is_ours else ())}),
+        goes=frozenset(goes),
+        packages={
+            name: (before.get(name, ""), after.get(name, "")) for name in packages
+        },
+        own=frozenset({*own, *({NAME} if place.is_ours else ())}),
         users=tuple(sorted(users)),
     )
 
 
-class _Recorded:
-    """The files of packages that go."""
-
-    def __init__(self) -> None:
-        self.names = set[str]()
-        self.edited = set[str]()
-        self.intact = set[str]()
-
-    def add(
-        self,
-        package: InstalledPackage,
-        place: EnvironmentPaths,
-        real_name: Callable[[str], str],
-    ) -> None:
-        """Add the files of a package. What its RECORD names elsewhere is not the environment's to remove."""
-        rows = filter(_is_below, written_files(package, place.root))
-        names = set(map(real_name, rows))
-        site = package.record.parent.relative_to(place.root).as_posix()
-        edited = {real_name(f"{site}/{row.path}") for row in edited_files(package)}
-        self.names |= names
-        self.edited |= edited
-        self.intact |= names - edited
+def placed_files(
+    packages: Iterable[InstalledPackage], folder: Path, place: EnvironmentPaths
+) -> dict[str, Path]:
+    """Return the files of packages that were unpacked into a folder, by where they come to lie in an environment."""
+    files = {}
+    for package in packages:
+        for name in written_files(package, folder):
+            source = folder / name
+            if _is_below(name) and os.path.lexists(source):
+                files[place.placed(name)] = source
+    return files
 
 
 def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:

@@ -32,6 +32,7 @@ from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.install.file_change import (
     Change,
     check_inside,
+    placed_files,
     plan_change,
     recorded_names,
 )
@@ -463,17 +464,17 @@ def _planned(
     """Return what is to be done to the files of the environment."""
     place, folder = existing.paths, unpacked.folder
     prefix = below(place.venv, place.root)
-    lock_name = unpacked.fit.lock.name
-    further = {}
-    for name in (lock_name, *GUARD_FILES):
+    own = {}
+    for name in (unpacked.fit.lock.name, *GUARD_FILES):
         if (folder / name).exists():
-            further[prefix + name] = folder / name
-    goes = set[str]()
-    if existing.lock and existing.lock.name != lock_name:
-        goes.add(existing.lock.name)
-    arriving = dict.fromkeys(unpacked.packages, folder)
+            own[prefix + name] = folder / name
+    replaced = {existing.lock.name} if existing.lock else set()
     return plan_change(
-        place, arriving=arriving, leaving=leaving, further=further, goes=goes
+        place,
+        comes={**placed_files(unpacked.packages, folder, place), **own},
+        after={package.name: package.version for package in unpacked.packages},
+        leaving=leaving,
+        own=replaced.union(own),
     )
 
 

@@ -94,8 +94,6 @@ class Journal:
     owner: Owner
     comes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The files that come, with the size and the modification time of each, by which it is known again."""
-    folders: tuple[str, ...] = ()
-    """The folders that the change makes."""
     own: tuple[str, ...] = ()
     """Files that only gpuinstall writes: what lies there is never the user's."""
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.environment_paths import below
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import link_tree, unwritable
 from gpuinstall.base.interruption import defer_interrupts
@@ -21,7 +22,6 @@ from gpuinstall.install.journal import (
     read_journal,
     replaced_environment,
     sync_file_system,
-    sync_folder,
     write_journal,
 )
 from gpuinstall.install.transaction import (
@@ -29,8 +29,7 @@ from gpuinstall.install.transaction import (
     commit,
     finish_rebuild,
     heal,
-    publish_lock,
-    retire,
+    moved_since,
 )
 
 if TYPE_CHECKING:
@@ -51,33 +50,21 @@ def replace_environment(
     """
     try:
         sync_file_system(newcomer)
-        if is_folder(place.root) and any(place.root.iterdir()):
-            _exchange(place, newcomer, reporter)
-            return
-        # The journal of an environment that the user has removed.
-        retire(place, reporter)
-        if place.root.exists():
-            place.root.rmdir()
-        newcomer.rename(place.root)
-        sync_folder(place.root.parent)
-        publish_lock(place)
+        inode = newcomer.stat().st_ino
+        journal = Journal(Owner.this_run(), is_rebuild=True, inode=inode)
+        remove_path(place.new)
+        place.new.mkdir(parents=True)
+        write_journal(journal, place, place.new)
+        with defer_interrupts():
+            place.new.rename(place.changing)
+            if place.root.exists():
+                place.root.rename(replaced_environment(place.changing))
+            newcomer.rename(place.root)
+            finish_rebuild(place, journal, reporter)
     except OSError as error:
         with suppress(OSError, InstallationError):
             heal(place, reporter, is_own=True)
         raise unwritable(place.root, error) from None
-
-
-def _exchange(place: EnvironmentPaths, newcomer: Path, reporter: Reporter) -> None:
-    inode = newcomer.stat().st_ino
-    journal = Journal(Owner.this_run(), is_rebuild=True, inode=inode)
-    remove_path(place.new)
-    place.new.mkdir(parents=True)
-    write_journal(journal, place, place.new)
-    with defer_interrupts():
-        place.new.rename(place.changing)
-        place.root.rename(replaced_environment(place.changing))
-        newcomer.rename(place.root)
-        finish_rebuild(place, journal, reporter)
 
 
 def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
@@ -102,47 +89,32 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
 
 def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Change:
     """Return the change that takes one back; a package that another installer has changed since is left alone."""
-    staging = place.work / f"staging-{os.urandom(4).hex()}"
-    link_tree(before(place.last), staging)
-    present = [
-        package
-        for package in read_packages(place.packages_folders)
-        if package.name in journal.packages
-    ]
-    versions: dict[str, set[str]] = {}
-    for package in present:
-        versions.setdefault(package.name, set()).add(package.version)
-    moved = []
-    for name, (_, after) in journal.packages.items():
-        if versions.get(name, set()) != ({after} if after else set()):
-            moved.append(name)
+    moved = moved_since(place, journal, place.last)
     if moved:
         reporter.warn(
             f"{some(moved)} came or changed since in {place.venv}, and stays as it is"
         )
-    sites = [
-        staging / folder.relative_to(place.root) for folder in place.packages_folders
-    ]
-    arriving = {}
-    apart = set[str]()
-    for package in read_packages(sites):
+    staging = place.staging
+    link_tree(before(place.last), staging)
+    folders = [staging / below(one, place.root) for one in place.packages_folders]
+    apart = {name for name in journal.own if _is_edited_guard(place.root / name)}
+    after = {}
+    for package in read_packages(folders):
         if package.name in moved:
             apart |= written_files(package, staging).keys()
         else:
-            arriving[package] = staging
-    edited = {name for name in journal.own if _is_edited_guard(place.root / name)}
-    further = {}
-    for file in files_below(staging):
-        name = file.relative_to(staging).as_posix()
-        if name not in apart | edited:
-            further[name] = file
-    goes = set(journal.own) - further.keys() - edited
+            after[package.name] = package.version
+    files = {
+        file.relative_to(staging).as_posix(): file for file in files_below(staging)
+    }
+    present = read_packages(place.packages_folders)
+    returning = journal.packages.keys() - moved
     return plan_change(
         place,
-        arriving=arriving,
-        leaving=[package for package in present if package.name not in moved],
-        further=further,
-        goes={name for name in goes if os.path.lexists(place.root / name)},
+        comes={name: files[name] for name in files.keys() - apart},
+        after=after,
+        leaving=[package for package in present if package.name in returning],
+        own=set(journal.own) - apart,
     )
 
 

@@ -13,7 +13,6 @@ import os
 import posixpath
 import re
 import shutil
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -37,6 +36,7 @@ from gpuinstall.base.removal import (
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.kept_files import dated_folder, dated_name
 from gpuinstall.environments.ownership import user_paths
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.install.journal import (
@@ -84,16 +84,9 @@ def changing(change: Change, reporter: Reporter) -> Iterator[Journal]:
 def _begin(change: Change) -> Journal:
     """Write the journal of a change: from here on a run that dies is put back by the next."""
     place = change.place
-    folders = set[str]()
-    for name in change.comes:
-        folder = posixpath.dirname(name)
-        while folder and folder not in folders and not (place.root / folder).exists():
-            folders.add(folder)
-            folder = posixpath.dirname(folder)
     journal = Journal(
         Owner.this_run(),
         comes={name: _stamp(source) for name, source in change.comes.items()},
-        folders=tuple(sorted(folders)),
         own=tuple(sorted(change.own)),
         packages=change.packages,
         users=change.users,
@@ -118,11 +111,6 @@ def _begin(change: Change) -> Journal:
 def _stamp(path: Path) -> tuple[int, ...]:
     status = path.lstat()
     return (status.st_size, status.st_mtime_ns)
-
-
-def dated_name() -> str:
-    """Return the name of a new folder for what is kept."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
 
 
 def _link(source: Path, destination: Path) -> None:
@@ -192,7 +180,7 @@ def _remove_empty(place: EnvironmentPaths, names: Iterable[str]) -> None:
     for folder in {posixpath.dirname(name) for name in names}:
         path = place.root / folder
         with suppress(OSError):
-            while path not in lasting and path.parent != place.root:
+            while path not in lasting:
                 path.rmdir()
                 path = path.parent
 
@@ -227,7 +215,7 @@ def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
     if place.is_ours:
         publish_lock(place)
     if journal.users:
-        folder = kept_folder(place, journal.kept)
+        folder = dated_folder(place.kept, journal.kept)
         for name in journal.users:
             _link(before(place.changing) / name, folder / name)
         text = f"{some(list(journal.users))}, changed or written by you: in {folder}"
@@ -242,26 +230,13 @@ def journal_bytes(folder: Path) -> int:
     return size_of(folder)
 
 
-def kept_folder(place: EnvironmentPaths, name: str = "") -> Path:
-    """Make a folder for what is kept; raise InstallationError if a link or a file is in its place."""
-    if os.path.lexists(place.kept) and not is_folder(place.kept):
-        raise InstallationError(
-            "not-writable",
-            f"{place.kept}, for files of yours, is not a folder",
-            hint=f"mv {quoted(place.kept)} {quoted(f'{place.kept}.old')}",
-        )
-    folder = place.kept / (name or dated_name())
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 def retire(place: EnvironmentPaths, reporter: Reporter) -> None:
     """End the last change: it cannot be taken back any more; an environment that it replaced is kept, and named."""
     if not os.path.lexists(place.last):
         return
     replaced = replaced_environment(place.last)
     if is_folder(place.last) and is_folder(replaced):
-        kept = replaced.rename(kept_folder(place) / place.venv.name)
+        kept = replaced.rename(dated_folder(place.kept) / place.venv.name)
         text = f"{kept}, {readable(size_of(kept))}, which was replaced before"
         reporter.notice("Kept", text)
     discard(place.last, place)
@@ -331,9 +306,9 @@ def heal(
         if journal.is_proven:
             _finish(place, journal, reporter)
             return False
-        moved = _moved_since(place, journal)
+        moved = moved_since(place, journal, place.changing)
         if moved:
-            aside = kept_folder(place, journal.kept)
+            aside = dated_folder(place.kept, journal.kept)
             place.changing.rename(aside / "change")
             reporter.warn(
                 f"{some(moved)} came or changed since in {place.venv}; "
@@ -357,23 +332,22 @@ def _others_change(place: EnvironmentPaths) -> UsageError:
     )
 
 
-def _moved_since(place: EnvironmentPaths, journal: Journal) -> list[str]:
-    """Return the packages of a change that another installer has changed since it was begun."""
-    present: dict[str, list[InstalledPackage]] = {}
-    for package in read_packages(place.packages_folders):
-        if package.name in journal.packages:
-            present.setdefault(package.name, []).append(package)
+def moved_since(place: EnvironmentPaths, journal: Journal, folder: Path) -> list[str]:
+    """Return the packages of a change that another installer has changed since it was begun; its journal is in ``folder``."""
+    installed = read_packages(place.packages_folders)
     moved = []
     for name, versions in journal.packages.items():
-        found = present.get(name, [])
-        is_gone = not found and all(versions)
-        if is_gone or any(_is_unknown(package, place, journal) for package in found):
+        present = [package for package in installed if package.name == name]
+        is_gone = not present and all(versions)
+        if is_gone or any(
+            _is_unknown(package, place, journal, folder) for package in present
+        ):
             moved.append(name)
     return moved
 
 
 def _is_unknown(
-    package: InstalledPackage, place: EnvironmentPaths, journal: Journal
+    package: InstalledPackage, place: EnvironmentPaths, journal: Journal, folder: Path
 ) -> bool:
     """Whether a package is neither what a change has brought nor what was there before."""
     record = package.record / "RECORD"
@@ -383,7 +357,7 @@ def _is_unknown(
         return False
     if _is_what_came(record, name, journal):
         return False
-    return not _is_same(before(place.changing) / name, record)
+    return not _is_same(before(folder) / name, record)
 
 
 def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
@@ -409,57 +383,30 @@ def _is_same(path: Path, other: Path) -> bool:
 @defer_interrupts()
 def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
     """Take away what a change has brought, and bring back what it has taken; a run that dies here is repeated."""
-    stays = {*_take_away(place, journal), *_bring_back(place, journal)}
-    _remove_compiled(place.root, journal.comes)
-    _remove_folders(place.root, journal.folders)
-    if stays:
-        text = f"{some(sorted(stays))}, written since in {place.venv}"
-        reporter.notice("Stays", text)
-    discard(place.changing, place)
-
-
-def _take_away(place: EnvironmentPaths, journal: Journal) -> Iterator[str]:
-    """Remove what a change has brought to where nothing was; yield what is something else by now."""
     copies = before(place.changing)
-    for name in journal.comes:
-        path = place.root / name
-        if not os.path.lexists(path) or os.path.lexists(copies / name):
-            continue
-        if _is_what_came(path, name, journal):
-            path.unlink()
-        else:
-            yield name
-    for name in set(journal.own) - journal.comes.keys():
-        if not os.path.lexists(copies / name):
-            (place.root / name).unlink(missing_ok=True)
-
-
-def _bring_back(place: EnvironmentPaths, journal: Journal) -> Iterator[str]:
-    """Bring back what a change has taken; yield in whose place something else lies by now."""
-    copies = before(place.changing)
-    for copy in files_below(copies):
-        name = copy.relative_to(copies).as_posix()
-        path = place.root / name
+    names = {*journal.comes, *journal.own}
+    names |= {copy.relative_to(copies).as_posix() for copy in files_below(copies)}
+    stays = []
+    for name in sorted(names):
+        path, copy = place.root / name, copies / name
         if _is_same(copy, path):
             continue
         is_written = name in journal.own and name not in journal.comes
-        is_free = not os.path.lexists(path) or is_written
-        if is_free or _is_what_came(path, name, journal):
+        is_there = os.path.lexists(path)
+        if is_there and not is_written and not _is_what_came(path, name, journal):
+            stays.append(name)
+        elif os.path.lexists(copy):
             path.parent.mkdir(parents=True, exist_ok=True)
             part = place.work / f".back.{os.urandom(4).hex()}"
             link_or_copy(copy, part)
             _move(part, path)
-        else:
-            yield name
-
-
-def _remove_folders(root: Path, folders: Iterable[str]) -> None:
-    """Remove folders that a change has made, unless something lies in them."""
-    for folder in sorted(folders, reverse=True):
-        with suppress(OSError):
-            (root / folder / "__pycache__").rmdir()
-        with suppress(OSError):
-            (root / folder).rmdir()
+        elif is_there:
+            path.unlink()
+    _remove_compiled(place.root, journal.comes)
+    _remove_empty(place, journal.comes)
+    if stays:
+        reporter.notice("Stays", f"{some(stays)}, written since in {place.venv}")
+    discard(place.changing, place)
 
 
 _OURS = re.compile(r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}")
@@ -490,9 +437,9 @@ def finish_rebuild(
     if is_exchanged:
         if place.is_ours:
             publish_lock(place)
-        if is_folder(replaced):
-            users = user_paths(replaced)
-            retire(place, reporter)
+        retire(place, reporter)
+        users = user_paths(replaced)
+        if users or (is_folder(replaced) and any(replaced.iterdir())):
             place.changing.rename(place.last)
             sync_folder(place.work)
             if users:
@@ -503,7 +450,7 @@ def finish_rebuild(
     elif is_folder(replaced):
         if os.path.lexists(place.root):
             # Somebody has made it meanwhile.
-            kept = place.root.rename(kept_folder(place) / place.root.name)
+            kept = place.root.rename(dated_folder(place.kept) / place.root.name)
             reporter.notice("Kept", f"{kept}, made while the environment was replaced")
         replaced.rename(place.root)
     discard(place.changing, place)

@@ -20,7 +20,7 @@ from gpuinstall.environments.environment import packages_called
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.install import journal as journals
 from gpuinstall.install import transaction
-from gpuinstall.install.file_change import plan_change
+from gpuinstall.install.file_change import placed_files, plan_change
 from gpuinstall.install.hold import hold, take_back
 from gpuinstall.install.journal import Owner, read_journal
 from gpuinstall.install.rollback import replace_environment
@@ -81,9 +81,10 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
         arriving = read_packages([staging / SITE])
     return plan_change(
         place,
-        arriving=dict.fromkeys(arriving, staging),
+        comes=placed_files(arriving, staging, place),
+        after={package.name: package.version for package in arriving},
         leaving=packages_called(goes, place.packages_folders),
-        further={},
+        own=(),
     )
 
 

@@ -24,7 +24,6 @@ from gpuinstall.project import Project, lock_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.lock.request.lock_request import LockRequest
@@ -71,28 +70,6 @@ class LockCommands(click.Group):
         return click.Command.collect_usage_pieces(self, ctx)
 
 
-def _open(options: CommandOptions) -> AbstractContextManager[Project]:
-    """Open the folder of the locks with its own request, or with a script's."""
-    if options.script is None:
-        return options.open()
-    from gpuinstall.install.scripts import Script, read_script
-
-    block = read_script(options.script) or Script(options.script, (), None)
-    block.locks.mkdir(exist_ok=True)
-    request = options.settings.request
-    return options.open(
-        folder=block.locks,
-        request=replace(
-            request,
-            requirements=(*block.requirements, *request.requirements),
-            python=request.python or block.python,
-            constraints=block.constraints,
-        ),
-        only=True,
-        source_settings=block.settings,
-    )
-
-
 def _read_machines(options: CommandOptions) -> list[Machine]:
     """Return the machines that are selected, by files and in words."""
     machines: list[Machine] = []
@@ -107,7 +84,7 @@ def _read_machines(options: CommandOptions) -> list[Machine]:
 
 
 _RANGE = (*REQUEST, "only", *MACHINE_WORDS)
-_SCOPE = (*_RANGE, "targets", "machines", "script")
+_SCOPE = (*_RANGE, "targets", "machines")
 _UPDATE = ("upgrade", "packages")
 
 
@@ -121,7 +98,7 @@ _UPDATE = ("upgrade", "packages")
 )
 def command(options: CommandOptions) -> Outcome:
     """Lock."""
-    with _open(options) as project:
+    with options.open() as project:
         machines = _read_machines(options)
         requests = lock_requests(
             project, project.read_request(), options.targets, machines
@@ -163,7 +140,6 @@ def _write(
     *REQUEST,
     "only",
     "targets",
-    "script",
     group=command,
 )
 def check_command(options: CommandOptions) -> Outcome:
@@ -171,7 +147,7 @@ def check_command(options: CommandOptions) -> Outcome:
     from gpuinstall.lock.file.check import check_locks
     from gpuinstall.lock.request.strangers import with_locked_builds
 
-    with _open(options) as project:
+    with options.open() as project:
         session = project.session
         checked = check_locks(
             project.folder,
@@ -219,7 +195,7 @@ def cover_command(options: CommandOptions) -> Outcome:
             "lock cover requires --gpu",
             hint="gpuinstall lock cover --gpu NAME --driver VERSION",
         )
-    with _open(options) as project:
+    with options.open() as project:
         catalog = project.catalog
         # The builds of a cover may be of several torches.
         request = replace(project.read_request(), newest_per_target=True)

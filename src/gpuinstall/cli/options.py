@@ -189,9 +189,6 @@ class CommandOptions:
     glibc: str | None = _row("--glibc X.Y", "Its glibc (2.28).")
     everything: bool = _row("--all", "Show every rejected build, and why.")
     live: bool = _row("--live", "Ask the indexes what they list today, and resolve.")
-    script: Path | None = _row(
-        "--script FILE", "Lock the inline metadata of a script.", type=PATH
-    )
     interpreter: str | None = _row(
         "--python PATH", "The interpreter of any environment."
     )

@@ -105,7 +105,6 @@ def _cached_environment(
     """Return the environment of a script, in the cache; install it if need be."""
     paths = script.paths
     _prepare(paths.folder)
-    script.bring_locks()
     request = Request(
         script.requirements,
         script.python,
@@ -120,7 +119,7 @@ def _cached_environment(
         try:
             check(project)
         except (UsageError, LockError):
-            _install(project, script)
+            _install(project)
     return paths
 
 
@@ -145,7 +144,7 @@ def _prepare(folder: Path) -> None:
         )
 
 
-def _install(project: Project, script: Script) -> None:
+def _install(project: Project) -> None:
     """Install the environment of a script."""
     from gpuinstall.install.install import install
     from gpuinstall.install.state import InstallOptions
@@ -161,7 +160,8 @@ def _install(project: Project, script: Script) -> None:
         raise
     except LockError as error:
         if error.code == "lock-malformed":
-            error.hint = script.restoring
+            place = quoted(project.paths.venv)
+            error.hint = f"gpuinstall env remove --venv {place}   # then run it again"
         raise
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import packages_folders
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import unwritable
 from gpuinstall.base.removal import (
     files_below,
     is_folder,
     is_link,
     mounts_in,
-    remove_file,
     remove_path,
     size_of,
 )
@@ -29,8 +28,6 @@ from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import read_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from gpuinstall.base.reporter import Reporter
 
 
@@ -40,9 +37,9 @@ def remove_environment(
     trash: Path,
     reporter: Reporter,
 ) -> int:
-    """Remove an environment; the user's own files go into a dated folder, and what is mounted in it stays.
+    """Remove an environment; the user's own files go into a dated folder.
 
-    Both are named, and so are the packages that pip or uv added, which go.
+    They are named, and so are the packages that pip or uv added, which go.
 
     Args:
         folder: The environment; of a link there the link alone is removed.
@@ -54,28 +51,26 @@ def remove_environment(
         The bytes that were removed.
 
     Raises:
+        UsageError: something is mounted in it.
         InstallationError: something cannot be moved; nothing is removed then.
     """
     if is_link(folder):
         remove_path(folder)
     if not os.path.lexists(folder):
         return 0
+    for mount in sorted(mounts_in(folder)):
+        raise UsageError(
+            "mount-point",
+            f"something is mounted at {mount}, and what is mounted is never removed",
+            hint=f"umount {quoted(mount)}   # then run it again",
+        )
     try:
-        mounts = [
-            mount.removeprefix(f"{folder}{os.sep}")
-            for mount in sorted(mounts_in(folder))
-        ]
         # Where no record says what was there, pip or uv installed it all.
         packages = added_packages(folder) if read_marker(folder) else ()
-        _keep(folder, kept, _movable(folder, mounts), reporter)
+        _keep(folder, kept, reporter)
         size = size_of(folder)
-        if mounts:
-            remove_path(folder)
-            text = f"{folder}, with what is mounted at {some(mounts)}"
-            reporter.notice("Kept", text)
-        else:
-            discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
-            remove_path(discarded)
+        discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
+        remove_path(discarded)
     except OSError as error:
         raise unwritable(folder, error) from None
     if packages:
@@ -114,43 +109,26 @@ def edited_paths(venv: Path) -> set[str]:
     return edited
 
 
-def _movable(folder: Path, mounts: Collection[str]) -> list[str]:
-    """Return what of the user's can be moved: folders as a whole, but those in which something is mounted."""
-    files = {file.relative_to(folder).as_posix() for file in files_below(folder)}
-    movable = set[str]()
-    for path in user_paths(folder):
-        is_on_the_way = any(mount.startswith(f"{path}/") for mount in mounts)
-        if is_on_the_way:
-            movable.update(file for file in files if file.startswith(f"{path}/"))
-        else:
-            movable.add(path)
+def _keep(folder: Path, kept: Path, reporter: Reporter) -> None:
+    """Move what is the user's own out of an environment, and name it, as far as it could be moved."""
+    paths = set(user_paths(folder))
     if is_environment(folder):
-        # What lies behind a link or a mount is none of the environment's files.
-        movable |= edited_paths(folder) & files
-    return sorted(movable.difference(mounts))
-
-
-def _keep(
-    folder: Path,
-    kept: Path,
-    paths: list[str],
-    reporter: Reporter,
-) -> None:
-    """Move files and folders of the user's out of an environment; name those that were moved, if not all could be."""
+        # What lies behind a link is none of the environment's files.
+        files = {file.relative_to(folder).as_posix() for file in files_below(folder)}
+        paths |= edited_paths(folder) & files
     if not paths:
         return
     place = dated_folder(kept) / folder.name
     size = 0
     moved = []
     try:
-        for path in paths:
+        for path in sorted(paths):
             bytes_of_path = size_of(folder / path)
-            _move(folder / path, place / path)
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            # A folder of a lower layer of an image cannot be renamed: it is copied then.
+            shutil.move(folder / path, place / path)
             size += bytes_of_path
             moved.append(path)
-        # Only now: a link may lead to what was moved after it.
-        for path in moved:
-            _settle_links(folder, place, path)
     finally:
         if moved:
             text = f"{some(moved)}, which no installer wrote, or you have edited: {readable(size)}, now in {place}"
@@ -158,26 +136,6 @@ def _keep(
         else:
             with suppress(OSError):
                 place.parent.rmdir()
-
-
-def _move(source: Path, destination: Path) -> None:
-    """Move a file, a link or a folder."""
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    # A folder of a lower layer of an image cannot be renamed: it is copied then.
-    shutil.move(source, destination)
-
-
-def _settle_links(folder: Path, place: Path, path: str) -> None:
-    """Have the links of what was moved lead where they did; those to something that was moved with them do."""
-    moved = place / path
-    for file in files_below(moved) if is_folder(moved) else [moved]:
-        if not file.is_symlink() or file.readlink().is_absolute():
-            continue
-        before = folder / file.relative_to(place)
-        leads_to = Path(os.path.normpath(before.parent / file.readlink()))
-        if leads_to.exists() or not file.exists():
-            remove_file(file)
-            file.symlink_to(leads_to)
 
 
 def dated_name() -> str:

@@ -9,19 +9,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
-    holds_text,
     own_cache_folder,
     parse_toml,
     read_document,
-    write_atomically,
 )
-from gpuinstall.base.removal import is_folder, remove_file
-from gpuinstall.base.shell import quoted
-from gpuinstall.environments.environment import read_marker
-from gpuinstall.lock.file.lock import read_lock_text
-from gpuinstall.lock.request.declaration import locks_in, parse_project
+from gpuinstall.base.removal import is_folder
+from gpuinstall.lock.request.declaration import parse_project
 from gpuinstall.sources.configuration import uv_settings
 from gpuinstall.sources.provenance import recorded_sources
 
@@ -46,11 +41,6 @@ class Script(NamedTuple):
     """What says where packages come from."""
 
     @property
-    def locks(self) -> Path:
-        """The folder of its locks."""
-        return self.file.with_name(f"{self.file.name}.locks")
-
-    @property
     def paths(self) -> EnvironmentPaths:
         """Its environment: the same one for the same request and the same file."""
         words = [
@@ -65,38 +55,6 @@ class Script(NamedTuple):
         name = re.sub(r"[^\w.-]", "_", self.file.stem)[:40]
         folder = script_environments() / f"{name}-{digest}"
         return EnvironmentPaths.at(folder / ".venv", is_named=False)
-
-    @property
-    def restoring(self) -> str:
-        """The command that makes its locks again."""
-        return (
-            f"gpuinstall lock --script {quoted(self.file)} --upgrade   # makes it again"
-        )
-
-    def bring_locks(self) -> None:
-        """Copy the locks that lie beside it to its environment, where they are judged like any others.
-
-        What was copied before and is gone from there goes; without any, its environment's own stays.
-
-        Raises:
-            LockError: one cannot be read.
-        """
-        try:
-            texts = {lock.name: read_lock_text(lock) for lock in locks_in(self.locks)}
-        except LockError as error:
-            error.hint = self.restoring
-            raise
-        paths = self.paths
-        marker = read_marker(paths.venv)
-        if marker and not texts:
-            with suppress(LockError):
-                texts[marker.lock] = read_lock_text(paths.venv / marker.lock)
-        for copy in locks_in(paths.folder):
-            if copy.name not in texts:
-                remove_file(copy)
-        for name, text in texts.items():
-            if not holds_text(paths.folder / name, text):
-                write_atomically(paths.folder / name, text)
 
 
 def read_script(file: Path) -> Script | None:

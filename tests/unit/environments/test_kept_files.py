@@ -8,7 +8,7 @@ import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments import kept_files
 from gpuinstall.environments.kept_files import copy_edited, remove_environment
@@ -125,47 +125,20 @@ def test_of_a_link_only_the_link_goes(paths, tmp_path):
     assert files(tmp_path / "elsewhere") == {"thesis"}
 
 
-def test_links_in_it_are_kept_and_lead_where_they_led(paths, tmp_path):
-    write(tmp_path / "project" / "data" / "a.csv", "outside")
-    write(paths.venv / "runs" / "1" / "log", "moved too")
-    links = {
-        "data": ("../data", "a.csv", "outside"),
-        "latest": ("runs/1", "log", "moved too"),
-        "runs/data": ("../../data", "a.csv", "outside"),
-        "absolute": (str(tmp_path / "project" / "data"), "a.csv", "outside"),
-    }
-    for name, (target, _, _) in links.items():
-        (paths.venv / name).symlink_to(target)
-    remove(paths)
-    [place] = paths.kept.glob("*/.venv")
-    wrong = [
-        name
-        for name, (_, file, text) in links.items()
-        if (place / name / file).read_text() != text
-    ]
-    assert wrong == []
-
-
 @pytest.mark.root
-def test_what_is_mounted_in_it_stays_mounted_and_whole(paths, tmp_path):
+def test_nothing_goes_while_something_is_mounted_in_it(paths, tmp_path):
     source = tmp_path / "source"
     write(source / "thesis.tex", "mine")
-    other = write(tmp_path / "settings.toml", "mine too")
     folder = paths.venv / "share" / "my data"
     folder.mkdir(parents=True)
-    file = write(paths.venv / "work" / "settings.toml", "below the mount")
-    write(paths.venv / "work" / "notes.txt")
-    listener = Listener()
-    with mounted(folder, "--bind", source), mounted(file, "--bind", other):
-        remove(paths, listener)
-        assert files(paths.venv) == {"share/my data/thesis.tex", "work/settings.toml"}
-        assert kept(paths) == {".venv/work/notes.txt"}
+    before = files(paths.venv)
+    with (
+        mounted(folder, "--bind", source),
+        pytest.raises(UsageError, match=r"something is mounted at .*my data"),
+    ):
+        remove(paths)
+    assert files(paths.venv) == before
     assert (source / "thesis.tex").read_text() == "mine"
-    assert other.read_text() == "mine too"
-    assert (
-        listener.notices[-1]
-        == f"Kept {paths.venv}, with what is mounted at share/my data, work/settings.toml"
-    )
 
 
 @pytest.fixture

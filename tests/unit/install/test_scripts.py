@@ -1,20 +1,18 @@
 """The environments of scripts: which one a script has, which locks, and which of them go."""
 
-import os
 import subprocess
 import sys
 
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import LockError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.records import remember
 from gpuinstall.install.hold import hold
 from gpuinstall.install.removal import find_prunable, prune, remove_cache
 from gpuinstall.install.scripts import Script
 from tests.lab.listener import Listener
-from tests.unit.install.environments import lock_text, make_environment
+from tests.unit.install.environments import make_environment
 
 
 @pytest.fixture
@@ -97,44 +95,6 @@ def test_of_the_cache_only_our_own_files_go(cache, tmp_path):
     assert {path.name for path in own.iterdir()} == {"mine.txt", "scripts"}
     assert len([*old.glob(".venv.kept/*/.venv/notes.txt")]) == 1
     assert (tmp_path / "elsewhere" / "thesis").is_dir()
-
-
-@pytest.mark.usefixtures("cache")
-def test_the_locks_of_an_environment_are_those_beside_its_script(tmp_path):
-    script = Script(tmp_path / "train.py", ("torch",), None)
-    script.locks.mkdir()
-    good, bad = script.locks / "pylock.cu126.toml", script.locks / "pylock.cpu.toml"
-    bad.write_text("damaged")
-    good.write_text(lock_text())
-    folder = script.paths.folder
-    folder.mkdir(parents=True)
-    script.bring_locks()
-    assert {path.name for path in folder.iterdir()} == {good.name, bad.name}
-    bad.unlink()
-    script.bring_locks()
-    assert {path.name: path.read_text() for path in folder.iterdir()} == {
-        good.name: lock_text()
-    }
-    make_environment(script.paths.venv, "own")
-    (folder / good.name).write_text("damaged")
-    good.unlink()
-    script.bring_locks()
-    assert (folder / good.name).read_text() == lock_text(), "its environment's own"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
-def test_a_lock_of_a_script_that_is_no_file_is_named(cache, tmp_path):
-    script = Script(tmp_path / "train.py", ("torch",), None)
-    script.locks.mkdir()
-    os.mkfifo(script.locks / "pylock.cpu.toml")
-    with pytest.raises(
-        LockError, match=r"pylock\.cpu\.toml cannot be read: it is not a regular file"
-    ) as refused:
-        script.bring_locks()
-    assert not cache.exists()
-    assert (refused.value.hint or "").startswith(
-        f"gpuinstall lock --script {script.file} --upgrade"
-    )
 
 
 def test_every_name_of_a_script_has_a_place(cache, tmp_path):

@@ -174,7 +174,7 @@ def install(
             stamp = file_stamp(lock_file)
             if action is Action.BUILD:
                 _report_added(state, priced, project.reporter)
-            fit, proof = carry_out(action, priced, state, project)
+            fit, proof = change_environment(action, priced, state, project)
             # The folder may lack it also if nothing had to be done.
             publish_lock(place)
             is_lock_new = (
@@ -370,7 +370,7 @@ def _report_misfits(state: InstallState, project: Project) -> None:
         project.reporter.step("Lock", "a new one: the request has changed")
 
 
-def carry_out(
+def change_environment(
     action: Action,
     priced: PricedLock,
     state: InstallState,

@@ -24,7 +24,7 @@ from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.hold import hold
 from gpuinstall.install.install import (
     MovedMeanwhileError,
-    carry_out,
+    change_environment,
     report_broken,
     with_preflight,
 )
@@ -137,7 +137,7 @@ def install_into(
         is_guarded = reason is not None or is_own_guard_file(constraints)
         action = Action.VERIFY if is_guarded and not priced.comes else Action.BUILD
         try:
-            fit, proof = carry_out(action, priced, state, project)
+            fit, proof = change_environment(action, priced, state, project)
         except MovedMeanwhileError:
             return install_into(project, python, repair=repair)
         uv_guard = renew_uv_guard(place.venv)

@@ -90,7 +90,7 @@ class Build:
     source: WheelSource = ConfiguredIndex.TORCH
     """An address, a folder or DEFAULT_INDEX; None: the torch index, as the catalogue says."""
     absent: str | None = None
-    """Why it cannot be had today: withdrawn, unreachable, failed, without-code, split."""
+    """Why it cannot be had today: withdrawn, unreachable, failed, without-extension, split."""
     unread: tuple[Wheel, ...] = ()
     """The wheels of a build that only the listing knows."""
     obstacle: str | None = None

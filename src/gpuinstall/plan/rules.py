@@ -19,7 +19,6 @@ _ABSENT = {
     "withdrawn": "its index no longer lists it",
     "unreachable": "its index is unreachable, and no other source has it",
     "split": "its libraries are separate packages, one of which is built on this machine",
-    "without-code": "a requested package has no code for these GPUs with it",
     "without-extension": "a requested extension has no prebuilt file for it",
     "failed": "a kernel failed on this machine with the same GPU code or CUDA",
 }

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import field
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
 from gpuinstall.plan.companions import PAIRED, Companions
-from gpuinstall.wheels.judging import misfit_beside, missing_libraries
+from gpuinstall.wheels.judging import judge_reading, misfit_beside, missing_libraries
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import extra_requirements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from packaging.version import Version
 
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Wheel
@@ -112,6 +114,10 @@ class WheelReading(NamedTuple):
         """The builds that it runs beside."""
         return frozenset(one for one, why in self.reasons.items() if why is None)
 
+    def serves(self, builds: Iterable[str]) -> bool:
+        """Whether it runs beside one of some builds, and its METADATA allows it."""
+        return not (self.allowed & self.running).isdisjoint(builds)
+
     def fact(self, torch: str) -> Fact | None:
         """Return it as a fact; None if METADATA says it all.
 
@@ -120,7 +126,8 @@ class WheelReading(NamedTuple):
         """
         running = self.running
         runs_everywhere = len(running) == len(self.reasons)
-        if runs_everywhere and not self.requires:
+        is_told = runs_everywhere or (self.allowed and self.allowed <= running)
+        if is_told and not self.requires:
             return None
         reasons = [self.reasons.get(torch), *self.reasons.values()]
         if self.allowed and running.isdisjoint(self.allowed):
@@ -151,11 +158,15 @@ class Judge:
         """Of the wheels of what uv came to, at one time or another."""
         self.met: set[str] = set()
         """The packages that uv came to, at one time or another."""
-        self.unread: dict[str, str] = {}
-        """The versions that were passed over unread, ``name version``, with the reason."""
         self._problem = shelf.problem
+        self._versions: Mapping[str, str] = {}
+        """What uv came to last."""
+        self._unread: dict[tuple[str, Version], str] = {}
+        """Why versions were passed over unread."""
         build = self._problem.builds[0]
         self._platform = f"{build.os}-{build.arch}"
+        requirements = map(parse_requirement, self._problem.requirements)
+        self._extras = {one.name: one.extra_names for one in requirements}
         self._of_extras: set[str] = set()
         # A lock for the CPU has nothing to judge, nor one of what torch's own build answers for.
         is_for_cpu = not self._problem.gpus and all(
@@ -169,10 +180,22 @@ class Judge:
         """The packages that were requested, with those that a requested extra brings."""
         return self._problem.requested | self._of_extras
 
-    @cached_property
-    def _extras(self) -> dict[str, tuple[str, ...]]:
-        requirements = map(parse_requirement, self._problem.requirements)
-        return {one.name: one.extra_names for one in requirements if one.extras}
+    def excludes(self, package: str, version: Version) -> bool:
+        """Whether a version is known not to run here."""
+        fact = self.facts.get((package, str(version)))
+        return fact is not None and fact.excludes
+
+    def unread(self, package: str, above: Version | None = None) -> str:
+        """Return which versions of a package were passed over unread, and why the last; empty if none was."""
+        unread = {
+            str(version): why
+            for (other, version), why in self._unread.items()
+            if other == package and (above is None or version > above)
+        }
+        if not unread:
+            return ""
+        *_, last = unread.values()
+        return f" (unread: {some([*unread])}: {last})"
 
     def learn_from(
         self,
@@ -186,24 +209,28 @@ class Judge:
             versions: The version of each package in it.
         """
         before = len(self.facts)
+        self._versions = versions
         self.met.update(versions)
         for wheel in wheels:
-            self._learn_of_companion(wheel, versions["torch"])
+            self._learn_of_companion(wheel)
         if not self._is_idle:
-            self._learn_from_code(wheels, versions)
+            self._learn_from_code(wheels)
         return len(self.facts) > before
+
+    @property
+    def _torch(self) -> str:
+        return self._versions["torch"]
 
     def _learn(self, fact: Fact | None) -> None:
         if fact:
             self.facts.setdefault(fact.key, fact)
 
-    def _learn_of_companion(self, wheel: Wheel, torch: str) -> None:
+    def _learn_of_companion(self, wheel: Wheel) -> None:
         """Learn which builds a member of the family goes with, if it was met beside one that it does not go with."""
-        page = self.shelf.pages.get(wheel.package, ())
-        if wheel.package == "torch" or torch in self._beside(wheel):
+        if wheel.package == "torch" or self._torch in self._beside(wheel):
             return
-        name = self.shelf.builds[torch].name
-        for other in page:
+        name = self.shelf.builds[self._torch].name
+        for other in self.shelf.pages.get(wheel.package, ()):
             # uv would come to those with another label next.
             if other.version.public == wheel.version.public:
                 version = str(other.version)
@@ -220,23 +247,17 @@ class Judge:
         tags = {build.backend.tag for build in builds.values()}
         label = wheel.version.local if wheel.version.local in tags else None
         companions = Companions({}, self._problem.catalog)
-        requirement = parse_requirement(package)
         running = set()
         for version, build in builds.items():
             loading = None
             if package in PAIRED - {"triton"}:
-                loading = companions.loading(build, requirement)
+                loading = companions.loading(build, parse_requirement(package))
             is_paired = loading is None or wheel.version.public in loading
             if is_paired and label in {None, build.backend.tag}:
                 running.add(version)
         return frozenset(running)
 
-    def _learn_from_code(
-        self,
-        wheels: Sequence[Wheel],
-        versions: Mapping[str, str],
-    ) -> None:
-        torch = versions["torch"]
+    def _learn_from_code(self, wheels: Sequence[Wheel]) -> None:
         own = [wheel for wheel in wheels if wheel.package not in PAIRED]
         # A lock has several wheels of a package for newer glibcs, of which one is installed.
         deciding = best_by_tags(
@@ -245,30 +266,28 @@ class Judge:
             lambda wheel: (wheel.package, wheel.tags),
         )
         for wheel in deciding:
-            if wheel.package in self._extras:
-                self._of_extras |= self._brought_by_extras(wheel)
+            self._of_extras |= self._brought_by_extras(wheel)
         new = [wheel for wheel in deciding if wheel not in self.readings]
-        readings = side_by_side(
-            lambda wheel: self._look(wheel, versions), new, WHEELS_AT_ONCE
-        )
+        readings = side_by_side(self._look, new, WHEELS_AT_ONCE)
         for reading in filter(None, readings):
             self.readings[reading.wheel] = reading
-            fact = reading.fact(torch)
+            fact = reading.fact(self._torch)
             if fact is None or self.has_fallback(fact.package):
                 continue
             self._learn(fact)
-            is_requested = fact.package in self.requested
             # Of what was requested another torch comes before an older version.
-            if fact.excludes or (fact.speaks_against(torch) and not is_requested):
-                self._learn_of_older(reading, versions)
+            is_dependency = fact.package not in self.requested
+            if fact.excludes or (is_dependency and fact.speaks_against(self._torch)):
+                self._learn_of_older(reading)
 
     def _brought_by_extras(self, wheel: Wheel) -> frozenset[str]:
         """Return what requested extras of a package bring."""
-        with suppress(InstallationError, UsageError):
-            row = self.shelf.row(wheel, self._problem.builds[0], Depth.METADATA)
-            extras = self._extras[wheel.package]
-            added = extra_requirements(row.requires, extras, self._platform)
-            return requirement_names(added)
+        extras = self._extras.get(wheel.package)
+        if extras:
+            with suppress(InstallationError, UsageError):
+                row = self.shelf.row(wheel, self._problem.builds[0], Depth.METADATA)
+                added = extra_requirements(row.requires, extras, self._platform)
+                return requirement_names(added)
         return frozenset()
 
     def has_fallback(self, package: str) -> bool:
@@ -284,7 +303,7 @@ class Judge:
         is_core = members.names(package) or package in members.stated
         return package in self.requested or is_core
 
-    def _look(self, wheel: Wheel, versions: Mapping[str, str]) -> WheelReading | None:
+    def _look(self, wheel: Wheel) -> WheelReading | None:
         """Return what a wheel says; None if it has no code of its own, or cannot be read."""
         is_for_any = all(tag.platform == "any" for tag in wheel.tags)
         is_answered_for = load_members().with_torch.fullmatch(wheel.package)
@@ -293,46 +312,55 @@ class Judge:
             return None
         try:
             if not is_for_any or self.shelf.may_have_code(wheel):
-                return self._read(wheel, versions, self._depths(wheel.package))
+                return self._read(wheel, Depth.WHOLE, frozenset(self.shelf.builds))
         except InstallationError as error:
             package = f"{wheel.package} {wheel.version}"
             message = f"could not read whether {package} has code for these GPUs: {error.message}"
             self.shelf.session.reporter.warn(message)
         return None
 
-    def _depths(self, package: str) -> list[Depth]:
-        """Return how much of a wheel is read, one after the other."""
-        if not self._decides(package):
-            return [Depth.METADATA]
-        # What refuses nothing is read in part: that is enough for a warning.
-        deepest = Depth.PART if self.has_fallback(package) else Depth.WHOLE
-        return [depth for depth in Depth if depth <= deepest]
-
     def _read(
         self,
         wheel: Wheel,
-        versions: Mapping[str, str],
-        depths: Sequence[Depth],
+        deepest: Depth,
+        builds: frozenset[str],
     ) -> WheelReading:
-        """Read a wheel and judge it beside every build.
+        """Read a wheel until it is judged, or its tables tell that it runs beside none of some builds.
 
         Raises:
             InstallationError: if it cannot be read.
         """
-        by_backend: dict[str, tuple[LearnedRow, Judgement]] = {}
+        if not self._decides(wheel.package):
+            deepest = Depth.METADATA
+        elif self.has_fallback(wheel.package):
+            # What refuses nothing is read in part: that is enough for a warning.
+            deepest = min(deepest, Depth.PART)
+        for depth in Depth:
+            reading = self._read_to(depth, wheel)
+            is_settled = all(one.is_settled for _, one in reading.rows.values())
+            is_ruled_out = depth >= Depth.TABLES and not reading.serves(builds)
+            if depth == deepest or is_settled or is_ruled_out:
+                break
+        return reading
+
+    def _read_to(self, depth: Depth, wheel: Wheel) -> WheelReading:
+        """Read a wheel to a depth and judge it beside every build."""
         rows: dict[str, tuple[LearnedRow, Judgement]] = {}
         reasons: dict[str, str | None] = {}
+        by_backend: dict[str, tuple[LearnedRow, Judgement]] = {}
         for version, build in self.shelf.builds.items():
             key = build.backend.tag
+            # But for what has a library for each CUDA, it says the same beside all.
             if by_backend and not next(iter(by_backend.values()))[1].is_of_backend:
                 key = next(iter(by_backend))
             if key not in by_backend:
-                by_backend[key] = self.shelf.judged(wheel, build, depths)
+                row = self.shelf.row(wheel, build, depth)
+                by_backend[key] = row, judge_reading(row, self._problem.gpus)
             rows[version] = by_backend[key]
-            reasons[version] = misfit_beside(*rows[version], build, versions)
+            reasons[version] = misfit_beside(*rows[version], build, self._versions)
         [(row, judgement), *_] = rows.values()
         allowed = self._allowed(row)
-        missing = tuple(missing_libraries(row, versions))
+        missing = tuple(missing_libraries(row, self._versions))
         if missing and not judgement.excluded and None not in reasons.values():
             # With no torch of its CUDA, it brings what it opens.
             why = next(filter(None, reasons.values()))
@@ -355,145 +383,104 @@ class Judge:
 
     # Older versions.
 
-    def _learn_of_older(
-        self, newest: WheelReading, versions: Mapping[str, str]
-    ) -> None:
+    def _learn_of_older(self, newest: WheelReading) -> None:
         """Learn of the older versions of a package what they run beside, from the newest down to one that is known to run.
 
-        What is cheap decides first: METADATA and the tables of a few libraries, then the beginning of the code. Only if
-        one is known to run, what may run of the newer ones is read whole. Nothing is taken in the place of what does not
-        run that is not known to run.
+        The beginning of the code decides first. Only if one is known to run, what may run of the newer ones is read
+        whole. Nothing is taken in the place of what does not run that is not known to run.
         """
         package = newest.wheel.package
-        torch = versions["torch"]
-        # Of a dependency, one beside the torch that was come to is looked for.
-        builds = frozenset([torch])
-        if package in self.requested:
-            builds = frozenset(self.shelf.builds)
-        beginnings = [one for one in self._depths(package) if one < Depth.WHOLE]
+        releases = self.shelf.releases(package).items()
+        older = [wheel for version, wheel in releases if version < newest.wheel.version]
+        needs_libraries = newest.row.system == "windows"
         doubtful: dict[Wheel, str] = {}
         is_known = False
-        for wheel in self._possible(newest.wheel, versions, builds):
-            answer = self._known(wheel, newest, versions, beginnings)
-            if isinstance(answer, str):
-                doubtful[wheel] = answer
-                continue
-            self._learn(answer.fact(torch))
-            if _serves(answer, builds):
+        for position, wheel in enumerate(older):
+            if position % AT_ONCE == 0:
+                self._read_ahead(older[position : position + AT_ONCE])
+            runs = self._learn_of(wheel, Depth.PART, needs_libraries=needs_libraries)
+            if runs is True:
                 is_known = True
                 break
+            if runs:
+                doubtful[wheel] = runs
         for wheel, why in doubtful.items():
-            answer = why
+            runs = why
             if is_known and not self.shelf.is_spent:
-                depths = self._depths(package)
-                answer = self._known(wheel, newest, versions, depths)
-            if isinstance(answer, str):
-                self._pass_over(wheel, answer)
-                continue
-            self._learn(answer.fact(torch))
-            if _serves(answer, builds):
+                runs = self._learn_of(
+                    wheel, Depth.WHOLE, needs_libraries=needs_libraries
+                )
+            if runs is True:
                 return
+            if runs:
+                self._pass_over(wheel, runs)
         if not is_known:
             self._exclude_early(package)
 
-    def _possible(
-        self,
-        newest: Wheel,
-        versions: Mapping[str, str],
-        builds: frozenset[str],
-    ) -> Iterator[Wheel]:
-        """Yield the older versions that METADATA and the tables of a few libraries do not exclude, the newest first."""
-        older = self._older_wheels(newest)
-        for start in range(0, len(older), AT_ONCE):
-            group = older[start : start + AT_ONCE]
-            answers = side_by_side(
-                lambda wheel: self._impossible(wheel, versions, builds), group, AT_ONCE
-            )
-            for wheel, impossible in zip(group, answers, strict=True):
-                if impossible is None:
-                    yield wheel
-                else:
-                    self._learn(impossible.fact(versions["torch"]))
+    def _read_ahead(self, wheels: Sequence[Wheel]) -> None:
+        """Read the tables of some wheels side by side: most of the time is the way to an index and back."""
+        build = self._problem.builds[0]
 
-    def _pass_over(self, wheel: Wheel, why: str) -> None:
-        name = f"{wheel.package} {wheel.version}"
-        if why != PLACEHOLDER:
-            self.unread[name] = why
-        passed_over = f"{name} was passed over: {why}"
-        self._learn(Fact(wheel.package, str(wheel.version), passed_over, frozenset()))
+        def read(wheel: Wheel) -> None:
+            # Why a wheel cannot be read is remembered, and said once it is judged.
+            with suppress(InstallationError):
+                self.shelf.row(wheel, build, Depth.TABLES)
 
-    def _exclude_early(self, package: str) -> None:
-        """Exclude the pre-releases of a package of which no release runs: uv would take one, and nobody requested it."""
-        if any(
-            one.specifier and one.specifier.prereleases
-            for one in self.shelf.limits(package)
-        ):
-            return
-        for wheel in self.shelf.wheels_of(package):
-            if wheel.version.is_prerelease:
-                version = str(wheel.version)
-                self._learn(Fact(package, version, builds=frozenset()))
+        if self._decides(wheels[0].package) and not self.shelf.is_spent:
+            side_by_side(read, wheels, AT_ONCE)
 
-    def _impossible(
+    def _learn_of(
         self,
         wheel: Wheel,
-        versions: Mapping[str, str],
-        builds: frozenset[str],
-    ) -> WheelReading | None:
-        """Return what tells that a version cannot run here, by its METADATA and the tables of one library; None: it may."""
-        if self.shelf.is_spent:
-            return None
-        depth = Depth.TABLES if self._decides(wheel.package) else Depth.METADATA
-        # Why a wheel cannot be read is remembered, and said once it is read for its code.
-        with suppress(InstallationError):
-            reading = self._read(wheel, versions, [depth])
-            if not _serves(reading, builds):
-                return reading
-        return None
+        deepest: Depth,
+        *,
+        needs_libraries: bool,
+    ) -> bool | str:
+        """Learn of an older version; return whether it runs, or why that is not known.
 
-    def _known(
-        self,
-        wheel: Wheel,
-        newest: WheelReading,
-        versions: Mapping[str, str],
-        depths: Sequence[Depth],
-    ) -> WheelReading | str:
-        """Read an older version; return why it is not known whether it runs, if it is not."""
+        Args:
+            wheel: Its wheel.
+            deepest: How much of it is read at most.
+            needs_libraries: Whether it is none without libraries, whatever its name says.
+        """
         if self.shelf.is_spent:
             return "as much was read as is read for one lock"
+        # Of a dependency, one beside the torch that was come to is looked for.
+        builds = frozenset([self._torch])
+        if wheel.package in self.requested:
+            builds = frozenset(self.shelf.builds)
         try:
-            reading = self._read(wheel, versions, depths)
+            reading = self._read(wheel, deepest, builds)
         except InstallationError as error:
             return error.message
-        if not self._decides(wheel.package):
-            return reading
+        serves = reading.serves(builds)
         # What should have libraries and has none is a placeholder.
-        is_of_platform = all(tag.platform != "any" for tag in wheel.tags)
-        needs_libraries = is_of_platform or newest.row.system == "windows"
+        needs_libraries |= all(tag.platform != "any" for tag in wheel.tags)
         for row, judgement in reading.rows.values():
-            if judgement.excluded:
+            if not serves or not self._decides(wheel.package) or judgement.excluded:
                 continue
             if row.system is None and needs_libraries:
                 return PLACEHOLDER
             if judgement.doubt or not (row.codes or row.is_whole):
                 return "more of it would have to be read than may be"
-        return reading
+        self._learn(reading.fact(self._torch))
+        return serves
 
-    def _older_wheels(self, newest: Wheel) -> list[Wheel]:
-        """Return a wheel of each older version that the request allows, the newest first."""
-        limits = self.shelf.limits(newest.package)
-        older = {}
-        for wheel in self.shelf.wheels_of(newest.package):
-            version = wheel.version
-            is_older = version < newest.version and not version.is_prerelease
-            if is_older and all(limit.allows(version) for limit in limits):
-                older[version] = wheel
-        return [older[version] for version in sorted(older, reverse=True)]
+    def _pass_over(self, wheel: Wheel, why: str) -> None:
+        if why != PLACEHOLDER:
+            self._unread[wheel.package, wheel.version] = why
+        name = f"{wheel.package} {wheel.version}"
+        passed_over = f"{name} was passed over: {why}"
+        self._learn(Fact(wheel.package, str(wheel.version), passed_over, frozenset()))
 
-
-def _serves(reading: WheelReading, builds: Iterable[str]) -> bool:
-    """Whether a version runs beside one of some builds, and its METADATA allows it."""
-    return not (reading.allowed & reading.running).isdisjoint(builds)
+    def _exclude_early(self, package: str) -> None:
+        """Exclude the pre-releases of a package of which no release runs: uv would take one, and nobody requested it."""
+        limits = self.shelf.limits(package)
+        if any(one.specifier and one.specifier.prereleases for one in limits):
+            return
+        for wheel in self.shelf.wheels_of(package):
+            if wheel.version.is_prerelease:
+                self._learn(Fact(package, str(wheel.version), builds=frozenset()))
 
 
 def torch_requirements(texts: Iterable[str]) -> Iterator[ParsedRequirement]:

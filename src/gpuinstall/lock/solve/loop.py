@@ -452,23 +452,13 @@ class Loop:
     def newest(self, name: str) -> Version | None:
         """Return the newest version of a program that nothing known excludes, and that some torch here goes with."""
         listed = self.shelf.programs[name].newest
-        facts = self.judge.facts
-        limits = self.shelf.limits(name)
-        wheels = {}
-        for wheel in self.shelf.wheels_of(name):
-            fact = facts.get((name, str(wheel.version)))
-            is_excluded = (fact and fact.excludes) or wheel.version.is_prerelease
-            if not is_excluded and all(limit.allows(wheel.version) for limit in limits):
-                wheels[wheel.version] = wheel
-        newest = sorted(wheels, reverse=True)
-        if (
-            listed
-            and newest
-            and newest[0] < listed
-            and (name, str(listed)) not in facts
-        ):
-            # It exists as source alone.
+        wheels = self.shelf.releases(name)
+        # What exists as source alone tells nothing.
+        if listed not in wheels and (name, str(listed)) not in self.judge.facts:
             return listed
+        newest = [
+            version for version in wheels if not self.judge.excludes(name, version)
+        ]
         for version in newest[:LOOKED_AT]:
             if self._goes_with_a_torch(wheels[version]):
                 return version

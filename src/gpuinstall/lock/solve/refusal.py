@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.base.text import some
 from gpuinstall.lock.solve.problem import is_torch
 from gpuinstall.lock.solve.remarks import NO_CODE, other_name
 from gpuinstall.lock.uv.errors import Conflict
@@ -33,28 +32,16 @@ def refusal(conflict: Conflict, loop: Loop) -> Conflict:
 
 def _refused_by_facts(facts: list[Fact], loop: Loop) -> Conflict:
     """Return the fact of the newest version of what was requested first, and what was found of the older ones."""
-    requested = [one.name for one in loop.problem.programs]
-
-    def rank(fact: Fact) -> tuple[bool, int, bool]:
-        name = fact.package
-        place = requested.index(name) if name in requested else len(requested)
-        return not fact.excludes, place, False
-
-    first = min(facts, key=rank)
-    same = [fact for fact in facts if fact.package == first.package]
+    places = {one.name: place for place, one in enumerate(loop.problem.programs)}
+    excluding = [fact for fact in facts if fact.excludes] or facts
+    first = min(excluding, key=lambda fact: places.get(fact.package, len(places)))
+    package = first.package
+    same = [fact for fact in facts if fact.package == package]
     newest = max(same, key=lambda fact: Version(fact.version))
-    unread = {
-        name.partition(" ")[2]: why
-        for name, why in loop.judge.unread.items()
-        if name.partition(" ")[0] == first.package
-    }
+    unread = loop.judge.unread(package)
     known = "is known to run" if unread else "runs"
-    why = f"no older version {known} here"
-    if unread:
-        *_, last = unread.values()
-        why = f"{why} (unread: {some([*unread])}: {last})"
-    why = f"{why}{other_name(first.package, loop)}"
-    command = f"gpuinstall run python -m pip install {first.package}"
+    why = f"no older version {known} here{unread}{other_name(package, loop)}"
+    command = f"gpuinstall run python -m pip install {package}"
     hint = f"{command}   # installs it anyway, beside torch"
     return Conflict(NoBuildError(NO_CODE, newest.why, why=why, hint=hint))
 
@@ -69,7 +56,7 @@ def _refused_by_machine(conflict: Conflict, loop: Loop) -> Conflict:
     refusals = list[Rejected]()
     for name in loop.shelf.programs:
         newest = loop.newest(name)
-        wheel = loop.shelf.wheel(name, str(newest)) if newest else None
+        wheel = loop.shelf.wheel(name, newest) if newest else None
         for torch in loop.requirements(wheel) if wheel else ():
             if torch.name != "torch" or not torch.specifier:
                 continue

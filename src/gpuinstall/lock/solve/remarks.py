@@ -5,7 +5,6 @@ It is known from facts and METADATA; of uv's account nothing is decided.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -21,10 +20,10 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import name_for_cuda
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.catalog import Build, Wheel
+    from gpuinstall.catalog import Wheel
     from gpuinstall.lock.solve.facts import Fact
     from gpuinstall.lock.solve.loop import Answer, Loop
 
@@ -33,7 +32,6 @@ PART = "part-without-code"
 """The code of what does not run and excludes nothing: what has a fallback, or was read in part."""
 
 OLDER = "older-for-code"
-OTHER_BUILD = "other-build-for-code"
 
 _LONGEST = 240
 _PREAMBLE = "No solution found when resolving dependencies; "
@@ -46,51 +44,25 @@ class Remarks:
     def __init__(self, answer: Answer, loop: Loop) -> None:
         self._answer = answer
         self._loop = loop
+        self._shelf = loop.shelf
         self._problem = loop.problem
         self._versions = answer.versions
-        self._wheels = {wheel.package: wheel for wheel in answer.wheels}
-        self._facts = loop.judge.facts
+        self._facts = loop.judge.facts.values()
 
     def constraints(self) -> ProgramConstraints:
         """Return what the programs came to, as the plan tells it."""
-        torch = self._answer.build.torch
+        chosen = self._answer.build
         unserved = {}
-        for version, build in self._loop.shelf.builds.items():
-            if build == self._answer.build:
+        for version, build in self._shelf.builds.items():
+            if build == chosen:
                 break
-            if build.torch == torch:
-                unserved[build.backend.tag] = self._why_not_build(version)
+            if build.torch == chosen.torch:
+                conflict = "the other packages do not go with it"
+                unserved[build.backend.tag] = self._fact_against([version]) or conflict
         return ProgramConstraints(
-            torch,
-            self._why_torch,
-            unserved,
-            tuple(self._held_back()),
+            chosen.torch, self._why_torch(), unserved, tuple(self._held_back())
         )
 
-    def unsuited(self) -> set[Build]:
-        """Return the builds that something in the answer does not run beside, if facts alone exclude the newest torch."""
-        unsuited: set[Build] = set()
-        if self._why_torch:
-            return unsuited
-        for fact in self._facts.values():
-            if self._versions.get(fact.package) != fact.version or fact.builds is None:
-                continue
-            for version, build in self._loop.shelf.builds.items():
-                if version not in fact.builds:
-                    unsuited.add(build)
-        return unsuited
-
-    def _why_not_build(self, version: str) -> str:
-        """Return what does not run beside another build of the same torch."""
-        for fact in self._facts.values():
-            held = self._versions.get(fact.package)
-            if held != fact.version or fact.builds is None:
-                continue
-            if version not in fact.builds:
-                return fact.why
-        return "the other packages do not go with it"
-
-    @cached_property
     def _why_torch(self) -> str:
         """Return what excludes the newest torch that runs here; empty if it is the newest."""
         problem, torch = self._problem, self._answer.build.torch
@@ -100,120 +72,89 @@ class Remarks:
             return ""
         if torch == problem.common:
             return f"torch {torch} is the newest that all targets run"
-        holders = self._holders("torch", newest) or self._demands_of(newest)
-        if not holders:
-            # What a companion is paired with stands in no METADATA.
-            holders = [fact.why for fact in self._of_companions(newest)]
-        return some(holders)
+        return self._why_not("torch", newest)
 
-    def _demands_of(self, torch: Version) -> list[str]:
-        """Return what a torch requires that the answer does not have."""
-        for wheel in self._loop.shelf.wheels_of("torch"):
-            if wheel.version.public != str(torch):
-                continue
-            for requirement in self._loop.requirements(wheel):
-                held = self._versions.get(requirement.name)
-                if held and not requirement.allows(Version(held)):
-                    text = requirement.text.partition(" ;")[0]
-                    demand = f"torch {torch} requires {text}"
-                    versions = [
-                        other.version
-                        for other in self._loop.shelf.wheels_of(requirement.name)
-                        if requirement.allows(other.version)
-                    ]
-                    newest = max(versions, default=torch)
-                    holders = self._holders(requirement.name, newest)
-                    # What this torch itself requires is no demand of others.
-                    if holders and not holders[0].startswith("torch "):
-                        return [f"{holders[0]} and {demand}"]
-        return []
-
-    def _of_companions(self, newest: Version) -> list[Fact]:
-        """Return the facts of members of the family in the answer that exclude a torch."""
-        torches = [
-            version
-            for version, build in self._loop.shelf.builds.items()
-            if build.torch == newest
-        ]
-        return [
-            fact
-            for fact in self._facts.values()
-            if fact.package in self._loop.shelf.pages
-            and self._versions.get(fact.package) == fact.version
-            and all(map(fact.speaks_against, torches))
-        ]
-
-    def _speaks_for_torch(self, fact: Fact) -> bool:
-        """Whether a fact of a locked version excludes the best build."""
-        best = next(iter(self._loop.shelf.builds))
-        held = self._versions.get(fact.package)
-        is_of_build = fact.package in self._loop.shelf.pages
-        return held == fact.version and fact.speaks_against(best) and not is_of_build
-
-    def _holders(self, name: str, newest: Version) -> list[str]:
-        """Return which packages of the answer require another version than the newest, the requested ones first."""
-        requested = [one.name for one in self._problem.programs]
-        others = [package for package in self._wheels if package not in requested]
-        for packages in (requested, others):
-            wheels = [self._wheels[one] for one in packages if one in self._wheels]
-            found = side_by_side(
-                lambda wheel: self._requirement(wheel, name), wheels, WHEELS_AT_ONCE
-            )
-            sentences = []
-            for wheel, requirements in zip(wheels, found, strict=True):
-                for requirement in requirements:
-                    if not requirement.allows(newest):
-                        words = requirement.with_specifier(
-                            str(requirement.specifier)
-                        ).partition(" ;")[0]
-                        if requirement.is_exact:
-                            words = f"{name} {_pinned(requirement)}"
-                        version = self._versions[wheel.package]
-                        sentences.append(f"{wheel.package} {version} requires {words}")
-                        break
-            if sentences:
-                return sentences
-        return []
-
-    def _requirement(self, wheel: Wheel, name: str) -> list[ParsedRequirement]:
-        """Return what METADATA of a wheel requires of a package here."""
-        return [one for one in self._loop.requirements(wheel) if one.name == name]
+    def _fact_against(self, torches: Iterable[str]) -> str:
+        """Return what does not run beside some builds, and why; empty if nothing is known."""
+        for fact in self._facts:
+            is_here = self._versions.get(fact.package) == fact.version
+            if is_here and all(map(fact.speaks_against, torches)):
+                return fact.why
+        return ""
 
     def _held_back(self) -> Iterator[str]:
         """Yield, for each program that is not at its newest for another reason than a fact of itself, that reason."""
-        shelf = self._loop.shelf
-        told = {fact.package for fact in self._facts.values() if self._is_older(fact)}
-        for name, program in shelf.programs.items():
+        told = {fact.package for fact in self._facts if self._is_older(fact)}
+        for name, program in self._shelf.programs.items():
             version = self._versions.get(name)
             if version is None or program.newest is None or name in told:
                 continue
             if program.newest > Version(Version(version).public):
-                why = self._why_older(name, program.newest)
-                yield f"{name} is {version} instead of {program.newest}{why}"
+                why = self._why_not(name, program.newest)
+                account = self._loop.accounts.get(name, "")
+                if not why and OWN_PACKAGES not in account:
+                    why = shortened(account)
+                sentence = f"{name} is {version} instead of {program.newest}"
+                yield f"{sentence}: {why}" if why else sentence
 
-    def _why_older(self, name: str, newest: Version) -> str:
-        """Return what stands against the newest version of a program."""
-        torch = self._answer.build.torch
-        for text in self._problem.catalog.constraints(torch):
-            constraint = parse_requirement(text)
-            if constraint.name == name and not constraint.allows(newest):
-                return f": torch {torch} requires {text}"
-        holders = self._holders(name, newest)
-        if holders:
-            return f": {some(holders)}"
-        wheel = self._loop.shelf.wheel(name, str(newest))
-        requirements = self._loop.requirements(wheel) if wheel else []
-        for requirement in sorted(requirements, key=lambda one: one.name != "torch"):
-            held = self._versions.get(requirement.name)
-            text = requirement.text.partition(" ;")[0]
-            if held and not requirement.allows(Version(held)):
-                return f", which requires {text}"
-            if not held and requirement.name in self._loop.judge.met:
-                return f", which requires {text}"
-        account = self._loop.accounts.get(name, "")
-        if not account or OWN_PACKAGES in account:
-            return ""
-        return f": {shortened(account)}"
+    def _why_not(self, name: str, newest: Version) -> str:
+        """Return who requires another version than the newest of a package, or what that requires and cannot have."""
+        requested = [one.name for one in self._problem.programs]
+        for are_requested in (True, False):
+            users = [
+                wheel
+                for wheel in self._answer.wheels
+                if (wheel.package in requested) == are_requested
+            ]
+            holders = self._holders(name, newest, users)
+            if holders:
+                return some(holders)
+        of_newest = [
+            version
+            for version, build in self._shelf.builds.items()
+            if build.torch == newest
+        ]
+        fact = self._fact_against(of_newest) if name == "torch" else ""
+        return fact or self._unmet_demand(name, newest)
+
+    def _holders(
+        self,
+        name: str,
+        newest: Version,
+        users: Sequence[Wheel],
+    ) -> list[str]:
+        """Return which wheels require another version of a package."""
+        holders = dict[str, None]()
+        found = side_by_side(self._requirements, users, WHEELS_AT_ONCE)
+        for wheel, requirements in zip(users, found, strict=True):
+            for one in requirements:
+                if one.name == name and not one.allows(newest):
+                    words = _in_words(one)
+                    if one.is_exact:
+                        words = words.replace("==", " ")
+                    version = wheel.version.public
+                    holders[f"{wheel.package} {version} requires {words}"] = None
+        return [*holders]
+
+    def _unmet_demand(self, name: str, newest: Version) -> str:
+        """Return what the newest version of a package requires that the answer does not have."""
+        own = self._shelf.wheel(name, newest)
+        requirements = self._requirements(own) if own else []
+        for one in sorted(requirements, key=lambda one: one.name != "torch"):
+            version = self._versions.get(one.name)
+            is_lacking = version is None and one.name in self._loop.judge.met
+            if is_lacking or (version and not one.allows(version)):
+                return f"{name} {newest} requires {_in_words(one)}"
+        return ""
+
+    def _requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
+        """Return what a wheel requires here, and of torch what its METADATA leaves out."""
+        requirements = self._loop.requirements(wheel)
+        if wheel.package == "torch":
+            torch = Version(wheel.version.public)
+            texts = self._problem.catalog.constraints(torch)
+            requirements += map(parse_requirement, texts)
+        return requirements
 
     # Warnings.
 
@@ -230,77 +171,36 @@ class Remarks:
 
     def _of_facts(self) -> Iterator[Reason]:
         newest: dict[str, Fact] = {}
-        for fact in self._facts.values():
-            if self._is_older(fact):
-                other = newest.get(fact.package)
-                if other is None or Version(fact.version) > Version(other.version):
-                    newest[fact.package] = fact
-        for fact in newest.values():
-            yield Reason(OLDER, f"{fact.why}; {self._instead_of(fact)}")
-        for fact in self._facts.values():
-            if self._versions.get(fact.package) != fact.version:
-                continue
-            if fact.requires and fact.package != "torch":
-                provide = "provide" if len(fact.requires) > 1 else "provides"
+        for fact in filter(self._is_older, self._facts):
+            known = newest.setdefault(fact.package, fact)
+            newest[fact.package] = max(
+                known, fact, key=lambda one: Version(one.version)
+            )
+        for package, fact in newest.items():
+            version = self._versions.get(package)
+            other = "what requires it is taken in a version that does without it"
+            if version:
+                unread = self._loop.judge.unread(package, Version(version))
+                other = f"{package} {version} runs here{unread}"
+            yield Reason(OLDER, f"{fact.why}; {other}")
+        for fact in self._facts:
+            is_here = self._versions.get(fact.package) == fact.version
+            if is_here and fact.requires and fact.package != "torch":
                 libraries = " and ".join(fact.requires)
-                added = f"{libraries} {provide} the library that it loads"
+                added = f"the library that it loads comes from {libraries}"
                 yield Reason("library-added", f"{fact.why}; {added}")
-            elif self._speaks_for_torch(fact):
-                name = self._answer.build.name
-                sentence = f"{fact.package} runs beside torch {name}"
-                yield Reason(OTHER_BUILD, f"{fact.why}; {sentence}")
 
     def _is_older(self, fact: Fact) -> bool:
         """Whether a fact speaks against a version that is newer than that of the answer, and is for people."""
-        if not fact.why or fact.package == "torch" or fact.builds is None:
+        if not fact.why or fact.package == "torch":
             return False
-        if fact.package in self._loop.shelf.pages and not self._problem.files:
+        if fact.package in self._shelf.pages and not self._problem.files:
             return False
-        is_against = self._answer.torch not in fact.builds
         version = self._versions.get(fact.package)
-        if version is None:
-            return is_against and fact.package in self._loop.judge.met
-        return is_against and Version(fact.version) > Version(version)
-
-    def _instead_of(self, fact: Fact) -> str:
-        """Return what is taken in place of a version that does not run."""
-        package = fact.package
-        version = self._versions.get(package)
-        if version is None:
-            other = self._other_name(package)
-            return f"what requires it is taken in a version that does without it{other}"
-        if self._newest_beside(package) > Version(version):
-            return f"{package} {version} is the newest that the other versions go with"
-        return f"{package} {version} runs here{self._unread(package, version)}"
-
-    def _newest_beside(self, package: str) -> Version:
-        """Return the newest version of a package that nothing known keeps from the build of the answer."""
-        torch = self._answer.torch
-        limits = self._loop.shelf.limits(package)
-        versions = [Version(self._versions[package])]
-        for wheel in self._loop.shelf.wheels_of(package):
-            fact = self._facts.get((package, str(wheel.version)))
-            is_against = fact and fact.builds is not None and torch not in fact.builds
-            if is_against or wheel.version.is_prerelease:
-                continue
-            if all(limit.allows(wheel.version) for limit in limits):
-                versions.append(wheel.version)
-        return max(versions)
-
-    def _unread(self, package: str, version: str) -> str:
-        """Return the newer versions that could not be read, with the last reason; empty without any."""
-        unread = {}
-        for name, why in self._loop.judge.unread.items():
-            other, _, number = name.partition(" ")
-            if other == package and Version(number) > Version(version):
-                unread[number] = why
-        if not unread:
-            return ""
-        *_, last = unread.values()
-        return f" (unread: {some([*unread])}: {last})"
-
-    def _other_name(self, package: str) -> str:
-        return other_name(package, self._loop)
+        is_newer = fact.package in self._loop.judge.met
+        if version:
+            is_newer = Version(fact.version) > Version(version)
+        return is_newer and fact.speaks_against(self._answer.torch)
 
     def _of_extras(self) -> Iterator[Reason]:
         requested = self._problem.requested
@@ -330,18 +230,16 @@ def other_name(package: str, loop: Loop) -> str:
     """Return the name, in words, of the package for the CUDA of torch, if its own is for another and there is one."""
     toolkit = next(iter(loop.shelf.builds.values())).toolkit
     name = name_for_cuda(package, toolkit[0]) if toolkit else None
-    if toolkit is None or name is None or name == package:
-        return ""
-    wheels = loop.shelf.wheels_of(name)
-    if all(wheel.version.is_prerelease for wheel in wheels):
+    if toolkit is None or name in {None, package} or not loop.shelf.releases(str(name)):
         return ""
     return f"; for CUDA {toolkit[0]} it is {name}"
 
 
-def _pinned(requirement: ParsedRequirement) -> str:
-    return next(
-        one.version for one in requirement.specifier or () if one.operator == "=="
-    )
+def _in_words(requirement: ParsedRequirement) -> str:
+    """Return a requirement without its marker."""
+    return requirement.with_specifier(str(requirement.specifier or "")).partition(" ;")[
+        0
+    ]
 
 
 def shortened(account: str) -> str:

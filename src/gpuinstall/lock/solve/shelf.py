@@ -10,12 +10,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
-from packaging.version import Version
 
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.requirement import parse_requirement
@@ -37,7 +36,6 @@ from gpuinstall.catalog.pages import (
 )
 from gpuinstall.lock.solve.members import fitting
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.wheels.judging import judge_file
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import learned_store
 
@@ -45,13 +43,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from email.message import Message
 
+    from packaging.version import Version
+
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Build, Wheel
     from gpuinstall.catalog.catalog import WheelSource
     from gpuinstall.lock.solve.problem import Problem
     from gpuinstall.sources.session import Session
     from gpuinstall.sources.web import Page
-    from gpuinstall.wheels.judging import Judgement
     from gpuinstall.wheels.learned.row import Depth, LearnedRow
 
     Pages = dict[str, tuple[Wheel, ...]]
@@ -82,6 +81,7 @@ class Shelf:
         """The tags of the builds, the best first."""
         self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
         """Whether not everything comes from the default index."""
+        self._releases: dict[str, Mapping[Version, Wheel]] = {}
         self._listed = frozenset[str]()
         if self.has_own_source:
             self._listed = self._listed.union(
@@ -216,16 +216,15 @@ class Shelf:
             wheel for wheel in wheels if wheel.package == package and tags & wheel.tags
         ]
 
-    def wheel(self, package: str, version: str) -> Wheel | None:
-        """Return the wheel of one version; None if it has none."""
-        wanted = Version(version)
-        wheels = [one for one in self.wheels_of(package) if one.version == wanted]
-        best = fitting(
-            [replace(one, backend=None) for one in wheels],
-            "",
-            self.problem.target.tags(self.problem.python),
-        )
-        return best[0] if best else None
+    def wheel(self, package: str, version: Version) -> Wheel | None:
+        """Return the wheel of one version, whatever its label; None if it has none."""
+        wheels = [
+            replace(one, backend=None)
+            for one in self.wheels_of(package)
+            if one.version.public == version.public
+        ]
+        tags = self.problem.target.tags(self.problem.python)
+        return next(iter(fitting(wheels, "", tags)), None)
 
     # Programs.
 
@@ -243,24 +242,42 @@ class Shelf:
         # Which of its files a date hides, uv alone decides.
         if page is None or self.session.sources.is_dated(name):
             return ListedProgram(name)
-        limits = self.limits(name)
-        newest: Wheel | SourceRelease | None = None
-        # Of a version that has a wheel the source does not count.
-        releases: list[Wheel | SourceRelease] = [*self.wheels_of(name)]
-        releases += parse_sources(page, name)
-        for release in releases:
-            version = release.version
-            # What a page of 4,000 files says is looked at only where it may matter.
-            if version.is_prerelease or (newest and version <= newest.version):
-                continue
-            if _allows_python(release, self.problem.python) and all(
-                limit.allows(version) for limit in limits
-            ):
-                newest = release
-        if newest is None:
-            return ListedProgram(name)
-        is_source = isinstance(newest, SourceRelease)
-        return ListedProgram(name, newest.version, has_wheel=not is_source)
+        newest = next(iter(self.releases(name)), None)
+        for source in parse_sources(page, name):
+            # Of a version that has a wheel the source does not count.
+            is_newer = newest is None or source.version > newest
+            if is_newer and self._is_allowed(source, self.limits(name)):
+                newest = source.version
+        return ListedProgram(name, newest, newest in self.releases(name))
+
+    def releases(self, package: str) -> Mapping[Version, Wheel]:
+        """Return the wheels of a package's final releases that the request allows, by version, the newest first."""
+        if package not in self._releases:
+            limits = self.limits(package)
+            newest_first = sorted(
+                {wheel.version: wheel for wheel in self.wheels_of(package)}.items(),
+                reverse=True,
+            )
+            self._releases[package] = {
+                version: wheel
+                for version, wheel in newest_first
+                if self._is_allowed(wheel, limits)
+            }
+        return self._releases[package]
+
+    def _is_allowed(
+        self,
+        release: Wheel | SourceRelease,
+        limits: Sequence[ParsedRequirement],
+    ) -> bool:
+        """Whether a release is final, and for the Python and the versions of the request."""
+        version = release.version
+        if version.is_prerelease or not all(limit.allows(version) for limit in limits):
+            return False
+        with suppress(ValueError):
+            specifiers = SpecifierSet(release.requires_python or "")
+            return specifiers.contains(f"{self.problem.python.removesuffix('t')}.99")
+        return True
 
     def limits(self, package: str) -> list[ParsedRequirement]:
         """Return what the request says of the versions of a package."""
@@ -277,19 +294,6 @@ class Shelf:
     def is_spent(self) -> bool:
         """Whether as much of wheels was read as is read for one lock."""
         return self._reader.is_spent
-
-    def judged(
-        self,
-        wheel: Wheel,
-        build: Build,
-        depths: Sequence[Depth],
-    ) -> tuple[LearnedRow, Judgement]:
-        """Return what a wheel says beside a build, read no deeper than it takes, and what that means.
-
-        Raises:
-            InstallationError: if it cannot be read.
-        """
-        return judge_file(partial(self.row, wheel, build), self.problem.gpus, depths)
 
     def row(self, wheel: Wheel, build: Build, depth: Depth) -> LearnedRow:
         """Return what a wheel says beside a build.
@@ -311,16 +315,6 @@ class Shelf:
             InstallationError: if it cannot be read.
         """
         return self._reader.metadata(wheel)
-
-
-def _allows_python(
-    release: Wheel | SourceRelease,
-    python: str,
-) -> bool:
-    with suppress(ValueError):
-        specifiers = SpecifierSet(release.requires_python or "")
-        return specifiers.contains(f"{python.removesuffix('t')}.99")
-    return True
 
 
 def preferred_labels(shelf: Shelf) -> Mapping[str, list[str]]:

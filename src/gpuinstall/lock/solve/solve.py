@@ -442,12 +442,8 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
     remarks = Remarks(answer, loop)
     plan = problem.plan
     if problem.is_open:
-        unsuited = remarks.unsuited()
         wanted = without_versions(problem.narrowed, answer.given_way)
-        catalog = wanted.catalog.without(
-            lambda build: not build.absent and build in unsuited, "without-code"
-        )
-        outcome = replace(wanted, catalog=catalog).outcome_with(
+        outcome = wanted.outcome_with(
             torch=problem.torch,
             python=problem.python,
             programs=remarks.constraints(),

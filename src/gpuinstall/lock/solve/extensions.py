@@ -35,7 +35,7 @@ from gpuinstall.lock.uv.builds import (
     known_builds,
     wants_older_torch,
 )
-from gpuinstall.wheels.judging import Judgement, judge_file, loads_beside
+from gpuinstall.wheels.judging import Judgement, judge_file, loads_beside, misfit_beside
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.learned.store import learned_store
@@ -63,21 +63,6 @@ READ_AHEAD = 4
 MOST_READ = 24
 """How many files of an extension to read, from 0.6 to 16 MB each; the rest is not looked at."""
 
-_STAGES = (
-    "other-platform",
-    "other-cuda",
-    "other-torch",
-    "replaced",
-    "not-read",
-    "torch-unknown",
-    "torch-pinned",
-    "torch-abi",
-    "cuda-of-code",
-    "glibc-too-old",
-    "no-code",
-)
-"""What speaks against files; the further down, the closer one came."""
-
 MIRROR = "GPUINSTALL_EXTENSION_INDEX"
 """The variable that names a mirror of Astral's index."""
 
@@ -88,13 +73,15 @@ REASONS = 3
 """How many files that were passed over a refusal names."""
 
 
+_OTHER_PLATFORM = "other-platform"
+
+
 class ExtensionFit(NamedTuple):
     """A file, the build of torch that it loads beside, and what the file says of itself."""
 
     file: ExtensionFile
     build: Build
     row: LearnedRow
-    judgement: Judgement
 
     @property
     def wheel(self) -> Wheel:
@@ -109,7 +96,7 @@ class ExtensionChoice(NamedTuple):
 
     fit: ExtensionFit | None
     rejected: tuple[Rejection[Pair], ...] = ()
-    """The files that come before it, each with the build that it came closest to."""
+    """The files that come before it, those whose names speak for them first; each with the first build that it is not for."""
 
     refusal: Reason | None = None
     """Why no file of this extension can fit."""
@@ -119,20 +106,6 @@ class ExtensionChoice(NamedTuple):
         """The file that is taken."""
         return self.fit.wheel if self.fit else None
 
-    @property
-    def closest(self) -> list[Rejection[Pair]]:
-        """The files for this platform that were passed over, those that came closest first, of each reason one."""
-        by_reason: dict[str, Rejection[Pair]] = {}
-        for row in sorted(self.rejected, key=_closeness, reverse=True):
-            if row.reason.code != "other-platform":
-                by_reason.setdefault(row.reason.message, row)
-        return list(by_reason.values())
-
-
-def _closeness(row: Rejection[Pair]) -> tuple[int, Version]:
-    _, build = row.candidate
-    return _STAGES.index(row.reason.code), build.torch
-
 
 class ExtensionChooser:
     """Chooses files for a request: beside the builds of torch that run on its GPUs, for its Python and its platform."""
@@ -140,7 +113,6 @@ class ExtensionChooser:
     def __init__(self, problem: Problem, read: Read) -> None:
         self._problem = problem
         self._read = read
-        self._gpus = problem.gpus
         self._tags = set(problem.target.tags(problem.python))
 
     def choose(
@@ -154,39 +126,45 @@ class ExtensionChooser:
         once one fits, nor beyond ``MOST_READ``.
         """
         lowest = ComputeCapability.parse(extension.lowest or "0.0")
-        for _, gpu in self._gpus:
+        for _, gpu in self._problem.gpus:
             capability = gpu.compute_capability
             if capability and capability < lowest:
                 need = f"{extension.name} requires compute capability {lowest} or newer"
                 message = f"{need}, and {gpu.label} has {capability}"
                 return ExtensionChoice(None, refusal=Reason("no-code", message))
-        rejected: dict[str, Rejection[Pair]] = {}
         pairs = list(self._preferred(files))
-        faults = [
-            next(self._faults_of_name(file, build), None) for file, build in pairs
-        ]
+        faults = [self._fault_of_name(file, build) for file, build in pairs]
         # By address, each with the first build that it may be for.
         unread: dict[str, Pair] = {}
         for pair, fault in zip(pairs, faults, strict=True):
             if fault is None and len(unread) < MOST_READ:
                 unread.setdefault(pair[0].wheel.url, pair)
         readable = {*unread}
-        for (file, build), fault in zip(pairs, faults, strict=True):
-            url = file.wheel.url
-            answer: ExtensionFit | Reason | None = fault
-            if answer is None and url not in readable:
-                message = f"was not read: {MOST_READ} newer files do not run here"
-                answer = Reason("not-read", message)
-            if answer is None:
-                if url in unread:
-                    self._read_ahead(unread)
-                answer = self._read_fit(file, build)
+        by_name: dict[str, Rejection[Pair]] = {}
+        by_bytes: dict[str, Rejection[Pair]] = {}
+        fit = None
+        for pair, fault in zip(pairs, faults, strict=True):
+            url = pair[0].wheel.url
+            if fault:
+                by_name.setdefault(url, Rejection(pair, fault))
+                continue
+            if url in unread:
+                self._read_ahead(unread)
+            message = f"was not read: {MOST_READ} newer files do not run here"
+            answer: ExtensionFit | Reason = Reason("not-read", message)
+            if url in readable:
+                answer = self._read_fit(*pair)
             if isinstance(answer, ExtensionFit):
-                rejected.pop(url, None)
-                return ExtensionChoice(answer, tuple(rejected.values()))
-            rejection = Rejection((file, build), answer)
-            rejected[url] = max(rejected.get(url, rejection), rejection, key=_closeness)
-        return ExtensionChoice(None, tuple(rejected.values()))
+                fit = answer
+                break
+            by_bytes.setdefault(url, Rejection(pair, answer))
+        # What bytes speak against comes first: its name spoke for it.
+        rejected = {**by_bytes}
+        for url, rejection in by_name.items():
+            rejected.setdefault(url, rejection)
+        if fit:
+            rejected.pop(fit.wheel.url, None)
+        return ExtensionChoice(fit, tuple(rejected.values()))
 
     def _read_ahead(self, unread: dict[str, Pair]) -> None:
         """Read the next few files, and take them out: most of the time is the way to a server and back."""
@@ -206,7 +184,9 @@ class ExtensionChooser:
         build: Build,
     ) -> tuple[LearnedRow, Judgement]:
         return judge_file(
-            partial(self._read, file, build), self._gpus, (Depth.PART, Depth.WHOLE)
+            partial(self._read, file, build),
+            self._problem.gpus,
+            (Depth.PART, Depth.WHOLE),
         )
 
     def _preferred(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
@@ -241,38 +221,32 @@ class ExtensionChooser:
                 for file in sorted(same_version, key=file_key):
                     yield file, build
 
-    def _faults_of_name(
-        self,
-        file: ExtensionFile,
-        build: Build,
-    ) -> Iterator[Reason]:
-        """Yield why a file is not for a build, by what its name says."""
+    def _fault_of_name(self, file: ExtensionFile, build: Build) -> Reason | None:
+        """Return why a file is not for a build, by what its name says."""
         wheel, torch = file.wheel, build.torch
         if wheel.tags.isdisjoint(self._tags):
             first, *others = sorted(map(str, wheel.tags))
             message = f"is for {first}{' and others' if others else ''}"
-            yield Reason("other-platform", message)
-        if file.cpu and build.toolkit:
-            yield Reason("other-cuda", "is for the CPU alone")
-        if file.cuda:
-            major, _, _ = file.cuda.partition(".")
-            if build.toolkit is None or int(major) != build.toolkit[0]:
-                cuda = f"{build.backend.kind.upper()} {file.cuda}"
-                message = f"is for {cuda}, not for torch {build.name}"
-                yield Reason("other-cuda", message)
-        if file.torch:
-            serves_newer = file.and_newer and torch >= Version(file.torch)
-            if file.torch != build.minor and not serves_newer:
-                message = f"is for torch {file.torch}, not {torch}"
-                yield Reason("other-torch", message)
+            return Reason(_OTHER_PLATFORM, message)
+        major = (file.cuda or "").partition(".")[0]
+        is_cuda_fine = not major or (build.toolkit and int(major) == build.toolkit[0])
+        if not is_cuda_fine or (file.cpu and build.toolkit):
+            cuda = f"{build.backend.kind.upper()} {file.cuda}" if major else "the CPU"
+            message = f"is for {cuda}, not for torch {build.name}"
+            return Reason("other-cuda", message)
+        serves_newer = file.and_newer and torch >= Version(file.torch or "0")
+        if file.torch and file.torch != build.minor and not serves_newer:
+            message = f"is for torch {file.torch}, not {torch}"
+            return Reason("other-torch", message)
         paired = self._paired_with(wheel.package, torch)
         if paired and not paired.allows(wheel.version):
             message = f"does not go with torch {torch}, but {paired.text} does"
-            yield Reason("other-torch", message)
+            return Reason("other-torch", message)
         locked = self._problem.locked.get(wheel.filename)
         if locked and wheel.sha256 not in {None, locked}:
             hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
-            yield Reason("replaced", f"was replaced under its name: {hashes}")
+            return Reason("replaced", f"was replaced under its name: {hashes}")
+        return None
 
     def _paired_with(
         self,
@@ -296,18 +270,21 @@ class ExtensionChooser:
             row, judgement = self._judged(file, build)
         except InstallationError as error:
             return Reason("not-read", f"cannot be read: {error.message}")
-        fit = ExtensionFit(file, build, row, judgement)
-        return self._reject_by_torch(fit) or self._reject_by_code(fit) or fit
+        why = self._misfit(file, build, row, judgement)
+        return Reason("misfit", why) if why else ExtensionFit(file, build, row)
 
-    def _reject_by_torch(self, fit: ExtensionFit) -> Reason | None:
-        """Return why a file does not load beside a torch: both METADATA and symbols must allow it.
+    def _misfit(
+        self,
+        file: ExtensionFile,
+        build: Build,
+        row: LearnedRow,
+        judgement: Judgement,
+    ) -> str | None:
+        """Return why a file does not run beside a build: its METADATA and its code must allow it.
 
-        If the symbols cannot be judged, something has to name torch.
+        If its symbols cannot be judged, something has to name torch.
         """
-        file, build, row, _ = fit
-        needs = row.of_torch
         torch = f"torch {build.torch}"
-        name = f"its name says torch {file.torch}, and " if file.torch else ""
         pins = [
             one
             for one in torch_requirements(row.requires)
@@ -316,39 +293,22 @@ class ExtensionChooser:
         for pin in pins:
             demand = f"its METADATA requires {pin.text}"
             if not pin.allows(build.torch):
-                return Reason("torch-pinned", f"{name}{demand}, not {torch}")
-            if pin.is_exact and needs.kind == "none" and not row.architectures:
+                return f"{demand}, not {torch}"
+            if pin.is_exact and row.of_torch.kind == "none" and not row.architectures:
                 # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
-                return Reason("no-code", f"{demand}, and it has no library for it")
-        loads = loads_beside(needs, build)
+                return f"{demand}, and it has no library for it"
+        why = misfit_beside(row, judgement, build, {}) or judgement.doubt
+        if why:
+            return why
+        glibc = self._problem.wanted.machine.glibc
+        if glibc and row.glibc and Version(row.glibc) > Version(glibc):
+            return f"its code requires glibc {row.glibc}, and this system has {glibc}"
         is_named = (
             file.torch or pins or self._paired_with(file.wheel.package, build.torch)
         )
-        if loads is None and not is_named:
-            return Reason("torch-unknown", f"it shows no code for {torch}")
-        if loads is not False:
-            return None
-        code = f"works with {needs.torches}: {torch} lacks a symbol that it uses"
-        if needs.kind == "stable":
-            code = f"needs torch {needs.oldest or 'newer than is known'}, not {torch}"
-        return Reason("torch-abi", f"{name}its code {code}")
-
-    def _reject_by_code(self, fit: ExtensionFit) -> Reason | None:
-        """Return why the code of a file does not run beside a build, or not on a GPU."""
-        file, build, row, judgement = fit
-        if row.toolkit and build.toolkit and row.toolkit[0] != build.toolkit[0]:
-            kind = build.backend.kind.upper()
-            name = f"its name says {kind} {file.cuda}, and " if file.cuda else ""
-            code = f"its code needs {kind} {row.toolkit[0]}, not {build.toolkit[0]}"
-            return Reason("cuda-of-code", f"{name}{code}")
-        glibc = self._problem.wanted.machine.glibc
-        if glibc and row.glibc and Version(row.glibc) > Version(glibc):
-            message = (
-                f"its code requires glibc {row.glibc}, and this system has {glibc}"
-            )
-            return Reason("glibc-too-old", message)
-        why = judgement.excluded or judgement.doubt
-        return Reason("no-code", why) if why else None
+        if loads_beside(row.of_torch, build) is None and not is_named:
+            return f"it shows no code for {torch}"
+        return None
 
 
 class WithFiles(NamedTuple):
@@ -580,13 +540,17 @@ def check_compiling(
 
 def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
     """Return what is against the files that came closest, or that no source has any."""
-    rows = choice.closest
+    rows = {
+        row.reason.message: row
+        for row in reversed(choice.rejected)
+        if row.reason.code != _OTHER_PLATFORM
+    }
     if not rows:
         names = [source.id for source in extension.sources]
         return f"there is no file of it from {' or '.join(names) or 'any source'}"
     lines = [
         f"{row.candidate[0].wheel.filename} {row.reason.message}"
-        for row in rows[:REASONS]
+        for row in [*reversed(rows.values())][:REASONS]
     ]
     more = len(rows) - REASONS
     if more > 0:

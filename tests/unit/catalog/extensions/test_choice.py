@@ -125,29 +125,29 @@ def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index, tmp_p
 
 LIES = {
     "another minor": (
-        "torch-abi",
-        "its name says torch 2.12, and its code works with torch 2.10 to 2.11",
+        "misfit",
+        "is incompatible with torch 2.12.1+cu126: its code works with torch 2.10 to 2.11",
     ),
     "no torch": (
-        "torch-abi",
-        "its name says torch 2.12, and its code works with no torch that is known",
+        "misfit",
+        "is incompatible with torch 2.12.1+cu126: its code works with no torch that is known",
     ),
     "a newer stable interface": (
-        "torch-abi",
-        "its name says torch 2.12, and its code needs torch 2.13",
+        "misfit",
+        "is incompatible with torch 2.12.1+cu126: its code works with torch 2.13 and newer",
     ),
     "a newer glibc": (
-        "glibc-too-old",
+        "misfit",
         "its code requires glibc 2.38, and this system has 2.35",
     ),
     "another CUDA": (
-        "cuda-of-code",
-        "its name says CUDA 12.6, and its code needs CUDA 13, not 12",
+        "misfit",
+        "does not run on driver 550: flash_attn/_C.so is built with CUDA 13",
     ),
-    "no code for the card": ("no-code", "has no code for GeForce RTX 3090"),
+    "no code for the card": ("misfit", "has no code for GeForce RTX 3090"),
     "METADATA of another torch": (
-        "torch-pinned",
-        "its name says torch 2.12, and its METADATA requires torch==2.10.*",
+        "misfit",
+        "its METADATA requires torch==2.10.*, not torch 2.12",
     ),
     "METADATA of another version": ("not-read", "METADATA names version 2.8.3+other"),
     "pieces of a file": ("not-read", "cannot be read"),
@@ -283,7 +283,7 @@ def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
 def test_code_that_nothing_says_a_torch_of_is_not_taken(index, tmp_path):
     index.add("cu126", "flash-attn", "cu.12.6", library(tmp_path, needs=OF_TORCH))
 
-    assert set(reasons(choice(index, tmp_path))) == {"torch-unknown"}
+    assert set(reasons(choice(index, tmp_path))) == {"misfit"}
 
 
 def test_a_card_below_the_lowest_capability_is_refused_without_reading(index, tmp_path):

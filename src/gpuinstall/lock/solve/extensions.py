@@ -125,13 +125,9 @@ class ExtensionChooser:
         For several builds, the newest torch. A file is read only if its name speaks for it, and no more
         once one fits, nor beyond ``MOST_READ``.
         """
-        lowest = ComputeCapability.parse(extension.lowest or "0.0")
-        for _, gpu in self._problem.gpus:
-            capability = gpu.compute_capability
-            if capability and capability < lowest:
-                need = f"{extension.name} requires compute capability {lowest} or newer"
-                message = f"{need}, and {gpu.label} has {capability}"
-                return ExtensionChoice(None, refusal=Reason("no-code", message))
+        refusal = self._refused_gpu(extension)
+        if refusal:
+            return ExtensionChoice(None, refusal=refusal)
         pairs = list(self._preferred(files))
         faults = [self._fault_of_name(file, build) for file, build in pairs]
         # By address, each with the first build that it may be for.
@@ -165,6 +161,16 @@ class ExtensionChooser:
         if fit:
             rejected.pop(fit.wheel.url, None)
         return ExtensionChoice(fit, tuple(rejected.values()))
+
+    def _refused_gpu(self, extension: Extension) -> Reason | None:
+        """Return which GPU no file of an extension serves."""
+        lowest = ComputeCapability.parse(extension.lowest or "0.0")
+        for _, gpu in self._problem.gpus:
+            capability = gpu.compute_capability
+            if capability and capability < lowest:
+                need = f"{extension.name} requires compute capability {lowest} or newer"
+                return Reason("no-code", f"{need}, and {gpu.label} has {capability}")
+        return None
 
     def _read_ahead(self, unread: dict[str, Pair]) -> None:
         """Read the next few files, and take them out: most of the time is the way to a server and back."""

@@ -155,9 +155,7 @@ class ExtensionChooser:
                 break
             by_bytes.setdefault(url, Rejection(pair, answer))
         # What bytes speak against comes first: its name spoke for it.
-        rejected = {**by_bytes}
-        for url, rejection in by_name.items():
-            rejected.setdefault(url, rejection)
+        rejected = {**by_bytes, **by_name, **by_bytes}
         if fit:
             rejected.pop(fit.wheel.url, None)
         return ExtensionChoice(fit, tuple(rejected.values()))

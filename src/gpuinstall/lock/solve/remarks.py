@@ -67,11 +67,12 @@ class Remarks:
         """Return what excludes the newest torch that runs here; empty if it is the newest."""
         problem, torch = self._problem, self._answer.build.torch
         newest = max(build.torch for build in problem.wanted.plan.runnable)
-        is_held = problem.near.get("torch", "").partition("+")[0] == str(torch)
-        if torch == newest or is_held:
+        if torch == newest:
             return ""
         if torch == problem.common:
             return f"torch {torch} is the newest that all targets run"
+        if problem.near.get("torch", "").partition("+")[0] == str(torch):
+            return ""
         return self._why_not("torch", newest)
 
     def _fact_against(self, torches: Iterable[str]) -> str:

@@ -65,11 +65,11 @@ PYTHONS = 2
 class Near:
     """What of earlier locks stays."""
 
-    pins: tuple[str, ...] = ()
-    """As constraints."""
-
     versions: Mapping[str, str] = field(default_factory=dict)
     """If nothing is against them."""
+
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    """Whatever is against them: those of the family, as torch stays."""
 
     locks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """All versions of the lock of each target, which is to stay as it is."""
@@ -145,7 +145,7 @@ def _nearness(
     *,
     upgrade: bool,
 ) -> Iterator[Near]:
-    """Yield what to keep, one after the other: every version as it is, the torch, then what goes with the rest."""
+    """Yield what to keep: the torch with every version that was locked beside it, else what nothing is against."""
     python = _kept_python(requests[0], held)
     if upgrade:
         yield Near(python=python)
@@ -156,14 +156,16 @@ def _nearness(
     has_new_programs = not moving and _has_new_programs(requests[0], held)
     # Without a torch, nothing tells which build the family's versions were of.
     if torch and not has_new_programs and _may_have(requests[0], torch):
-        of_torch = replace(near, torch=_public(torch))
         locks = {lock.target: lock.versions for lock in held}
         # Both sides of a merge are none that could stay as it is.
         is_whole = len(locks) == len(held) and _are_weighed(requests[0].request, held)
-        if not moving and held and is_whole:
-            yield replace(of_torch, locks=locks)
-        members = sorted(requests[0].catalog.family & versions.keys())
-        yield replace(of_torch, pins=_pins(members, versions))
+        members = requests[0].catalog.family & versions.keys()
+        yield replace(
+            near,
+            torch=_public(torch),
+            pinned={name: versions[name] for name in sorted(members)},
+            locks=locks if is_whole and not moving else {},
+        )
     if not moving or not torch:
         yield near
 
@@ -215,11 +217,6 @@ def _kept_hashes(held: Sequence[Lock], moving: Collection[str]) -> dict[str, str
         for file in files
         if file.sha256 and file.package not in moving
     }
-
-
-def _pins(names: Iterable[str], versions: Mapping[str, str]) -> tuple[str, ...]:
-    """Return constraints that keep versions; uv allows no label in one."""
-    return tuple(f"{name}=={_public(versions[name])}" for name in names)
 
 
 def _may_have(request: LockRequest, torch: str) -> bool:
@@ -343,11 +340,13 @@ def _near(
     metadata: tuple[Mapping[str, Any], ...],
 ) -> Problem:
     """Return a problem near to what stays of the lock of its target."""
-    exact = near.locks.get(str(problem.target), {})
+    locked = near.locks.get(str(problem.target), {})
+    pinned = locked or near.pinned
     return replace(
         problem,
-        pins=(*near.pins, *_pins(exact, exact)),
-        near={**near.versions, **exact},
+        # uv allows no label in one.
+        pins=tuple(f"{name}=={_public(pinned[name])}" for name in pinned),
+        near={**near.versions, **locked},
         torch=near.torch if near.torch in problem.torches else None,
         locked=near.hashes,
         yielding=yielding,

@@ -147,19 +147,12 @@ def added_packages(venv: Path) -> tuple[str, ...]:
     """Return the packages that pip or uv added to an environment, or exchanged, as ``name version``."""
     marker = read_marker(venv)
     recorded = marker.packages if marker else {}
-    return differing_packages(installed_packages(venv, recorded), recorded)
-
-
-def differing_packages(
-    installed: Mapping[str, str],
-    recorded: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Return the packages that were not recorded, or in another version, as ``name version``."""
-    differing = []
-    for name, version in sorted(installed.items()):
-        if recorded.get(name) != version:
-            differing.append(f"{name} {version}")
-    return tuple(differing)
+    installed = installed_packages(venv, recorded)
+    return tuple(
+        f"{name} {version}"
+        for name, version in sorted(installed.items())
+        if recorded.get(name) != version
+    )
 
 
 def changed_build(
@@ -186,10 +179,10 @@ def changed_build(
     return f"{first} is {installed[first]} instead of {recorded[first]}"
 
 
-def damaged_torch(venv: Path) -> str:
-    """Return which file of the torch in an environment is gone or cut; empty if it is whole."""
-    for torch in packages_called({"torch"}, packages_folders(venv)):
-        if torch.lost:
+def damaged_torch(packages: Iterable[InstalledPackage]) -> str:
+    """Return which file of a torch among some packages is gone or cut; empty if it is whole."""
+    for torch in packages:
+        if torch.name == "torch" and torch.lost:
             return f"torch {torch.version} is damaged: {torch.lost[0]} is missing or truncated"
     return ""
 

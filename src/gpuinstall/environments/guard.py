@@ -186,11 +186,6 @@ def _headed(
     return f"# The builds that go with {source} ({_checksum(text)}). {lift}\n{text}"
 
 
-def own_guard_files(environment: Path) -> set[str]:
-    """Return the names of those of the guard's files in an environment that nobody has edited."""
-    return {name for name in GUARD_FILES if is_own_guard_file(environment / name)}
-
-
 def is_own_guard_file(file: Path) -> bool:
     """Whether a file is as the guard writes it, and not edited since."""
     with suppress(OSError, ValueError):

@@ -17,7 +17,7 @@ from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import files_below
 from gpuinstall.environments.environment import NAME, read_marker
-from gpuinstall.environments.guard import own_guard_files
+from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages, written_files
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
 
 def _own_files(venv: Path) -> set[str]:
     """Return what gpuinstall wrote, and a ``.gitignore`` that came with the environment."""
-    own = own_guard_files(venv)
+    own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
     marker = read_marker(venv)
     if marker:
         own |= {NAME, marker.lock}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ from gpuinstall.install.scripts import cached_folders, script_environments
 from gpuinstall.lock.request.declaration import locks_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
 
@@ -123,13 +125,11 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     """
     removed = remove_cached(reporter)
     for paths in _changed():
-        with suppress(GpuInstallError, OSError):
+        folder = paths.last
+        with _named_if_it_stays(folder, reporter):
             _check_removable(paths)
             with hold(paths, reporter, 0):
-                folder = paths.last
                 removed[folder] = _remove_folder(folder, paths, reporter)
-    for paths in _changed():
-        reporter.warn(f"{paths.last} stays: it is in use, or cannot be removed")
     markers = map(read_marker, remembered())
     alive = {marker.id for marker in markers if marker}
     for stamp in own_cache_folder().glob("stamps/*.json"):
@@ -138,39 +138,34 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     return removed
 
 
+@contextmanager
+def _named_if_it_stays(folder: Path, reporter: Reporter) -> Iterator[None]:
+    try:
+        yield
+    except GpuInstallError as error:
+        reporter.warn(f"{folder} stays: {error.message}")
+    except OSError as error:
+        reporter.warn(f"{folder} stays: {error.strerror}")
+
+
 def remove_cached(reporter: Reporter) -> dict[Path, int]:
-    """Remove the environments in the cache; return their bytes. One that cannot go stays, and the reason is said."""
+    """Remove the environments in the cache, and their locks; return their bytes."""
     removed = {}
     for folder in cached_folders():
         size = size_of(folder)
-        try:
-            _remove_cached(folder, reporter)
-        except GpuInstallError as error:
-            reporter.warn(f"{folder} stays: {error.message}")
-        except OSError as error:
-            reporter.warn(f"{folder} stays: {error.strerror}")
-        else:
+        paths = EnvironmentPaths(folder / ".venv")
+        with _named_if_it_stays(folder, reporter):
+            programs = programs_in(folder)
+            if programs:
+                raise InstallationError("busy", f"{some(programs)} uses it")
+            if os.path.lexists(paths.venv):
+                remove(paths, reporter, with_packages=True, wait=0)
+            for file in locks_in(folder):
+                remove_file(file)
+            if not paths.kept.exists():
+                folder.rmdir()
             removed[folder] = size
     return removed
-
-
-def _remove_cached(folder: Path, reporter: Reporter) -> None:
-    """Remove one environment in the cache, and its locks.
-
-    Raises:
-        GpuInstallError: it is in use, or not ours.
-        OSError: something else lies there.
-    """
-    paths = EnvironmentPaths(folder / ".venv")
-    programs = programs_in(folder)
-    if programs:
-        raise InstallationError("busy", f"{some(programs)} uses it")
-    if os.path.lexists(paths.venv):
-        remove(paths, reporter, with_packages=True, wait=0)
-    for file in locks_in(folder):
-        remove_file(file)
-    if not paths.kept.exists():
-        folder.rmdir()
 
 
 def _changed() -> list[EnvironmentPaths]:

@@ -148,7 +148,7 @@ class ExistingEnvironment:
             return ""
         changed = changed_build(self.packages, self.recorded, load_catalog().is_tied)
         # A stamp covers what torch loads; a module in Python that is gone is in no stamp.
-        return changed or damaged_torch(self.paths.venv)
+        return changed or damaged_torch(self.installed)
 
     def check_unchanged(self) -> None:
         """Check, before anything starts in it, that torch is what was proven.
@@ -156,27 +156,17 @@ class ExistingEnvironment:
         Raises:
             LockError: torch, or what comes with its build, is not what was proven.
         """
-        changed = self.changed_build
+        venv, changed = self.paths.venv, self.changed_build
         if self.marker and self.lock is None:
-            changed = f"{self.marker.lock} in {self.paths.venv} is gone, or is not the lock that it was made from"
+            changed = f"{self.marker.lock} in {venv} is gone, or is not the lock that it was made from"
         if changed:
+            place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
             raise LockError(
                 "environment-changed",
                 changed,
                 why="the environment as it is now was never proven on this machine",
-                hint=self.restoring,
+                hint=f"gpuinstall sync{place}   # restores the proven packages",
             )
-
-    @property
-    def restoring(self) -> str:
-        """The command that brings the proven state back."""
-        return f"gpuinstall sync{self._option}   # restores the proven packages"
-
-    @property
-    def _option(self) -> str:
-        """The option that names it in a command; none if commands mean it anyway."""
-        venv = self.paths.venv
-        return "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
 
     @property
     def pinned_locks(self) -> list[Lock]:
@@ -193,8 +183,21 @@ class ExistingEnvironment:
         Raises:
             UsageError: it is not.
         """
-        if not self.is_empty and self.marker is None:
-            raise self._not_ours()
+        if self.is_empty or self.marker:
+            return
+        venv = self.paths.venv
+        files = user_paths(venv)
+        why = f"it has files that no installer wrote: {some(files)}" if files else None
+        kind = "not ours"
+        hint = ""
+        if is_environment(venv):
+            kind = "an environment gpuinstall did not make"
+            hint = "Run it again with --into: torch is installed into it, and the rest stays\n"
+        hint += (
+            "Run it again with --venv DIR: another folder\n"
+            "Run it again with --replace: the old one is kept for gpuinstall env rollback"
+        )
+        raise UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -214,21 +217,6 @@ class ExistingEnvironment:
                 now = self.packages.get(name, "gone")
                 texts.append(f"{name} is {now} instead of {version}")
         return tuple(texts)
-
-    def _not_ours(self) -> UsageError:
-        venv = self.paths.venv
-        files = user_paths(venv)
-        why = f"it has files that no installer wrote: {some(files)}" if files else None
-        kind = "not ours"
-        hint = ""
-        if is_environment(venv):
-            kind = "an environment gpuinstall did not make"
-            hint = "Run it again with --into: torch is installed into it, and the rest stays\n"
-        hint += (
-            "Run it again with --venv DIR: another folder\n"
-            "Run it again with --replace: the old one is kept for gpuinstall env rollback"
-        )
-        return UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
 
 
 def inspect_environment(
@@ -297,11 +285,11 @@ def check_folder(venv: Path) -> None:
         )
 
 
-def check_replaceable(paths: EnvironmentPaths) -> None:
-    """Check, before anything is fetched, that a whole environment can be put in the place of what is there.
+def check_movable(paths: EnvironmentPaths) -> None:
+    """Check, before anything is fetched, that the environment can be moved aside; this run holds it.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it cannot: the layers of an image below the uppermost let no folder be moved.
     """
     venv = paths.venv
     check_folder(venv)
@@ -312,38 +300,22 @@ def check_replaceable(paths: EnvironmentPaths) -> None:
             f"{venv} cannot be replaced while you are inside it",
             hint="gpuinstall install --venv .venv",
         )
-    if os.path.ismount(venv):
-        raise unmovable(venv)
-
-
-def unmovable(venv: Path) -> UsageError:
-    """Return that a folder cannot be moved, so that no other can be put in its place."""
-    return UsageError(
-        "not-replaceable",
-        f"{venv} cannot be replaced: it is a mount point, or in a lower layer of an image",
-        hint=f"gpuinstall install --venv {quoted(venv / 'env')}",
-    )
-
-
-def check_movable(paths: EnvironmentPaths) -> None:
-    """Check, before anything is fetched, that the environment can be moved aside; this run holds it.
-
-    Raises:
-        UsageError: it cannot: the layers of an image below the uppermost let no folder be moved.
-    """
-    check_replaceable(paths)
-    if os.name != "posix" or not paths.venv.exists():
-        return
-    # Nothing can be renamed to a folder with something in it: the error is another one where nothing could be anyway.
-    taken = paths.staging
-    (taken / "taken").mkdir(parents=True)
-    try:
-        os.rename(paths.venv, taken)  # noqa: PTH104
-    except OSError as error:
-        if error.errno in {errno.EXDEV, errno.EBUSY}:
-            raise unmovable(paths.venv) from None
-    finally:
+    is_fixed = os.path.ismount(venv)
+    if os.name == "posix" and venv.exists() and not is_fixed:
+        # Nothing can be renamed to a folder with something in it: the error is another one where nothing could be anyway.
+        taken = paths.staging
+        (taken / "taken").mkdir(parents=True)
+        try:
+            os.rename(venv, taken)  # noqa: PTH104
+        except OSError as error:
+            is_fixed = error.errno in {errno.EXDEV, errno.EBUSY}
         remove_path(taken)
+    if is_fixed:
+        raise UsageError(
+            "not-replaceable",
+            f"{venv} cannot be replaced: it is a mount point, or in a lower layer of an image",
+            hint=f"gpuinstall install --venv {quoted(venv / 'env')}",
+        )
 
 
 @dataclass(frozen=True)

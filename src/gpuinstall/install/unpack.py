@@ -213,7 +213,8 @@ def _check_files(
     """
     place, names = existing.paths, priced.comes
     staging = place.staging
-    damage = damaged_torch(staging) if "torch" in names else ""
+    packages = read_packages(packages_folders(staging))
+    damage = damaged_torch(packages)
     if damage:
         clean = joined((uv.uv(), "cache", "clean", "torch"))
         raise InstallationError(
@@ -222,7 +223,6 @@ def _check_files(
             why="uv's cache has the same damaged file: environments share the cache's files",
             hint=f"{clean}   # then run it again",
         )
-    packages = read_packages(packages_folders(staging))
     new = tuple(package for package in packages if package.name in names)
     staying: tuple[InstalledPackage, ...] = ()
     if not priced.is_rebuild:

@@ -3,7 +3,6 @@ import pytest
 from gpuinstall.environments.environment import (
     NAME,
     Marker,
-    differing_packages,
     installed_packages,
     read_marker,
 )
@@ -58,9 +57,3 @@ def test_installed_packages_are_read_whatever_their_spelling(tmp_path):
         "torch": "2.14.1+cu126",
         "old-egg": "1.0",
     }
-
-
-def test_a_package_of_another_version_than_was_recorded_differs():
-    installed = {"a": "1.0", "b": "2", "torch": "2.13.0"}
-    recorded = {"a": "1.0", "c": "3", "torch": "2.13.0+cu126"}
-    assert differing_packages(installed, recorded) == ("b 2", "torch 2.13.0")

@@ -4,7 +4,6 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.install.state import (
     check_movable,
-    check_replaceable,
     inspect_environment,
 )
 from tests.unit.install.environments import lock_text, make_environment
@@ -81,7 +80,7 @@ def test_a_refusal_names_the_files_of_the_users(paths):
 def test_a_file_in_the_place_of_the_environment_is_never_replaced(paths):
     paths.venv.touch()
     with pytest.raises(UsageError, match="is a file"):
-        check_replaceable(paths)
+        check_movable(paths)
 
 
 @pytest.mark.parametrize("folder", [".", "below/it"])
@@ -89,10 +88,10 @@ def test_the_working_folder_and_those_above_it_are_never_replaced(
     paths, folder, monkeypatch
 ):
     (paths.venv / folder).mkdir(parents=True)
-    check_replaceable(paths)
+    check_movable(paths)
     monkeypatch.chdir(paths.venv / folder)
     with pytest.raises(UsageError, match="while you are inside it"):
-        check_replaceable(paths)
+        check_movable(paths)
 
 
 def test_nothing_moves_when_it_is_asked_whether_it_can(paths):

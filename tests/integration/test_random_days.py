@@ -1,0 +1,301 @@
+"""Random days: acts of a user, of other tools and of ours, in any order; every file of the user's is where it was, or named.
+
+A file of the user's is known by what is in it. After each of our commands it lies where it lay, or the command has
+named the dated folder or the journal that it lies in now.
+"""
+
+import os
+import re
+import shutil
+import signal
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from gpuinstall.base import process, uv
+from tests.lab.driver import NO_GPU
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+SPECIFIERS = ("alpha==1.0", "alpha==2.0", "beta", "torch==2.13.0", "torch==2.14.1")
+KEPT = re.compile(r"\.venv\.kept/[^/]+|\.venv\.gpuinstall/last/environment")
+"""What is named of where a file lies now."""
+
+
+class Days(RuleBasedStateMachine):
+    """One folder with an environment of ours, from its first day on."""
+
+    make: staticmethod
+    """Makes a workshop with the environment."""
+
+    def __init__(self):
+        super().__init__()
+        self.workshop: Workshop = self.make()
+        self.numbers = count()
+        self.days: list[str] = []
+        self.mine: dict[str, str] = {}
+        """What is in each file of the user's, by its path below the folder."""
+        self.said = ""
+        """What commands of ours have said since every file was last known to be in its place."""
+        self.is_killed = False
+
+    @property
+    def folder(self):
+        return self.workshop.folder
+
+    @property
+    def venv(self):
+        return self.folder / ".venv"
+
+    @property
+    def site(self):
+        return next(self.venv.glob("lib/python*/site-packages"))
+
+    # Ours
+
+    @rule(specifier=st.sampled_from(SPECIFIERS))
+    def install(self, specifier):
+        self.ours("install", specifier)
+
+    @rule(name=st.sampled_from(["alpha", "beta"]))
+    def remove(self, name):
+        self.ours("remove", name)
+
+    @rule()
+    def sync(self):
+        self.ours("sync")
+
+    @rule()
+    def roll_back(self):
+        self.ours("env", "rollback")
+
+    @rule(
+        specifier=st.sampled_from(SPECIFIERS),
+        seconds=st.floats(0.3, 1.6),
+        is_group=st.booleans(),
+    )
+    def kill(self, specifier, seconds, is_group):
+        self.days.append(f"kill install {specifier} after {seconds:.2f}")
+        running = self.workshop.start("install", specifier, "--offline")
+        time.sleep(seconds)
+        if running.poll() is None:
+            self.is_killed = True
+        if is_group:
+            for child in children(running.pid):
+                os.kill(child, signal.SIGKILL)
+        running.kill()
+        out, err = running.communicate()
+        self.said += out + err
+
+    def ours(self, *words):
+        """Run a command, which may be refused: by a link, by what is not in a lock."""
+        done = self.workshop.run(*words)
+        self.days.append(f"{' '.join(words)} -> {done.status}")
+        assert done.status in {0, 2, 3, 4, 6}, self.told(done.out + done.err)
+        assert "Traceback" not in done.err, self.told(done.err)
+        self.said += done.out + done.err
+        # A refusal may come before what was killed is put back.
+        self.is_killed &= (self.folder / ".venv.gpuinstall" / "changing").exists()
+
+    # Other tools
+
+    @rule(
+        words=st.sampled_from(["install beta", "install alpha==2.0", "uninstall alpha"])
+    )
+    def use_uv(self, words):
+        self.theirs([uv.uv(), "pip", *words.split(), "--python", self.venv])
+
+    @rule(words=st.sampled_from(["install alpha==1.0", "uninstall -y beta"]))
+    def use_pip(self, words):
+        python = self.venv / "bin" / "python"
+        self.theirs([python, "-m", "pip", *words.split(), "--quiet"])
+
+    def theirs(self, command):
+        """Run what another tool does; what it deletes of an edited package is not ours to keep."""
+        index = self.workshop.environment["UV_DEFAULT_INDEX"]
+        variables = {"UV_INDEX_URL": index, "PIP_INDEX_URL": index, "UV_OFFLINE": ""}
+        process.run(command, env={**self.workshop.environment, **variables})
+        self.days.append(" ".join(map(str, command[-4:])))
+        for path in list(self.mine):
+            if not self.holds(path):
+                del self.mine[path]
+
+    # The user
+
+    @rule(
+        place=st.sampled_from(
+            [
+                "",
+                "share/",
+                "bin/",
+                "{site}/",
+                "{site}/alpha/",
+                "{site}/alpha/__pycache__/",
+            ]
+        )
+    )
+    def write(self, place):
+        number = next(self.numbers)
+        self.put(f".venv/{place}mine-{number}.txt", number)
+
+    @rule(
+        name=st.sampled_from(
+            ["alpha/__init__.py", "alpha/page.html", "beta/__init__.py"]
+        )
+    )
+    def edit(self, name):
+        path = self.site / name
+        if path.is_file() and not path.parent.is_symlink():
+            path.unlink()
+            self.put(f".venv/{{site}}/{name}", next(self.numbers))
+
+    def put(self, name, number):
+        name = name.format(site=self.site.relative_to(self.venv).as_posix())
+        path = self.folder / name
+        if path.parent.resolve().is_relative_to(self.folder.resolve()):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"mine {number}\n")
+            self.mine[name] = f"mine {number}\n"
+            self.days.append(f"write {name}: {number}")
+
+    @precondition(lambda self: (self.site / "alpha").is_dir())
+    @rule()
+    def link(self):
+        """Work on a package in a checkout, as vLLM's and Ray's scripts set it up; or take the link away again."""
+        path = self.site / "alpha"
+        if path.is_symlink():
+            path.unlink()
+            self.days.append("unlink alpha")
+            return
+        name = f"dev-{next(self.numbers)}"
+        shutil.move(path, self.folder / name)
+        path.symlink_to(self.folder / name)
+        self.days.append(f"link alpha to {name}")
+        below = f".venv/{path.relative_to(self.venv).as_posix()}/"
+        for old in [old for old in self.mine if old.startswith(below)]:
+            self.mine[f"{name}/{old.removeprefix(below)}"] = self.mine.pop(old)
+        for file in (self.folder / name).rglob("*.*"):
+            if file.is_file() and file.suffix != ".pyc":
+                self.mine[file.relative_to(self.folder).as_posix()] = file.read_text()
+
+    @precondition(lambda self: not self.is_killed)
+    @rule()
+    def move(self):
+        """Move the folder."""
+        there = self.folder.with_name(f"project-{next(self.numbers)}")
+        links = [path for path in self.site.iterdir() if path.is_symlink()]
+        before = [
+            (path.relative_to(self.folder), path.readlink().name) for path in links
+        ]
+        self.folder.rename(there)
+        self.workshop = Workshop(there, self.workshop.caches, self.workshop.variables)
+        for path, name in before:
+            (there / path).unlink()
+            (there / path).symlink_to(there / name)
+        self.days.append(f"move to {there.name}")
+
+    @precondition(lambda self: not self.is_killed)
+    @rule()
+    def lose_the_python(self):
+        """Lose the interpreter: the next command makes the environment anew."""
+        (self.venv / "bin" / "python").unlink(missing_ok=True)
+        self.days.append("remove bin/python")
+        self.ours("sync")
+
+    # What holds
+
+    def holds(self, path):
+        file = self.folder / path
+        return file.is_file() and file.read_text() == self.mine[path]
+
+    @invariant()
+    def nothing_of_the_users_is_lost(self):
+        lost = [path for path in self.mine if not self.holds(path)]
+        said = "".join(self.said.split())
+        for path in lost:
+            text = self.mine[path]
+            found = [
+                file
+                for root in (self.venv, *self.folder.glob(".venv.*"))
+                for file in root.rglob(path.rpartition("/")[2])
+                if file.is_file() and file.read_text() == text
+            ]
+            assert found, self.told(f"{path} is gone")
+            if self.is_killed:
+                continue
+            names = [file.relative_to(self.folder).as_posix() for file in found]
+            named = [
+                name
+                for name in names
+                if (place := KEPT.match(name)) and place[0] in said
+            ]
+            assert named, self.told(
+                f"{path} is in {names}, and that was not said: {self.said}"
+            )
+            del self.mine[path]
+            self.mine[named[0]] = text
+        if not self.is_killed:
+            self.said = ""
+
+    def told(self, text):
+        return "\n".join([*self.days, text])
+
+
+def children(process_id):
+    """The processes that a process has started."""
+    file = Path(f"/proc/{process_id}/task/{process_id}/children")
+    return list(map(int, file.read_text("ascii").split()))
+
+
+@pytest.fixture
+def make(stand_in, play, tmp_path):
+    """Makes workshops, each with torch and alpha 1.0 in its environment; there are an alpha 2.0 and a beta."""
+    play(NO_GPU)
+    simple = stand_in.folder / "simple"
+    for version in ("1.0", "2.0"):
+        files = {"__init__.py": version, "page.html": version, f"only-{version}.py": ""}
+        modules = {f"alpha/{name}": text for name, text in files.items()}
+        make_wheel(simple, "alpha", version, modules=modules)
+    make_wheel(simple, "beta", "1.0", modules={"beta/__init__.py": "beta"})
+    first = tmp_path / "first" / "project"
+    first.mkdir(parents=True)
+    workshop = Workshop(first, tmp_path / "caches", stand_in.environment())
+    for torch in ("torch==2.13.0", "torch==2.14.1"):
+        workshop.document("install", torch, "alpha==1.0")
+    numbers = count()
+
+    def another():
+        folder = tmp_path / str(next(numbers)) / "project"
+        folder.mkdir(parents=True)
+        made = Workshop(folder, workshop.caches, workshop.variables)
+        made.document("install", "torch==2.14.1", "alpha==1.0")
+        return made
+
+    return another
+
+
+@pytest.mark.parametrize(
+    ("days", "steps"), [(5, 25), pytest.param(40, 50, marks=pytest.mark.heavy)]
+)
+def test_every_file_of_the_users_is_in_its_place_or_named(make, days, steps):
+    machine = type("Days", (Days,), {"make": staticmethod(make)})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=days,
+            stateful_step_count=steps,
+            # To find the shortest of such days takes hours.
+            phases=[Phase.generate],
+        ),
+    )

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -93,7 +94,8 @@ class Days(RuleBasedStateMachine):
             self.is_killed = True
         if is_group:
             for child in children(running.pid):
-                os.kill(child, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
         running.kill()
         out, err = running.communicate()
         self.said += out + err
@@ -254,8 +256,10 @@ class Days(RuleBasedStateMachine):
 
 def children(process_id):
     """The processes that a process has started."""
-    file = Path(f"/proc/{process_id}/task/{process_id}/children")
-    return list(map(int, file.read_text("ascii").split()))
+    with suppress(OSError):
+        file = Path(f"/proc/{process_id}/task/{process_id}/children")
+        return list(map(int, file.read_text("ascii").split()))
+    return []
 
 
 @pytest.fixture

@@ -1,0 +1,206 @@
+"""Commands that are killed: ours and uv together, ours alone, uv alone; most of them while files change.
+
+Before our next command parts of the old and of the new may lie there, and are counted; after it the environment is the
+old one or the new one, and the user's files are where they were.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base import process, uv
+from tests.frozen import GPUINSTALL
+from tests.lab.driver import NO_GPU
+from tests.lab.wheels import make_wheel
+
+WATCHED = int(os.environ.get("LAB_KILLS", "60"))
+"""How many kills fall between the journal's name and the commit."""
+FILES = 3000
+WORDS = (
+    ("install", "big==2.0", "alpha==2.0"),
+    ("install", "big==1.0", "alpha==1.0"),
+    ("remove", "big"),
+    ("install", "torch==2.13.0"),
+    ("install", "torch==2.14.1", "big==2.0"),
+    ("env", "rollback"),
+    ("sync",),
+    ("install", "--into", "--venv", "app", "big==1.0"),
+    ("install", "--into", "--venv", "app", "big==2.0"),
+    ("env", "rollback", "--into", "--venv", "app"),
+)
+
+
+@pytest.fixture
+def project(workshop, stand_in_folder, play):
+    """A folder with an environment of ours and one that uv made, and files of the user's in both."""
+    play(NO_GPU)
+    simple = stand_in_folder / "simple"
+    for version in ("1.0", "2.0"):
+        make_wheel(simple, "alpha", version, modules={"alpha/__init__.py": version})
+        modules = {f"big/{n % 50}/m{n}.py": f"{version} {n}" for n in range(FILES)}
+        make_wheel(
+            simple, "big", version, modules={**modules, "big/__init__.py": version}
+        )
+    app = workshop.folder / "app"
+    process.run([uv.uv(), "venv", "--quiet", "--python", sys.executable, app])
+    for words in (
+        (
+            "install",
+            "--into",
+            "--venv",
+            "app",
+            "torch==2.13.0",
+            "big==1.0",
+            "alpha==1.0",
+        ),
+        ("install", "torch==2.13.0"),
+        ("install", "torch==2.14.1", "big==1.0", "alpha==1.0"),
+    ):
+        workshop.document(*words)
+    for environment in (app, workshop.folder / ".venv"):
+        (environment / "notes.txt").write_text("mine")
+        (site(environment) / "big" / "notes.txt").write_text("mine")
+    return workshop
+
+
+def site(environment):
+    return next(environment.glob("lib/python*/site-packages"))
+
+
+def started(project, words):
+    """Start a command in a process group of its own."""
+    return subprocess.Popen(
+        [*GPUINSTALL, *words],
+        cwd=project.folder,
+        env=project.environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def changing(project, words):
+    if "--into" in words:
+        return site(project.folder / "app") / ".gpuinstall" / "changing"
+    return project.folder / ".venv.gpuinstall" / "changing"
+
+
+def kill(project, words, seconds, who):
+    """Start a command and kill it so many seconds after its journal has its name; return whether files were changing."""
+    journal = changing(project, words)
+    running = started(project, words)
+    while not journal.exists() and running.poll() is None:
+        time.sleep(0.0005)
+    time.sleep(seconds)
+    if who == "group":
+        os.killpg(running.pid, signal.SIGKILL)
+    else:
+        running.kill()
+    running.wait()
+    return journal.exists()
+
+
+def kill_uv(project, words, seconds):
+    """Start a command and kill the uv that it runs so many seconds after that has started; return whether it was killed."""
+    running = started(project, words)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+    while running.poll() is None:
+        for child in map(int, read(children).split()):
+            if b"\0pip\0install\0" in read(Path(f"/proc/{child}/cmdline")).encode():
+                time.sleep(seconds)
+                is_running = str(child) in read(children).split()
+                if is_running:
+                    os.kill(child, signal.SIGKILL)
+                running.wait()
+                return is_running
+        time.sleep(0.001)
+    return False
+
+
+def read(file):
+    try:
+        return file.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def found(environment):
+    """What pip, uv and Python find wrong with an environment."""
+    python = environment / "bin" / "python"
+    checks = {
+        "import torch": [python, "-c", "import torch"],
+        "pip check": [python, "-m", "pip", "check"],
+        "uv pip check": [uv.uv(), "pip", "check", "--python", python],
+    }
+    if not (site(environment) / "pip").exists():
+        del checks["pip check"]
+    return [name for name, command in checks.items() if not process.run(command).ok]
+
+
+def faults(environment):
+    """What is wrong with an environment at rest."""
+    faults = found(environment)
+    for name in ("big", "alpha"):
+        records = [*site(environment).glob(f"{name}-*.dist-info")]
+        versions = {path.name.split("-")[1].removesuffix(".dist") for path in records}
+        modules = list((site(environment) / name).rglob("*.py"))
+        texts = {file.read_text().split()[0] for file in modules}
+        count = {"big": FILES + 1, "alpha": 1}[name] if versions else 0
+        if len(versions) > 1 or texts != versions or len(modules) != count:
+            faults.append(f"{name} {versions} has {len(modules)} files of {texts}")
+    for notes in (environment / "notes.txt", site(environment) / "big" / "notes.txt"):
+        if not notes.exists() or notes.read_text() != "mine":
+            faults.append(f"{notes} is gone")
+    return faults
+
+
+@pytest.mark.heavy
+def test_the_next_command_makes_whole_what_was_killed(project, capsys):
+    chance = random.Random(0)
+    counts = Counter[str]()
+    before = Counter[str]()
+    wrong = []
+    while counts["while files changed"] < WATCHED:
+        words = chance.choice(WORDS)
+        environment = project.folder / ("app" if "--into" in words else ".venv")
+        who = chance.choice(["group", "ours", "uv"])
+        if who == "uv":
+            is_killed = kill_uv(project, words, chance.random() * 0.15)
+            counts["uv alone"] += is_killed
+        else:
+            watched = kill(project, words, chance.random() * 0.12, who)
+            counts["while files changed"] += watched
+            counts[f"{who}, while files changed"] += watched
+            counts[f"{who}, before or after"] += not watched
+            if watched:
+                before.update(found(environment) or ["nothing"])
+            if watched and chance.random() < 0.4:
+                heals = (
+                    ("install", "--into", "--venv", "app")
+                    if "--into" in words
+                    else ("sync",)
+                )
+                running = started(project, heals)
+                time.sleep(0.2 + chance.random() * 0.5)
+                os.killpg(running.pid, signal.SIGKILL)
+                running.wait()
+                counts["a second kill"] += changing(project, words).exists()
+        into = ("--into", "--venv", "app") if "--into" in words else ()
+        done = project.run("install", *into) if into else project.run("sync")
+        if done.status != 0:
+            wrong.append(f"{words}: {done.err}")
+        wrong += [f"{words}, {who}: {fault}" for fault in faults(environment)]
+        shutil.rmtree(project.folder / ".venv.kept", ignore_errors=True)
+    with capsys.disabled():
+        sys.stdout.write(f"\nkilled: {json.dumps(counts)}\n")
+        sys.stdout.write(f"found before the next command: {json.dumps(before)}\n")
+    assert wrong == []

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -37,7 +38,7 @@ KEPT = re.compile(r"\.venv\.kept/[^/]+|\.venv\.gpuinstall/last/environment")
 class Days(RuleBasedStateMachine):
     """One folder with an environment of ours, from its first day on."""
 
-    make: staticmethod
+    make: Callable[[], Workshop]
     """Makes a workshop with the environment."""
 
     def __init__(self):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gpuinstall.base.files import open_regular
 from gpuinstall.base.text import some
+from gpuinstall.environments.packages import file_size, recorded_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,7 +55,7 @@ def find_damage(packages: Iterable[InstalledPackage]) -> Iterator[Damage]:
         folder = package.record.parent
         record = package.record / "RECORD"
         lost = tuple(path for path in package.lost if str(folder / path) not in shared)
-        if _size(record) == 0:
+        if file_size(record) == 0:
             # The cache was written in the same seconds.
             yield Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
         elif lost:
@@ -85,7 +83,7 @@ def shared_files(packages: Iterable[InstalledPackage]) -> set[str]:
 
 def is_configuration_lost(venv: Path) -> bool:
     """Whether pyvenv.cfg is empty, by which Python knows which installation an environment belongs to."""
-    return _size(venv / "pyvenv.cfg") == 0
+    return file_size(venv / "pyvenv.cfg") == 0
 
 
 def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
@@ -107,26 +105,13 @@ def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
             is_as_installed = (
                 status.st_size == row.size and status.st_mtime_ns <= written
             )
-            if status.st_size and not (is_as_installed or _holds(folder, row)):
+            if is_as_installed or not status.st_size:
+                continue
+            if recorded_digest(folder + row.path) != row.digest:
                 yield row
-
-
-def _size(file: Path) -> int | None:
-    with suppress(OSError):
-        return file.stat().st_size
-    return None
 
 
 def _time(file: Path) -> int:
     with suppress(OSError):
         return file.stat().st_mtime_ns
     return 0
-
-
-def _holds(folder: str, row: RecordedFile) -> bool:
-    """Whether a file has the hash that its row has."""
-    sha256 = hashlib.sha256()
-    with open_regular(folder + row.path) as file:
-        while chunk := file.read(1 << 20):
-            sha256.update(chunk)
-    return base64.urlsafe_b64encode(sha256.digest()).decode().rstrip("=") == row.digest

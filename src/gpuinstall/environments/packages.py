@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import posixpath
 import re
 from contextlib import suppress
 from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.base.files import DOCUMENT_BYTES, open_regular
+from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, sha256_of
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from packaging.requirements import Requirement
 
@@ -187,6 +188,12 @@ def _read_rows(text: str) -> tuple[RecordedFile, ...]:
             sha256 = digest.partition("sha256=")[2]
             rows.append(RecordedFile(path, sha256, int(size) if size.isdigit() else 0))
     return tuple(rows)
+
+
+def recorded_digest(path: Path | str) -> str:
+    """Return the SHA-256 of a file as RECORD has it; raise OSError if it cannot be read."""
+    digest = bytes.fromhex(sha256_of(Path(path)))
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def file_size(path: Path | str) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import posixpath
 import re
 from collections import defaultdict
@@ -12,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import open_regular
 from gpuinstall.base.shell import quoted
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.ownership import MADE_FILES
-from gpuinstall.environments.packages import written_files
+from gpuinstall.environments.packages import file_size, recorded_digest, written_files
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -236,13 +233,8 @@ def _misplaced(
 def _differ(rows: Collection[RecordedFile], path: Path) -> bool:
     """Whether one of the packages has recorded other bytes for a file than those that lie there."""
     try:
-        with open_regular(path) as file:
-            content = file.read()
+        size, digest = file_size(path), recorded_digest(path)
     except OSError:
         return False
-    sha256 = hashlib.sha256(content).digest()
-    digest = base64.urlsafe_b64encode(sha256).decode().rstrip("=")
     # Not every RECORD has the hash of a file.
-    return any(
-        row.digest != digest if row.digest else row.size != len(content) for row in rows
-    )
+    return any(row.digest != digest if row.digest else row.size != size for row in rows)

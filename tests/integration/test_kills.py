@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -102,11 +103,17 @@ def kill(project, words, seconds, who):
         time.sleep(0.0005)
     time.sleep(seconds)
     if who == "group":
-        os.killpg(running.pid, signal.SIGKILL)
+        end_group(running)
     else:
         running.kill()
-    running.wait()
+        running.wait()
     return journal.exists()
+
+
+def end_group(running):
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
 
 
 def kill_uv(project, words, seconds):
@@ -191,8 +198,7 @@ def test_the_next_command_makes_whole_what_was_killed(project, capsys):
                 )
                 running = started(project, heals)
                 time.sleep(0.2 + chance.random() * 0.5)
-                os.killpg(running.pid, signal.SIGKILL)
-                running.wait()
+                end_group(running)
                 counts["a second kill"] += changing(project, words).exists()
         into = ("--into", "--venv", "app") if "--into" in words else ()
         done = project.run("install", *into) if into else project.run("sync")

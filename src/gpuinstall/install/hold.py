@@ -13,8 +13,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_document, unwritable, write_anew
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
-from gpuinstall.install.rollback import roll_back
-from gpuinstall.install.transaction import clear_away, heal, unfinished
+from gpuinstall.install.transaction import clear_away, heal, roll_back, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -49,7 +49,6 @@ from gpuinstall.install.proof import (
     prove,
     verify,
 )
-from gpuinstall.install.rollback import replace_environment
 from gpuinstall.install.state import (
     Action,
     InstallOptions,
@@ -64,6 +63,7 @@ from gpuinstall.install.transaction import (
     commit,
     journal_bytes,
     publish_lock,
+    replace_environment,
     unfinished,
 )
 from gpuinstall.lock.file.fit import OTHER_REQUEST, read_locks

@@ -17,10 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.environment_paths import below
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     holds_text,
     link_or_copy,
+    link_tree,
     read_document,
     unwritable,
     write_atomically,
@@ -36,9 +38,15 @@ from gpuinstall.base.removal import (
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.kept_files import dated_folder, dated_name
 from gpuinstall.environments.ownership import user_paths
-from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.environments.packages import (
+    InstalledPackage,
+    read_packages,
+    written_files,
+)
+from gpuinstall.install.file_change import plan_change
 from gpuinstall.install.journal import (
     Journal,
     Owner,
@@ -220,7 +228,7 @@ def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
             _link(before(place.changing) / name, folder / name)
         text = f"{some(list(journal.users))}, changed or written by you: in {folder}"
         reporter.notice("Kept", text)
-    retire(place, reporter)
+    _retire(place, reporter)
     place.changing.rename(place.last)
     sync_folder(place.work)
 
@@ -230,7 +238,7 @@ def journal_bytes(folder: Path) -> int:
     return size_of(folder)
 
 
-def retire(place: EnvironmentPaths, reporter: Reporter) -> None:
+def _retire(place: EnvironmentPaths, reporter: Reporter) -> None:
     """End the last change: it cannot be taken back any more; an environment that it replaced is kept, and named."""
     if not os.path.lexists(place.last):
         return
@@ -239,10 +247,10 @@ def retire(place: EnvironmentPaths, reporter: Reporter) -> None:
         kept = replaced.rename(dated_folder(place.kept) / place.venv.name)
         text = f"{kept}, {readable(size_of(kept))}, which was replaced before"
         reporter.notice("Kept", text)
-    discard(place.last, place)
+    _discard(place.last, place)
 
 
-def discard(folder: Path, place: EnvironmentPaths) -> None:
+def _discard(folder: Path, place: EnvironmentPaths) -> None:
     """Remove a journal, under a name that the next run clears away."""
     remove_path(place.new)
     folder.rename(place.new)
@@ -302,11 +310,11 @@ def heal(
         raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
     try:
         if journal.is_rebuild:
-            return finish_rebuild(place, journal, reporter)
+            return _finish_rebuild(place, journal, reporter)
         if journal.is_proven:
             _finish(place, journal, reporter)
             return False
-        moved = moved_since(place, journal, place.changing)
+        moved = _moved_since(place, journal, place.changing)
         if moved:
             aside = dated_folder(place.kept, journal.kept)
             place.changing.rename(aside / "change")
@@ -332,7 +340,7 @@ def _others_change(place: EnvironmentPaths) -> UsageError:
     )
 
 
-def moved_since(place: EnvironmentPaths, journal: Journal, folder: Path) -> list[str]:
+def _moved_since(place: EnvironmentPaths, journal: Journal, folder: Path) -> list[str]:
     """Return the packages of a change that another installer has changed since it was begun; its journal is in ``folder``."""
     installed = read_packages(place.packages_folders)
     moved = []
@@ -406,7 +414,7 @@ def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> 
     _remove_empty(place, journal.comes)
     if stays:
         reporter.notice("Stays", f"{some(stays)}, written since in {place.venv}")
-    discard(place.changing, place)
+    _discard(place.changing, place)
 
 
 _OURS = re.compile(r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}")
@@ -425,7 +433,7 @@ def clear_away(place: EnvironmentPaths) -> None:
                 remove_file(path)
 
 
-def finish_rebuild(
+def _finish_rebuild(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> bool:
     """Finish the exchange of two environments, or bring the old one back; return whether it was.
@@ -437,7 +445,7 @@ def finish_rebuild(
     if is_exchanged:
         if place.is_ours:
             publish_lock(place)
-        retire(place, reporter)
+        _retire(place, reporter)
         users = user_paths(replaced)
         if users or (is_folder(replaced) and any(replaced.iterdir())):
             place.changing.rename(place.last)
@@ -453,5 +461,89 @@ def finish_rebuild(
             kept = place.root.rename(dated_folder(place.kept) / place.root.name)
             reporter.notice("Kept", f"{kept}, made while the environment was replaced")
         replaced.rename(place.root)
-    discard(place.changing, place)
+    _discard(place.changing, place)
     return not is_exchanged
+
+
+def replace_environment(
+    place: EnvironmentPaths, newcomer: Path, reporter: Reporter
+) -> None:
+    """Put a whole environment that is proven in the place of another, which the journal then holds.
+
+    Raises:
+        InstallationError: it cannot be put there; the other is where it was.
+    """
+    try:
+        sync_file_system(newcomer)
+        inode = newcomer.stat().st_ino
+        journal = Journal(Owner.this_run(), is_rebuild=True, inode=inode)
+        remove_path(place.new)
+        place.new.mkdir(parents=True)
+        write_journal(journal, place, place.new)
+        with defer_interrupts():
+            place.new.rename(place.changing)
+            if place.root.exists():
+                place.root.rename(replaced_environment(place.changing))
+            newcomer.rename(place.root)
+            _finish_rebuild(place, journal, reporter)
+    except OSError as error:
+        with suppress(OSError, InstallationError):
+            heal(place, reporter, is_own=True)
+        raise unwritable(place.root, error) from None
+
+
+def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
+    """Take the last change back, and keep what is there for the way forward.
+
+    Raises:
+        UsageError: there is none by this user, or a file lies behind a link.
+        InstallationError: something cannot be written.
+    """
+    journal = read_journal(place.last, place)
+    if journal is None or not (journal.is_rebuild or is_folder(place.root)):
+        raise UsageError(
+            "no-previous",
+            f"there is no change by gpuinstall to undo in {place.venv}, by this user",
+        )
+    if journal.is_rebuild:
+        replace_environment(place, replaced_environment(place.last), reporter)
+        return
+    with changing(_reverse(place, journal, reporter), reporter) as reverse:
+        commit(place, reverse, reporter)
+
+
+def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Change:
+    """Return the change that takes one back; a package that another installer has changed since is left alone."""
+    moved = _moved_since(place, journal, place.last)
+    if moved:
+        reporter.warn(
+            f"{some(moved)} came or changed since in {place.venv}, and stays as it is"
+        )
+    staging = place.staging
+    link_tree(before(place.last), staging)
+    folders = [staging / below(one, place.root) for one in place.packages_folders]
+    apart = {name for name in journal.own if _is_edited_guard(place.root / name)}
+    after = {}
+    for package in read_packages(folders):
+        if package.name in moved:
+            apart |= written_files(package, staging).keys()
+        else:
+            after[package.name] = package.version
+    files = {
+        file.relative_to(staging).as_posix(): file for file in files_below(staging)
+    }
+    present = read_packages(place.packages_folders)
+    returning = journal.packages.keys() - moved
+    return plan_change(
+        place,
+        comes={name: files[name] for name in files.keys() - apart},
+        after=after,
+        leaving=[package for package in present if package.name in returning],
+        own=set(journal.own) - apart,
+    )
+
+
+def _is_edited_guard(path: Path) -> bool:
+    """Whether a file of the guard is no longer ours."""
+    is_guard = path.name in GUARD_FILES and os.path.lexists(path)
+    return is_guard and not is_own_guard_file(path)

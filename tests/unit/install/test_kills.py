@@ -13,8 +13,12 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.hold import hold, take_back
-from gpuinstall.install.rollback import replace_environment
-from gpuinstall.install.transaction import changing, commit, unfinished
+from gpuinstall.install.transaction import (
+    changing,
+    commit,
+    replace_environment,
+    unfinished,
+)
 from tests.unit.install.test_transaction import SITE, planned, put
 
 FILES = 300

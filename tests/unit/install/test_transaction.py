@@ -23,8 +23,7 @@ from gpuinstall.install import transaction
 from gpuinstall.install.file_change import placed_files, plan_change
 from gpuinstall.install.hold import hold, take_back
 from gpuinstall.install.journal import Owner, read_journal
-from gpuinstall.install.rollback import replace_environment
-from gpuinstall.install.transaction import changing, commit, heal
+from gpuinstall.install.transaction import changing, commit, heal, replace_environment
 from tests.lab.listener import Listener
 
 SITE = "lib/python3.12/site-packages"

@@ -48,6 +48,8 @@ class Days(RuleBasedStateMachine):
         self.days: list[str] = []
         self.mine: dict[str, str] = {}
         """What is in each file of the user's, by its path below the folder."""
+        self.places: dict[str, set[str]] = {}
+        """Where each of them has been, by what is in it."""
         self.said = ""
         """What commands of ours have said since every file was last known to be in its place."""
         self.is_killed = False
@@ -238,18 +240,19 @@ class Days(RuleBasedStateMachine):
             if self.is_killed:
                 continue
             names = [file.relative_to(self.folder).as_posix() for file in found]
-            named = [
-                name
-                for name in names
-                if (place := KEPT.match(name)) and place[0] in said
-            ]
-            assert named, self.told(
-                f"{path} is in {names}, and that was not said: {self.said}"
-            )
+            now = [name for name in names if self.is_known(name, text, said)]
+            assert now, self.told(f"{path} is in {names}, which was not said: {said}")
             del self.mine[path]
-            self.mine[named[0]] = text
+            self.mine[now[0]] = text
+        for path, text in self.mine.items():
+            self.places.setdefault(text, set()).add(path)
         if not self.is_killed:
             self.said = ""
+
+    def is_known(self, name, text, said):
+        """Whether a file has come back to a place of its own, or was named in another."""
+        place = KEPT.match(name)
+        return name in self.places[text] or (place and place[0] in said)
 
     def told(self, text):
         return "\n".join([*self.days, text])

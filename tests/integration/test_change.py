@@ -181,7 +181,7 @@ def test_another_python_keeps_the_old_environment_for_the_way_back(project):
     (venv(project) / "bin" / "python").unlink()
     with_old = [path.name for path in venv(project).iterdir()]
     said = succeed(project, "sync")
-    assert "notes.txt, which no installer wrote, with the environment: in" in said
+    assert "notes.txt, which no installer wrote, or you have edited: in" in said
     assert not (venv(project) / "notes.txt").exists()
     succeed(project, "env", "rollback")
     assert sorted(path.name for path in venv(project).iterdir()) == sorted(with_old)

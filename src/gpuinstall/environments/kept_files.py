@@ -109,20 +109,26 @@ def edited_paths(venv: Path) -> set[str]:
     return edited
 
 
-def _keep(folder: Path, kept: Path, reporter: Reporter) -> None:
-    """Move what is the user's own out of an environment, and name it, as far as it could be moved."""
+def kept_paths(folder: Path) -> list[str]:
+    """Return what is the user's own in an environment: what no installer wrote, and what was edited."""
     paths = set(user_paths(folder))
     if is_environment(folder):
         # What lies behind a link is none of the environment's files.
         files = {file.relative_to(folder).as_posix() for file in files_below(folder)}
         paths |= edited_paths(folder) & files
+    return sorted(paths)
+
+
+def _keep(folder: Path, kept: Path, reporter: Reporter) -> None:
+    """Move what is the user's own out of an environment, and name it, as far as it could be moved."""
+    paths = kept_paths(folder)
     if not paths:
         return
     place = dated_folder(kept) / folder.name
     size = 0
     moved = []
     try:
-        for path in sorted(paths):
+        for path in paths:
             bytes_of_path = size_of(folder / path)
             (place / path).parent.mkdir(parents=True, exist_ok=True)
             # A folder of a lower layer of an image cannot be renamed: it is copied then.

@@ -39,8 +39,11 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
-from gpuinstall.environments.kept_files import dated_folder, dated_name
-from gpuinstall.environments.ownership import user_paths
+from gpuinstall.environments.kept_files import (
+    dated_folder,
+    dated_name,
+    kept_paths,
+)
 from gpuinstall.environments.packages import (
     InstalledPackage,
     read_packages,
@@ -446,13 +449,13 @@ def _finish_rebuild(
         if place.is_ours:
             publish_lock(place)
         _retire(place, reporter)
-        users = user_paths(replaced)
+        users = kept_paths(replaced)
         if users or (is_folder(replaced) and any(replaced.iterdir())):
             place.changing.rename(place.last)
             sync_folder(place.work)
             if users:
                 folder = replaced_environment(place.last)
-                text = f"{some(users)}, which no installer wrote, with the environment: in {folder}"
+                text = f"{some(users)}, which no installer wrote, or you have edited: in {folder}"
                 reporter.notice("Moved", text)
             return False
     elif is_folder(replaced):

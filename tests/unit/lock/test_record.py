@@ -26,7 +26,6 @@ def test_a_record_is_read_as_it_was_written():
     assert record.inputs == ("torch>=2", "numpy")
     assert record.to_table().keys() == {
         "inputs",
-        "inputs-digest",
         "constraints",
         "preferred-digest",
         "floors",

@@ -208,7 +208,7 @@ def _differences(lock: Lock, today: Lock) -> Iterator[Reason]:
 def _comparable(lock: Lock) -> tuple[object, ...]:
     """Return what does not change as long as the versions of a lock stay."""
     record = lock.record
-    made_for = (record.inputs_digest, record.torch, record.backend, record.floors)
+    made_for = (record.inputs, record.torch, record.backend, record.floors)
     return *made_for, lock.pylock.requires_python, lock.pylock.environments
 
 

@@ -67,7 +67,6 @@ class Record:
     inputs: _Requirements = ()
     """The requirements; empty if another program made it."""
 
-    inputs_digest: str = ""
     torch: str = ""
     backend: str = ""
     catalogue: str = ""
@@ -116,10 +115,8 @@ class Record:
         Raises:
             UsageError: A requirement is malformed.
         """
-        inputs = canonical(request.requirements)
         return cls(
-            inputs=inputs,
-            inputs_digest=digest(inputs),
+            inputs=canonical(request.requirements),
             constraints=tuple(sorted(canonical(request.constraints))),
             sources=request.sources,
             preferred_digest=digest(request.preferred) if request.preferred else "",

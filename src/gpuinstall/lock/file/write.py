@@ -8,14 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from packaging.markers import Marker
-
-from gpuinstall.base import uv
 from gpuinstall.base.errors import InternalError, LockError
 from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.values import dataclass
-from gpuinstall.lock.file.fetch import Transfer, cache_words, fetch_missing
+from gpuinstall.lock.file.fetch import fetch_missing
 from gpuinstall.lock.file.fit import best, judge, read_locks, readable_lock
 from gpuinstall.lock.file.lock import (
     LOCK_IN_CONFLICT,
@@ -216,10 +213,6 @@ def build_locks(
         session: What fetches.
         folder: Where the locks will lie (the working folder), from which paths in them begin.
     """
-    [first, *others] = resolutions
-    if first.hashes.missing and not others and Marker(first.target.marker).evaluate():
-        lock = build_incomplete(first, requests[0], session, folder)
-        return [_complete(lock, first, session)]
     hashes: dict[str, str] = {}
     missing: dict[LockedFile, Head] = {}
     for resolution in resolutions:
@@ -230,32 +223,6 @@ def build_locks(
         lock_of(resolution, request, hashes, folder)
         for resolution, request in zip(resolutions, requests, strict=True)
     ]
-
-
-def _complete(
-    lock: Lock,
-    resolution: Resolution,
-    session: Session,
-) -> Lock:
-    """Fetch what the lock of a machine like this one lacks into uv's cache, where an installation finds it."""
-    choice = resolution.choice
-    heads = _later(resolution)
-    private_lock = session.scratch / "pylock.private.toml"
-    transfer = Transfer(
-        lock=lock,
-        choice=choice,
-        private_lock=private_lock,
-        folder=Path.cwd(),
-        missing={file: head.size or 0 for file, head in heads.items()},
-        heads=heads,
-        only={file.package for file in heads},
-    )
-    words = uv.for_target(choice.python, resolution.target.uv_platform)
-    words += cache_words(lock, choice, session)
-    command = uv.unpack(
-        session.python, private_lock, session.scratch / "unpacked", words
-    )
-    return transfer.run(command, session)
 
 
 def build_incomplete(

@@ -917,7 +917,10 @@ def test_an_index_of_a_project_in_the_folder_is_named_by_marker_too(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("variable", ["UV_DEFAULT_INDEX", "HTTPS_PROXY"])
+@pytest.mark.parametrize(
+    "variable",
+    ["UV_DEFAULT_INDEX", "HTTPS_PROXY", "HOME", "USER", "PATH", "UV_CACHE_DIR"],
+)
 def test_no_variable_in_what_a_wheel_requires_is_sent(
     here, stranger, tmp_path, variable
 ):
@@ -945,6 +948,10 @@ def test_no_variable_in_what_a_wheel_requires_is_sent(
     values = {
         "UV_DEFAULT_INDEX": index,
         "HTTPS_PROXY": f"http://me:{LOGIN}@127.0.0.1:9",
+        "HOME": f"{tmp_path}/{LOGIN}",
+        "USER": LOGIN,
+        "PATH": f"{tmp_path}/{LOGIN}:{os.environ['PATH']}",
+        "UV_CACHE_DIR": f"{tmp_path}/{LOGIN}",
     }
 
     here.having(**values).run("lock", "-q", "--target", "cpu")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
 from functools import cache
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import without_logins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,18 +36,14 @@ _HARMLESS = (
 """How the names begin of what a user may set for uv: it changes where and how fast, never what is installed."""
 
 _NEEDED = (
-    "APPDATA",
     "COMSPEC",
     "DYLD_",
     "GIT_",
-    "HOME",
     "LANG",
     "LC_",
     "LD_",
-    "LOCALAPPDATA",
     "MACOSX_",
     "NETRC",
-    "PATH",
     "PROGRAM",
     "RUST_",
     "SSH_A",
@@ -52,12 +51,12 @@ _NEEDED = (
     "SYSTEM",
     "TEMP",
     "TMP",
-    "USER",
     "UV_",
     "WINDIR",
-    "XDG_",
 )
 """How the names begin of what uv and Git need of the system, to resolve without running a build."""
+_OF_THE_USER = {"UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "GIT_CONFIG_GLOBAL"}
+"""Their values name the user; uv is told its cache by an option."""
 _PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
 """They may hold a login. uv reads them in small letters too, and puts only names in capitals into an address."""
 _SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?\b|CREDENTIAL|API_?KEY")
@@ -129,23 +128,51 @@ def environment(
     return variables
 
 
-def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that uv needs to resolve, and no other.
+def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Return the variables that uv needs to resolve, and none that says anything of the user.
 
     It puts every variable that it has into an address with ``${NAME}`` in it, also in the METADATA of a stranger.
+
+    Args:
+        variables: Those of the run.
+        home: A folder that stands for the user's; what Git reads there leads to the user's own.
     """
-    if variables.get("UV_KEYRING_PROVIDER") == "subprocess":
-        # What asks a keyring may need anything.
-        return dict(variables)
+    from shutil import which  # with decompressors that a plan does without
+
     kept = {}
     # Of two spellings the one in capitals counts, as for uv.
     for name, value in sorted(variables.items(), reverse=True):
         upper = name.upper()
         if upper in _PROXIES:
             kept[name.lower()] = value
-        elif upper.startswith(_NEEDED) and not _SECRET.search(upper):
+        elif upper.startswith(_NEEDED) and not _is_private(upper):
             kept[name] = value
-    return kept
+    own = Path(variables.get("HOME") or Path.home())
+    xdg = Path(variables.get("XDG_CONFIG_HOME") or own / ".config")
+    given = variables.get("GIT_CONFIG_GLOBAL")
+    files = [Path(given)] if given else [xdg / "git" / "config", own / ".gitconfig"]
+    lines = [f"[include]\n\tpath = {json.dumps(str(file))}\n" for file in files]
+    home.mkdir(exist_ok=True)
+    (home / ".gitconfig").write_text("".join(lines), encoding="utf-8")
+    path = variables.get("PATH")
+    programs = filter(None, (which(name, path=path) for name in ("git", "ssh")))
+    folders = dict.fromkeys(str(Path(program).parent) for program in programs)
+    places = {"HOME": str(home), "PATH": os.pathsep.join(folders)}
+    return {**kept, **places, "USERPROFILE": str(home)}
+
+
+def _is_private(name: str) -> bool:
+    return name in _OF_THE_USER or _SECRET.search(name) is not None
+
+
+def without_tokens(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the code of a package may have while it is built: whatever compilers need, no secret."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name.upper() in _PROXIES
+        or not (_SECRET.search(name.upper()) or without_logins(value) != value)
+    }
 
 
 def compile_lock(

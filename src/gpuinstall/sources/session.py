@@ -117,9 +117,12 @@ def open_session(
         name: value for name, value in variables.items() if name != "UV_DEFAULT_INDEX"
     }
     sources.check_known_indexes(lambda: default_index(tools_own))
-    if find_program("keyring") is None:
-        variables["UV_KEYRING_PROVIDER"] = "disabled"
-    logins = dict(_with_passwords(sources.logins, variables))
+    provider = variables.pop("UV_KEYRING_PROVIDER", "")
+    # uv needs no keyring, which would need all variables: the passwords stand in a file of this run.
+    logins = dict(sources.logins)
+    if provider == "subprocess" and find_program("keyring"):
+        logins = dict(_with_passwords(sources, variables))
+        variables |= replace(sources, logins=logins).environment()
     # Libraries of cuda-compat are unpacked there.
     remove_abandoned(own_cache_folder())
     with ExitStack() as resources:
@@ -151,18 +154,22 @@ def open_session(
 
 
 def _with_passwords(
-    logins: Mapping[str, str], variables: Mapping[str, str]
+    sources: Sources, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Ask the program ``keyring`` for the password of a user who has none, as uv does if it is configured to."""
+    """Ask the program ``keyring`` for the password of a user who has none: for an address, then for its host, as uv does."""
     from gpuinstall.base.process import run
 
-    asks_keyring = variables.get("UV_KEYRING_PROVIDER") == "subprocess"
-    for host, login in logins.items():
-        if ":" in login or not asks_keyring:
-            yield host, login
-            continue
-        answer = run(["keyring", "get", host, login], env=variables, seconds=KEYRING_S)
-        yield host, f"{login}:{answer.out.rstrip()}" if answer.ok else login
+    addresses = (*sources.places, *sources.addresses)
+    for host, login in sources.logins.items():
+        own = [address for address in addresses if urlsplit(address).netloc == host]
+        password = ""
+        for service in [] if ":" in login else [*own, host]:
+            command = ["keyring", "get", service, login]
+            answer = run(command, env=variables, seconds=KEYRING_S)
+            password = answer.out.rstrip() if answer.ok else ""
+            if password:
+                break
+        yield host, f"{login}:{password}" if password else login
 
 
 def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:

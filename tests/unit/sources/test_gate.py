@@ -141,8 +141,10 @@ def test_the_users_own_address_is_not_the_folders_choice(tmp_path):
     assert sources.with_settings(listed.settings).chosen[0].value == GIT
 
 
-def test_uv_resolves_without_the_secrets_of_the_user():
-    kept = {"PATH": "/bin", "https_proxy": "p", "UV_CACHE_DIR": "c", "HOME": "/h"}
+def test_uv_resolves_without_what_tells_of_the_user(tmp_path):
+    home = tmp_path / "home"
+    kept = {"https_proxy": "p", "LANG": "C", "UV_OFFLINE": "1"}
+    places = {"HOME": str(home), "USERPROFILE": str(home), "PATH": ""}
     secrets = dict.fromkeys(
         (
             "HF_TOKEN",
@@ -150,12 +152,23 @@ def test_uv_resolves_without_the_secrets_of_the_user():
             "GITHUB_TOKEN",
             "UV_PUBLISH_TOKEN",
             "MY_THING",
+            "USER",
+            "UV_CACHE_DIR",
+            "XDG_CACHE_HOME",
         ),
         "s3cret",
     )
 
-    given = {**kept, **secrets, "https_proxy": "q", "HTTPS_PROXY": "p"}
-    assert uv.without_secrets(given) == kept
+    own = {"HOME": "/me", "PATH": "/me/bin", "https_proxy": "q", "HTTPS_PROXY": "p"}
+    assert uv.without_secrets({**kept, **secrets, **own}, home) == kept | places
+    assert 'path = "/me/.gitconfig"' in (home / ".gitconfig").read_text("utf-8")
+
+
+def test_a_build_has_what_a_compiler_needs_and_no_token():
+    kept = {"CC": "gcc", "MAX_JOBS": "2", "HTTPS_PROXY": "http://u:p@h"}
+    tokens = {"HF_TOKEN": "s3cret", "PIP_INDEX_URL": "https://me:s3cret@h.example/"}
+
+    assert uv.without_tokens(kept | tokens) == kept
 
 
 def test_a_path_outside_the_folder_is_named_and_one_inside_only_without_trust(tmp_path):

@@ -360,11 +360,12 @@ class _Resolver:
 
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run it; without ``code`` it ends where a package's code would run."""
-        variables = self.variables
+        variables = uv.without_tokens(self.variables)
         if not code:
-            variables = {**uv.without_secrets(variables), **_NO_CODE}
+            home = self.session.scratch / "home"
+            variables = {**uv.without_secrets(variables, home), **_NO_CODE}
         return process.run(
-            [*self.command, *words],
+            [*self.command, "--cache-dir", str(self.session.uv_cache), *words],
             env=variables,
             cwd=self.folder,
             patience=self.session.patience,

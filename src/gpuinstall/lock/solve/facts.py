@@ -185,6 +185,13 @@ class Judge:
         fact = self.facts.get((package, str(version)))
         return fact is not None and fact.excludes
 
+    def speaks_against(self, torch: str) -> bool:
+        """Whether something that uv came to last is known not to run beside a build."""
+        known = map(self.facts.get, self._versions.items())
+        return any(
+            fact.speaks_against(torch) for fact in known if fact and not fact.excludes
+        )
+
     def unread(self, package: str, above: Version | None = None) -> str:
         """Return which versions of a package were passed over unread, and why the last; empty if none was."""
         unread = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +65,6 @@ class Question:
     requirements: tuple[str, ...]
 
     bounds: tuple[str, ...] = ()
-
-    preferred: Mapping[str, str] = field(default_factory=dict)
-    """Versions that come first beside those of the problem."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +135,7 @@ class Loop:
         answer = self.settle(written)
         if isinstance(answer, Conflict):
             return answer
-        improved = self._improved(answer, written)
-        if isinstance(improved, Conflict):
-            return improved
-        return self._with_best_label(improved, written)
+        return self._improved(answer, written)
 
     @property
     def pages(self) -> dict[str, tuple[Wheel | PageFile, ...]]:
@@ -299,7 +293,7 @@ class Loop:
             target=problem.target,
             pages={**self.pages, **self._own_pages()},
             constraints=(*self._constraints(), *question.bounds),
-            preferred=self._preferred(question),
+            preferred=self._preferred(),
             metadata=(*problem.metadata, *self._rows()),
             folder=session.folder,
             wheels_only=names | (session.sources.only_binary - {":all:"}) | with_wheels,
@@ -319,16 +313,22 @@ class Loop:
             limits = [f"torch>={min(torches)}", f"<={max(torches)}", *excluded]
             yield ",".join(limits)
 
-    def _preferred(self, question: Question) -> dict[str, list[str]]:
+    def _preferred(self) -> dict[str, list[str]]:
         """Return the versions that come first: those that stay, and of the others the best label of each."""
-        labels = preferred_labels(self.shelf)
-        stays = {**self.problem.near, **question.preferred}
+        # A label that does not go with what uv came to would not be taken, and the highest in its place.
+        running = {
+            version: build
+            for version, build in self.shelf.builds.items()
+            if not self.judge.speaks_against(version)
+        }
+        labels = preferred_labels(self.shelf, running)
+        stays = self.problem.near
         preferred = {name: [version] for name, version in stays.items()}
         # A label of another machine's lock is none that could stay.
         preferred |= {
             name: versions
             for name, versions in labels.items()
-            if stays.get(name) not in versions and name not in question.preferred
+            if stays.get(name) not in versions
         }
         builds = list(self.shelf.builds)
         torch = stays.get("torch")
@@ -502,32 +502,6 @@ class Loop:
             if page and version:
                 days.append(release_day(page, parse_requirement(f"{name}=={version}")))
         return min(filter(None, days), default="")
-
-    def _with_best_label(self, answer: Answer, written: Question) -> Answer:
-        """Return an answer with a better build of the same torch, if everything else goes with it too."""
-        builds = list(self.shelf.builds.items())
-        for torch, build in builds:
-            if build == answer.build or self.problem.near.get("torch") == answer.torch:
-                return answer
-            if build.torch != answer.build.torch or not self._suits(answer, torch):
-                continue
-            preferred = {**answer.versions, "torch": torch}
-            for name in self.shelf.pages:
-                preferred.pop(name if name != "torch" else "", None)
-            better = self.settle(replace(written, preferred=preferred))
-            if not isinstance(better, Conflict) and better.build == build:
-                return better
-        return answer
-
-    def _suits(self, answer: Answer, torch: str) -> bool:
-        """Whether everything in an answer runs beside a build, as far as is known."""
-        for name, version in answer.versions.items():
-            fact = self.judge.facts.get((name, version))
-            if fact is None or fact.builds is None or name in self.shelf.pages:
-                continue
-            if torch not in fact.builds:
-                return False
-        return True
 
 
 def _own_wheel(name: str, version: int) -> Wheel:

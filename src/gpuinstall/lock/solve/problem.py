@@ -179,33 +179,27 @@ def pose_together(
         NoBuildError: if there is none for all.
     """
     first = requests[0]
-    if len(requests) == 1:
-        for stays in ({"torch": torch, "python": python}, {"torch": torch}):
-            outcome = first.outcome_with(**stays)
-            if isinstance(outcome, Plan):
-                return [pose(first, outcome)]
-        return [pose(first, first.plan)]
-    newest = [request.plan.choice.build.torch for request in requests]
-    if first.request.newest_per_target:
-        candidates = [newest]
-    else:
+    torches: list[Version | None] = [None]
+    pythons: list[str | None] = [python, None]
+    if len(requests) > 1:
+        pythons = sorted(_pythons(requests), key=lambda one: one != python)
+    if not first.request.newest_per_target:
         common = common_torches(requests)
-        common.sort(key=lambda one: one != torch)
-        candidates = [[one] * len(requests) for one in common]
-    pythons = _pythons(requests)
-    pythons.sort(key=lambda one: one != python)
-    for torches in candidates:
+        torches = sorted(common, key=lambda one: one != torch)
+    if len(requests) == 1:
+        torches = [torch, None]
+    for one_torch in torches:
         for one_python in pythons:
-            plans = []
-            for request, one_torch in zip(requests, torches, strict=True):
-                outcome = request.outcome_with(torch=one_torch, python=one_python)
-                if isinstance(outcome, Plan):
-                    plans.append(outcome)
+            outcomes = [
+                request.outcome_with(torch=one_torch, python=one_python)
+                for request in requests
+            ]
+            plans = [one for one in outcomes if isinstance(one, Plan)]
             if len(plans) == len(requests):
                 return _agreed(requests, plans, one_python)
     torches_by_label = [
-        f"{request.label} torch {torch}"
-        for request, torch in zip(requests, newest, strict=True)
+        f"{request.label} torch {request.plan.choice.build.torch}"
+        for request in requests
     ]
     raise NoBuildError(
         "targets-disagree",
@@ -218,22 +212,21 @@ def pose_together(
 def _agreed(
     requests: Requests,
     plans: Sequence[Plan],
-    python: str,
+    python: str | None,
 ) -> list[Problem]:
     """Return the problems for one Python: of programs with all torches that every target runs, else with the newest."""
-    if not requests[0].names_programs:
-        return [pose(one, plan) for one, plan in zip(requests, plans, strict=True)]
-    open_plans = [
-        plan_or_raise(one.outcome_with(python=python), one.machine) for one in requests
-    ]
-    problems = [pose(one, plan) for one, plan in zip(requests, open_plans, strict=True)]
-    if requests[0].request.newest_per_target:
+    first = requests[0]
+    is_shared = len(requests) > 1 and first.names_programs
+    if is_shared:
+        outcomes = [(one.outcome_with(python=python), one.machine) for one in requests]
+        plans = [plan_or_raise(*outcome) for outcome in outcomes]
+    problems = [pose(one, plan) for one, plan in zip(requests, plans, strict=True)]
+    if not is_shared or first.request.newest_per_target:
         return problems
     common = frozenset.intersection(*(problem.torches for problem in problems))
     return [
         replace(
-            problem,
-            builds=tuple(one for one in problem.builds if one.torch in common),
+            problem.with_builds(one for one in problem.builds if one.torch in common),
             common=max(common),
         )
         for problem in problems

@@ -317,15 +317,18 @@ class Shelf:
         return self._reader.metadata(wheel)
 
 
-def preferred_labels(shelf: Shelf) -> Mapping[str, list[str]]:
-    """Return of each release of torch the version with the best label, and of each companion that of its torch.
+def preferred_labels(
+    shelf: Shelf,
+    builds: Mapping[str, Build],
+) -> Mapping[str, list[str]]:
+    """Return of each release of torch the version with the best label of some, and of each companion that of its torch.
 
     uv takes the highest of the preferred versions that it may take: so it finds the best build of whatever torch it
     comes to.
     """
     releases = shelf.problem.catalog.releases
     best: dict[Version, str] = {}
-    for version, build in shelf.builds.items():
+    for version, build in builds.items():
         best.setdefault(build.torch, version)
     labels: dict[str, str] = {}
     for torch, version in best.items():

@@ -22,7 +22,7 @@ from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import numbers
-from gpuinstall.lock.file.lock import Record
+from gpuinstall.lock.file.lock import Record, version_conflicts
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.solve.extensions import with_files
 from gpuinstall.lock.solve.live import live_requests
@@ -157,8 +157,9 @@ def _nearness(
     # Without a torch, nothing tells which build the family's versions were of.
     if torch and not has_new_programs and _may_have(requests[0], torch):
         locks = {lock.target: lock.versions for lock in held}
-        # Both sides of a merge are none that could stay as it is.
-        is_whole = len(locks) == len(held) and _are_weighed(requests[0].request, held)
+        # Both sides of a merge, and locks that differ without need, cannot stay as they are.
+        is_whole = len(locks) == len(held) and not version_conflicts(held)
+        is_whole = is_whole and _are_weighed(requests[0].request, held)
         members = requests[0].catalog.family & versions.keys()
         yield replace(
             near,
@@ -256,19 +257,14 @@ def _with_other_python(
     session: Session,
 ) -> Resolutions | None:
     """Resolve for another Python that is installed, if nothing fixes it; None if that does not help either."""
-    [first, *others] = requests
+    first = requests[0]
+    is_fixed = first.request.python or near.python or len(requests) > 1
     is_conflict = conflict.error.code in {"requirements-conflict", "only-binary"}
-    if others or first.request.python or near.python or not is_conflict:
-        return None
-    if isinstance(first.outcome, Rejected):
+    if is_fixed or not is_conflict or isinstance(first.outcome, Rejected):
         return None
     usual = first.outcome.choice.python
-    pythons = [
-        one for one in first.machine.pythons or () if minor_version(one) != usual
-    ]
-    for python in sorted(map(minor_version, pythons), key=numbers, reverse=True)[
-        :PYTHONS
-    ]:
+    pythons = set(map(minor_version, first.machine.pythons or ())) - {usual}
+    for python in sorted(pythons, key=numbers, reverse=True)[:PYTHONS]:
         answer = _resolve(requests, replace(near, python=python), session)
         if not isinstance(answer, Conflict) and answer[0].choice.python == python:
             message = f"Python {python} is taken: for {usual} {conflict.error.message}"

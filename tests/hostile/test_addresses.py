@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -208,6 +210,38 @@ def test_no_variable_of_the_user_reaches_an_address_of_a_file(here, stranger, fo
         assert done.status in {2, 6}, (words, done.err)
         assert TOKEN not in done.out + done.err
     assert [one.path for one in stranger.log if TOKEN in one.path] == []
+
+
+@pytest.mark.parametrize("name", ["tool", "setup"])
+def test_an_archive_of_a_file_is_not_built_if_only_wheels_are_allowed(
+    here, stranger, tmp_path, name
+):
+    ran = tmp_path / "ran"
+    archive = tmp_path / "tool-1.0.tar.gz"
+    setup = f"open({str(ran)!r}, 'w')\nfrom setuptools import setup\nsetup(name='tool', version='1.0')"
+    with tarfile.open(archive, "w:gz") as files:
+        entry = tarfile.TarInfo("tool-1.0/setup.py")
+        entry.size = len(setup)
+        files.addfile(entry, io.BytesIO(setup.encode()))
+    respond = stranger.respond
+
+    def answer(path, headers):
+        if path.endswith(archive.name):
+            return Answer(body=archive.read_bytes())
+        return respond(path, headers)
+
+    stranger.respond = answer
+    line = f"{'tool @ ' if name == 'tool' else ''}{stranger.url}/{archive.name}"
+    write(here.folder, {"requirements.txt": f"torch\n{line}\n"}, "")
+    write(
+        here.folder, {"pyproject.toml": "[tool.gpuinstall]\nonly-binary = true\n"}, ""
+    )
+
+    done = here.run("lock", "--target", "cpu")
+
+    assert done.status == 3, done.err
+    assert "only-binary" in done.err
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize("form", mostly_heavy(FORMS, QUICK))

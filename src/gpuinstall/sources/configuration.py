@@ -27,7 +27,7 @@ from gpuinstall.sources.provenance import (
     is_known,
     source_setting,
 )
-from gpuinstall.sources.requirements_file import PROJECT, RequirementsFile
+from gpuinstall.sources.requirements_file import PROJECT, RequirementsFile, joined_files
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
@@ -168,10 +168,7 @@ def read_configuration(environ: _Environ, folder: Path) -> list[Configuration]:
     files = ConfigurationFiles(environ)
     of_project = list(_uv_project_files(environ, folder))
     configurations = [Configuration(tuple(uv_variables(environ, folder))), *of_project]
-    for file in reversed(files.uv_user):
-        with _reading(file):
-            settings = uv_settings(_uv_table(file) or {}, file)
-        configurations.append(Configuration(settings, file=file))
+    configurations += _uv_user_files(environ)
     configurations.append(pip_variables(environ, folder))
     projects = [folder, *(one.file.parent for one in of_project)]
     near = files.pip_near
@@ -213,16 +210,31 @@ def _uv_project_files(environ: _Environ, folder: Path) -> Iterator[Configuration
             return
 
 
+def _uv_user_files(environ: _Environ) -> Iterator[Configuration]:
+    """Yield uv's files of the user and of the machine, the strongest first."""
+    for file in reversed(ConfigurationFiles(environ).uv_user):
+        with _reading(file):
+            table = _uv_table(file) or {}
+            settings = uv_settings(table, file)
+            limits = RequirementsFile.of(file, constraints=uv_constraints(table))
+        yield Configuration(settings, file=file, limits=limits)
+
+
 def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFile]:
-    """Return the constraints in uv's settings of a folder and of its workspace, by the path of the file from there.
+    """Return the constraints in uv's settings that count in a folder, by the path of the file from there.
 
     Those of its own pyproject.toml are among what that asks for.
     """
-    return {
+    limits = {
         Path(os.path.relpath(one.file, folder)).as_posix(): one.limits
         for one in _uv_project_files(environ, folder)
         if one.limits.constraints and one.file != folder / PROJECT
     }
+    own = joined_files([one.limits for one in _uv_user_files(environ)])
+    if own.constraints:
+        # Not its path, which others who have the lock do not have.
+        limits["~/uv.toml"] = own
+    return limits
 
 
 def uv_constraints(table: Mapping[str, Any]) -> list[str]:
@@ -469,7 +481,11 @@ def _reading(path: Path) -> Iterator[None]:
         TypeError,
         AttributeError,
         RecursionError,
+        UsageError,
     ) as error:
+        # One of a requirement does not say where it stands; what says it goes on as it is.
+        if isinstance(error, UsageError) and not error.code.startswith("requirement-"):
+            raise
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
             "malformed-configuration",

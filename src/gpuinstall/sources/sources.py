@@ -358,7 +358,7 @@ class Sources:
 
     def check_admitted(self, requirement: ParsedRequirement) -> None:
         """Raise UsageError for an address that no reader of a request has handed over: none goes to uv unnamed."""
-        if requirement.url and _plain(requirement.url) not in self.addresses:
+        if requirement.url and not self.has_address(requirement.url):
             raise UsageError(
                 "source-setting",
                 f"{requirement.name} has an address that was not named: {redacted(requirement.url)}",
@@ -366,9 +366,8 @@ class Sources:
             )
 
     def has_address(self, address: str) -> bool:
-        """Whether an address without its reference or fragment is that of a requirement or constraint."""
-        bare = {re.sub(r"\Agit\+|#.*|@[^/@]*\Z", "", one) for one in self.addresses}
-        return _plain(address) in {_plain(one) for one in bare}
+        """Whether an address is that of a requirement or constraint, whatever the commit of a repository."""
+        return _bare(address) in map(_bare, self.addresses)
 
     @cached_property
     def addresses(self) -> frozenset[str]:
@@ -577,6 +576,14 @@ def _plain(address: str) -> str:
     plain = without_logins(address)
     stripped = plain.rstrip("/")
     return stripped if "/" in stripped else plain
+
+
+def _bare(address: str) -> str:
+    """Return an address without its fragment, that of a repository as uv writes it: without its reference."""
+    bare = unquote(_plain(address.partition("#")[0]))
+    if not bare.startswith("git+"):
+        return bare
+    return re.sub(r"@[^/@]*\Z", "", bare.removeprefix("git+"))
 
 
 def _joined(addresses: tuple[str, ...], address: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.uv.project import ResolverProject
 from gpuinstall.sources import Sources, session
+from gpuinstall.sources.configuration import project_limits
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     address_settings,
@@ -209,3 +210,31 @@ def test_git_has_a_login_from_a_file_and_no_variable(tmp_path):
     assert done.out.strip() == header
     assert header not in str(variables)
     assert (tmp_path / "gitconfig").stat().st_mode & 0o077 == 0
+
+
+def test_constraints_of_the_users_own_uv_toml_hold(tmp_path):
+    environ = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "x")}
+    file = tmp_path / "uv" / "uv.toml"
+    file.parent.mkdir()
+    file.write_text('constraint-dependencies = ["six<2"]', "utf-8")
+
+    limits = project_limits(environ, tmp_path)
+
+    assert {name: one.lines for name, one in limits.items()} == {
+        "~/uv.toml": ("-c six<2",)
+    }
+    file.write_text('constraint-dependencies = ["six<<2"]', "utf-8")
+    with pytest.raises(UsageError, match=r"uv.toml is malformed"):
+        project_limits(environ, tmp_path)
+
+
+def test_a_repository_is_the_same_in_uvs_spelling_and_at_its_commit():
+    text = "git+file:///tmp/a project/x@main"
+    sources = Sources().with_settings(
+        RequirementsFile.of(Path("in.txt"), [text]).settings
+    )
+
+    assert sources.has_address("file:///tmp/a%20project/x")
+    assert sources.has_address("git+file:///tmp/a project/x@0123abc")
+    assert not sources.has_address("file:///tmp/another/x")
+    assert not sources.has_address("https://h.example/x@main")

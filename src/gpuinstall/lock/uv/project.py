@@ -24,12 +24,13 @@ import tomli_w
 from packaging.version import Version
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import without_logins
 from gpuinstall.lock.file.lock import unknown_hash
-from gpuinstall.lock.uv.builds import resolver_settings
+from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES, resolver_settings
 from gpuinstall.lock.uv.errors import (
     FAILED_BUILD,
     Conflict,
@@ -349,6 +350,7 @@ class _Resolver:
         for address in self.project.addresses:
             done = self.alone(address, "--no-deps", code=False)
             if not done.ok:
+                self.check_wheels_alone(address, words)
                 _announce(address.removeprefix("-e "), self.session)
                 done = self.alone(address, "--no-deps")
             if not done.ok:
@@ -357,6 +359,14 @@ class _Resolver:
                 names = versions_in(tomli.loads(done.out)).keys()
                 words += map(_built, names - self.project.wheels_only)
         return None
+
+    def check_wheels_alone(self, address: str, words: Iterable[str]) -> None:
+        """Raise NoBuildError for what a file of the folder has built, if only wheels are allowed."""
+        url = parse_requirement(address).url or ""
+        setting = self.session.sources.chooser_of(url)
+        if words and setting:
+            message = f"{setting.value} in {setting.file} {NO_WHEEL}"
+            raise NoBuildError("only-binary", message, hint=WITH_SOURCES)
 
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run it; without ``code`` it ends where a package's code would run."""

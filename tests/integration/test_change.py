@@ -189,6 +189,25 @@ def test_another_python_keeps_the_old_environment_for_the_way_back(project):
     assert (venv(project) / "bin" / "python").exists()
 
 
+def test_run_starts_in_an_environment_that_was_moved(project):
+    there = replace(project, folder=project.folder.with_name("elsewhere"))
+    project.folder.rename(there.folder)
+    said = succeed(there, "run", "python", "-c", "print('started')")
+    assert f"Moved {venv(project)} -> {venv(there)}" in " ".join(said.split())
+    assert "started" in said
+    assert "did not make" not in said
+    assert "Moved" not in succeed(there, "run", "python", "--version")
+
+
+def test_a_program_in_an_environment_that_is_removed_is_named(project):
+    python = venv(project) / "bin" / "python"
+    with subprocess.Popen([python, "-c", "input()"], stdin=subprocess.PIPE) as program:
+        said = succeed(project, "env", "remove", "--yes")
+        program.terminate()
+    assert f"is in use: python (process {program.pid})" in said
+    assert not venv(project).exists()
+
+
 @pytest.mark.parametrize("word", ["Moved", "Copied"])
 def test_a_moved_or_copied_environment_is_made_right(project, stand_in, word):
     there = replace(project, folder=project.folder.with_name("elsewhere"))

@@ -73,7 +73,13 @@ def uv() -> Path:
 
 
 def cache_folder(variables: Mapping[str, str]) -> Path:
-    """Ask uv where its cache is."""
+    """Return where uv's cache is, by the rule that it documents for Linux and macOS; elsewhere uv is asked."""
+    folder, home = variables.get("UV_CACHE_DIR"), variables.get("HOME")
+    if os.name == "posix" and home and not variables.get("UV_NO_CACHE"):
+        if folder:
+            return Path(folder)
+        caches = Path(variables.get("XDG_CACHE_HOME", ""))
+        return (caches if caches.is_absolute() else Path(home, ".cache")) / "uv"
     from gpuinstall.base.process import run
 
     return Path(run([uv(), "cache", "dir"], env=variables).out.strip())

@@ -88,7 +88,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             )
         else:
             paths = project.paths
-            _settle(paths, project.reporter)
+            _settle(project)
             check(project)
             is_requested = options.names_environment or trusts_folder(os.environ)
             check_start(paths.venv, project.reporter, is_requested=is_requested)
@@ -115,7 +115,7 @@ def _cached_environment(
         request, only=True, venv=paths.venv, source_settings=script.settings
     )
     with open_project(paths.folder, settings, terminal) as project:
-        _settle(paths, terminal)
+        _settle(project)
         try:
             check(project)
         except (UsageError, LockError):
@@ -123,13 +123,16 @@ def _cached_environment(
     return paths
 
 
-def _settle(paths: EnvironmentPaths, reporter: Reporter) -> None:
-    """Wait for the end of a change that is under way, and finish or put back one that was killed."""
-    if os.path.lexists(paths.changing):
+def _settle(project: Project) -> None:
+    """Finish or put back a change that was killed, after the end of a living one; make a moved environment right."""
+    from gpuinstall.install.moved import place_before, settle_moved
+
+    paths = project.paths
+    if os.path.lexists(paths.changing) or place_before(paths.venv):
         from gpuinstall.install.hold import hold  # which takes long to load
 
-        with hold(paths, reporter):
-            pass
+        with hold(paths, project.reporter):
+            settle_moved(paths, project.machine, project.reporter)
 
 
 def _prepare(folder: Path) -> None:

@@ -15,9 +15,19 @@ from gpuinstall.install.journal import adopt_journal
 from gpuinstall.install.state import stamp_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
+
+
+def place_before(venv: Path) -> Path | None:
+    """Return where this user has made an environment that lies elsewhere now; None if it is none of theirs, or there."""
+    marker = read_marker(venv)
+    if marker is None or was_made_here(venv, venv):
+        return None
+    return place_of(marker.id)
 
 
 def settle_moved(
@@ -28,11 +38,9 @@ def settle_moved(
     It gets an id of its own: that of a copy would be its original's.
     """
     venv = paths.venv
+    before = place_before(venv)
     marker = read_marker(venv)
-    if marker is None or was_made_here(venv, venv):
-        return False
-    before = place_of(marker.id)
-    if before is None:
+    if marker is None or before is None:
         return False
     original = read_marker(before)
     is_copy = original is not None and original.id == marker.id

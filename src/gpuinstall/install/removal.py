@@ -65,6 +65,9 @@ def remove(
         for folder in find_removable(paths, with_packages=with_packages):
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
+    programs = programs_in(paths.venv)
+    if programs:
+        reporter.warn(f"{paths.venv} is in use: {some(programs)}")
     with hold(paths, reporter, wait):
         removed = find_removable(paths, with_packages=with_packages)
         libraries = _libraries_of_last(paths)

@@ -1,6 +1,9 @@
+import sys
 from pathlib import Path
 
-from gpuinstall.base import uv
+import pytest
+
+from gpuinstall.base import process, uv
 
 
 def test_nothing_of_the_users_configuration_changes_what_is_installed():
@@ -53,3 +56,23 @@ def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_com
         assert command[0] == str(uv.uv())
         assert Path(command[command.index("--python") + 1]).is_absolute()
         assert not any("://" in word for word in command)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uv is asked there")
+def test_the_cache_of_uv_lies_where_uv_says_itself(tmp_path):
+    table = [
+        {},
+        {"UV_CACHE_DIR": str(tmp_path / "a")},
+        {"UV_CACHE_DIR": "below"},
+        {"XDG_CACHE_HOME": str(tmp_path / "b")},
+        {"XDG_CACHE_HOME": "below"},
+        {"XDG_CACHE_HOME": ""},
+        {"UV_CACHE_DIR": str(tmp_path / "a"), "XDG_CACHE_HOME": str(tmp_path / "b")},
+    ]
+    wrong = {}
+    for row in table:
+        variables = {"HOME": str(tmp_path), "UV_NO_CONFIG": "1", **row}
+        asked = process.run([uv.uv(), "cache", "dir"], env=variables, cwd=tmp_path)
+        if str(uv.cache_folder(variables)) != asked.out.strip():
+            wrong[str(row)] = asked.out
+    assert wrong == {}

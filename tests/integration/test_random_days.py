@@ -168,10 +168,13 @@ class Days(RuleBasedStateMachine):
     def put(self, name, number):
         name = name.format(site=self.site.relative_to(self.venv).as_posix())
         path = self.folder / name
-        if path.parent.resolve().is_relative_to(self.folder.resolve()):
+        # A checkout that is linked into the packages lies in the folder too.
+        folder = self.folder.resolve()
+        path = path.parent.resolve() / path.name
+        if path.is_relative_to(folder):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"mine {number}\n")
-            self.mine[name] = f"mine {number}\n"
+            self.mine[path.relative_to(folder).as_posix()] = f"mine {number}\n"
             self.days.append(f"write {name}: {number}")
 
     @precondition(lambda self: (self.site / "alpha").is_dir())

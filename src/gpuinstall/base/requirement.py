@@ -158,7 +158,8 @@ def parse_requirement(text: str) -> ParsedRequirement:
     Raises:
         UsageError: It is malformed, or for the package that is called otherwise.
     """
-    stripped = without_logins(text.strip())
+    # A path as uv writes one, which begins where other paths do.
+    stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", without_logins(text.strip()))
     # It would be a second line of a file for uv.
     if _LINE_BREAK.search(stripped):
         message = "a requirement has a line break or a control character in it"

@@ -137,3 +137,17 @@ def test_an_option_or_comment_is_no_part_of_a_path():
         with suppress(UsageError):
             accepted.append(parse_requirement(text))
     assert accepted == []
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("lib @ file:lib", "./lib"),
+        ("lib @ file:../lib", "./../lib"),
+        ("file:lib", "./lib"),
+        ("-e file:lib", "./lib"),
+        ("lib @ file:///srv/lib", None),
+    ],
+)
+def test_a_path_may_be_written_as_a_file_address(text, path):
+    assert parse_requirement(text).path == path

@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
+ONLY_BINARY = "GPUINSTALL_ONLY_BINARY"
 
 
 @dataclass(frozen=True)
@@ -305,6 +306,7 @@ class Project:
         chosen = self.settings.request.sourcing
         only_binary = (
             chosen.only_binary
+            or os.environ.get(ONLY_BINARY, "0") not in {"", "0"}
             or self.config.sourcing.only_binary
             or ":all:" in self.sources.only_binary
         )

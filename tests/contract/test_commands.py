@@ -69,8 +69,8 @@ def test_commands_that_resolve_or_install_take_the_same_sourcing():
         "lock check",
         "lock cover",
     )
-    # A folder of one machine, and a setting.
-    others = {"wheels", "extension_sources"}
+    # A folder of one machine, and settings.
+    others = {"wheels", "extension_sources", "only_binary"}
     sourcing = {field.name for field in fields(Sourcing)} - others
     missing = {command: sourcing - options_of(*command.split()) for command in commands}
     assert not any(missing.values()), missing

@@ -85,11 +85,6 @@ class CommandOptions:
         envvar="GPUINSTALL_TORCH_INDEX",
     )
     offline: bool = _row("--offline", "Use no network.", envvar="GPUINSTALL_OFFLINE")
-    only_binary: bool = _row(
-        "--only-binary",
-        "Use wheels only; run no package's build code.",
-        envvar="GPUINSTALL_ONLY_BINARY",
-    )
     wheels: Path | None = _row(
         "--wheels DIR",
         "Take the wheels from this folder.",
@@ -263,7 +258,6 @@ class CommandOptions:
             torch_index=split_torch_index(self.torch_index or "")[0] or None,
             wheels=self.wheels,
             offline=self.offline,
-            only_binary=self.only_binary,
         )
 
     @property
@@ -381,7 +375,7 @@ def split_torch_index(address: str) -> tuple[str, str | None]:
 
 EVERYWHERE = ("as_json", "json_events", "quiet", "verbose")
 """The options of every command."""
-SOURCING = ("torch_index", "offline", "only_binary")
+SOURCING = ("torch_index", "offline")
 REQUEST = (
     *SOURCING,
     "requirements",

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from gpuinstall.base.versions import Backend
 
 SDIST = "its sdist"
-NO_WHEEL = "has no wheel for this machine, and --only-binary allows nothing else"
-WITH_SOURCES = "Run it again without --only-binary, or request another version"
+NO_WHEEL = "has no wheel for this machine, and only-binary allows nothing else"
+WITH_SOURCES = "Run it again without only-binary (GPUINSTALL_ONLY_BINARY), or request another version"
 
 
 CXX_20_SINCE = Version("2.14")

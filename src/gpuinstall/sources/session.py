@@ -58,10 +58,6 @@ class Session:
     rows: dict[Any, Any] = field(default_factory=dict)
     """What they said, as ``Reader.rows`` has it."""
 
-    def from_cache(self) -> Session:
-        """The same, with a uv that asks nobody."""
-        return replace(self, environment={**self.environment, "UV_OFFLINE": "1"})
-
     @cached_property
     def default_index(self) -> str | None:
         """The address of the default index: the one that is configured, else uv's own."""

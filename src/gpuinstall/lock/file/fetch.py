@@ -457,21 +457,6 @@ def build_index(choice: Choice, session: Session) -> str | None:
     return choice.index
 
 
-def cache_words(
-    lock: Lock | None,
-    choice: Choice,
-    session: Session,
-) -> list[str]:
-    """Return uv's options to take from its cache what came from a build's index, but files of unknown hash."""
-    words = []
-    index = build_index(choice, session)
-    if index and is_served(index):
-        words += ["--index", index]
-    if lock:
-        words += refresh_words(lock)
-    return words
-
-
 def refresh_words(lock: Lock) -> list[str]:
     """Return uv's options to fetch anew the files of a lock whose hash is to be taken on their way."""
     words = []

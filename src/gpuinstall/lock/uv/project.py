@@ -194,7 +194,7 @@ class ResolverProject:
         project = {
             "name": "the-request",
             "version": "0",
-            "requires-python": f"=={self.python.removesuffix('t')}.*",
+            "requires-python": f"=={self.python}.*",
             "dependencies": dependencies,
         }
         return tomli_w.dumps({"project": project})
@@ -210,7 +210,7 @@ class ResolverProject:
         if self.python != RUNNING_PYTHON:
             python = find_python(self.python) or python
         # uv takes X.Y for X.Y.0, and refuses what requires X.Y.4.
-        newest_patch = f"{self.python.removesuffix('t')}.99"
+        newest_patch = f"{self.python}.99"
         command = uv.compile_lock(
             python, newest_patch, self.target.uv_platform, self.wheels_only
         )

@@ -144,3 +144,9 @@ def test_a_traceback_ends_with_its_error_and_keeps_no_password():
 def test_an_index_that_fails_in_a_build_is_no_fault_of_the_package():
     assert build_failure(INDEX) is None
     assert failed(INDEX).code == "network"
+
+
+def test_what_came_before_the_failure_is_no_cause():
+    error = explain_installation("Downloaded torch\nerror: Hash mismatch for `six==1`")
+
+    assert error.why == "Hash mismatch for `six==1`"

@@ -32,6 +32,8 @@ _CAUSE = re.compile(
     re.IGNORECASE,
 )
 _ARROWS = " ×╰─▶│├"
+_NO_CAUSE = ("warning:", "hint:", "Using Python ", "Downloading ", "Downloaded ")
+"""How the lines begin that are of no failure."""
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
 _OFFLINE = (
@@ -215,7 +217,7 @@ def _sentences(message: str) -> str:
     lines = []
     for text in message.splitlines():
         line = text.strip(_ARROWS)
-        if line and not line.startswith(("warning:", "hint:", "Using Python ")):
+        if line and not line.startswith(_NO_CAUSE):
             lines.append(line)
     cause = " ".join(lines).replace(" cause: ", "; ")
     cause = re.sub(r"\berror: ", "", cause)

@@ -167,6 +167,16 @@ class Days(RuleBasedStateMachine):
             path.unlink()
             self.put(f".venv/{{site}}/{name}", next(self.numbers))
 
+    @rule(
+        name=st.sampled_from(["alpha/__init__.py", "alpha/page.html"]),
+        words=st.sampled_from(
+            ["install alpha==1.0", "install alpha==2.0", "remove alpha"]
+        ),
+    )
+    def edit_and_change(self, name, words):
+        self.edit(name)
+        self.ours(*words.split())
+
     def put(self, name, number):
         name = name.format(site=self.site.relative_to(self.venv).as_posix())
         path = self.folder / name
@@ -260,7 +270,7 @@ class Days(RuleBasedStateMachine):
     def is_known(self, name, text, said):
         """Whether a file has come back to a place of its own, or was named in another."""
         place = KEPT.match(name)
-        return name in self.places[text] or (place and place[0] in said)
+        return name in self.places.get(text, ()) or (place and place[0] in said)
 
     def told(self, text):
         return "\n".join([*self.days, text])

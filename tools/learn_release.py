@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +21,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import replace
 from gpuinstall.catalog.listing import narrowed, read_listing
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session

@@ -16,7 +16,6 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from packaging.version import Version
 
 from gpuinstall.base.patience import Patience
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
 from gpuinstall.catalog.listing import default_wheels, platforms
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import read_sources

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from gpuinstall import plan as planning
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.values import asdict
 from gpuinstall.plan.values import Plan, Rejected
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def choose(
     """Return the build for a machine, with reasons, or why there is none; raise UsageError for a malformed request."""
     outcome = planning.choose(machine, request, catalog)
     if isinstance(outcome, Rejected):
-        return Refusal(**vars(outcome))
+        return Refusal(**asdict(outcome))
     return outcome
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -25,7 +24,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
 )
 from gpuinstall.base.text import without_logins
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.conda import CondaRequest, parse_conda
 from gpuinstall.lock.request.declaration import (
@@ -93,8 +92,7 @@ TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
 ONLY_BINARY = "GPUINSTALL_ONLY_BINARY"
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Value):
     """What the caller of a run says, by the options of a command or the arguments of a call."""
 
     request: Request = FOLDERS_OWN
@@ -144,8 +142,7 @@ def open_project(
         )
 
 
-@dataclass(frozen=True)
-class Project:
+class Project(Value):
     """A folder with the settings of a run; each part is read when it is first needed, and once.
 
     Raise UsageError, when a part is read, for what is malformed in a file of the folder or in the settings.

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from gpuinstall.base import errors
 from gpuinstall.base.request import Sourcing
+from gpuinstall.base.values import fields
 from gpuinstall.cli.main import COMMANDS, load_command, run_command_line
 from tests.lab.forked import gpuinstall
 

@@ -2,12 +2,12 @@
 
 import json
 import signal
-from dataclasses import replace
 
 import pytest
 
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import packages, small_torch

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -21,6 +20,7 @@ from tools.site.selector import (
 from gpuinstall.api import choose
 from gpuinstall.base.machine import Driver
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from tests.frozen import frozen_catalog
 

@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 
 from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 
 NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""
@@ -19,8 +19,7 @@ _AGAIN = re.compile(r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?")
 _OPTION = re.compile(r"(?<!\S)--[\w-]+")
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(Value):
     """A command that helps. As text it is one line that can be pasted."""
 
     program: str

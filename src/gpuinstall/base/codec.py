@@ -7,7 +7,6 @@ A key that is null is missing: the field then has its default.
 
 from __future__ import annotations
 
-import dataclasses
 import reprlib
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -22,6 +21,8 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+
+from gpuinstall.base.values import Value, fields
 
 _Value = TypeVar("_Value")
 
@@ -47,7 +48,7 @@ def read_object(
     """Return an object of a document as a value of a class, whose fields have the names of its keys.
 
     Args:
-        kind: A NamedTuple or a dataclass.
+        kind: A NamedTuple or a Value.
         body: The object. Keys that are no fields are ignored.
         place: How it is reached from the document: ``"gpus[0]"``.
 
@@ -158,7 +159,7 @@ def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return a value as the object that ``read_object`` reads.
 
     Args:
-        value: Of a NamedTuple or a dataclass.
+        value: A NamedTuple or a Value.
         optional: The fields that are left out if they are empty.
     """
     document = {}
@@ -188,12 +189,8 @@ def write(value: Any) -> Any:
 def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
     """Return the types of a class's fields, and the names of those without a default."""
     types = get_type_hints(kind, include_extras=True)
-    if not dataclasses.is_dataclass(kind):
+    if not issubclass(kind, Value):
         return types, frozenset(kind._fields) - frozenset(kind._field_defaults)
-    required = set()
-    names = []
-    for field in dataclasses.fields(kind):
-        names.append(field.name)
-        if dataclasses.MISSING is field.default is field.default_factory:
-            required.add(field.name)
-    return {name: types[name] for name in names}, frozenset(required)
+    described = fields(kind)
+    required = frozenset(field.name for field in described if field.required)
+    return {field.name: types[field.name] for field in described}, required

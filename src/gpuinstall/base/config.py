@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.base.codec import MalformedError, read, read_object
@@ -12,6 +11,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing
+from gpuinstall.base.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

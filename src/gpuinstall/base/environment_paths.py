@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +21,7 @@ _RUN = os.urandom(4).hex()
 _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Value):
     """Where an environment that others made has its files."""
 
     root: Path
@@ -37,8 +36,7 @@ class Layout:
     """How paths below the root begin, by how those below a virtual environment do."""
 
 
-@dataclass(frozen=True)
-class EnvironmentPaths:
+class EnvironmentPaths(Value):
     """One environment at ``venv`` (absolute); the locks of one of ours lie in the folder that holds it.
 
     Everything else lies in ``work`` on the same file system: what is about to come, the journals of changes, and the

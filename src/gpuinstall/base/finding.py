@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from gpuinstall.base.codec import read_object, write_object
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from gpuinstall.base.advice import Advice
@@ -25,16 +25,14 @@ class Reason(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True)
-class Rejection(Generic[Rejectable]):
+class Rejection(Value, Generic[Rejectable]):
     """A candidate that was passed over, and why: a build, a wheel, a library, a file, a lock."""
 
     candidate: Rejectable
     reason: Reason
 
 
-@dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Value):
     """How one check on one device ended, after how many ``seconds``.
 
     Where it failed, ``id`` is its cause in the failure catalogue if that is recognised, ``fixes`` what repairs it, the
@@ -68,8 +66,7 @@ class _Problem(NamedTuple):
     seen: str | None = None
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Value):
     """Something that is wrong, and what to do about it."""
 
     code: str

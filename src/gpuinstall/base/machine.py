@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from gpuinstall.base.codec import (
 )
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
 MACHINE_DOCUMENT = "gpuinstall.machine/1"
@@ -54,8 +53,7 @@ class MigDevice(NamedTuple):
     """In MiB."""
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Value):
     """One GPU that this process was given."""
 
     index: int
@@ -98,8 +96,7 @@ class Gpu:
         return "unknown NVIDIA GPU"
 
 
-@dataclass(frozen=True)
-class Driver:
+class Driver(Value):
     """The user-mode driver."""
 
     version: DriverVersion | None = None
@@ -122,8 +119,7 @@ class JetsonRelease(NamedTuple):
     """The release of its Linux."""
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(Value):
     """Where the operating system runs."""
 
     wsl: bool = False
@@ -138,8 +134,7 @@ class Environment:
         return self.jetson and self.jetson.l4t
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Value):
     """Everything that a choice depends on."""
 
     os: System
@@ -155,11 +150,12 @@ class Machine:
     problems: tuple[Finding, ...] = ()
     distribution: str | None = None
     signs: tuple[str, ...] = ()
-    makers: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict,
-        hash=False,
-    )
+    makers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The facts of other makers than NVIDIA, by the maker's name, as they were said."""
+
+    def __hash__(self) -> int:
+        # A dict has no hash: the makers' facts are compared alone.
+        return hash((self.os, self.arch, self.driver, self.gpus))
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Machine:

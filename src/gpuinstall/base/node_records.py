@@ -11,7 +11,6 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -22,7 +21,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted_document
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 
 UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was killed"}]}
 """The document of a command until it has ended."""
@@ -97,8 +96,7 @@ class NodeGroup(NamedTuple):
     nodes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Value):
     """What became of the nodes."""
 
     failed: tuple[NodeFailure, ...]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.base.versions import CPU
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True)
-class Sourcing:
+class Sourcing(Value):
     """The choices of whoever starts a run about its packages; pip's and uv's own settings count beside them."""
 
     torch_index: str | None = None
@@ -37,8 +35,7 @@ class Sourcing:
 DEFAULT_SOURCING = Sourcing()
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Value):
     """A request for an environment, or what a project's settings say of one."""
 
     requirements: tuple[str, ...] = ("torch",)
@@ -65,7 +62,7 @@ class Request:
     constraints: tuple[str, ...] = ()
     """Which versions may be taken of packages that are required; they request none."""
 
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The origin of requirements and constraints: the lines of each file, by its path from the folder.
 
     ``-c`` stands before a constraint. What no file has was added by hand.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from packaging.version import Version
 
 from gpuinstall.base.codec import Words, WordSet
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU, Backend
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ WheelSource = ConfiguredIndex | str
 """A source of wheels: an index by its name, else an address or a folder."""
 
 
-@dataclass(frozen=True)
-class Wheel:
+class Wheel(Value):
     """One wheel of a source."""
 
     package: str
@@ -60,8 +58,7 @@ class Wheel:
     """Whether pip takes it by its address alone: METADATA has its version without the label."""
 
 
-@dataclass(frozen=True)
-class Build:
+class Build(Value):
     """One build of torch; what follows ``source`` is set by a listing."""
 
     torch: Version
@@ -231,8 +228,7 @@ class Companion(NamedTuple):
         return "any" in self.pythons or python in self.pythons
 
 
-@dataclass(frozen=True, eq=False)
-class Catalog:
+class Catalog(Value, eq=False):
     """All that a choice knows of the world."""
 
     date: str

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Annotated, Any, NamedTuple
 
 from gpuinstall.base.codec import WordSet, read_object
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import (
     ComputeCapability,
     CudaVersion,
@@ -148,8 +148,7 @@ class JetsonChip(NamedTuple):
     capability: ComputeCapability
 
 
-@dataclass(frozen=True, eq=False)
-class Drivers:
+class Drivers(Value, eq=False):
     """The tables."""
 
     branches: tuple[Branch, ...]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.pages import parse_page
@@ -84,8 +84,7 @@ class ExtensionFile(NamedTuple):
     """Whether it is for newer releases of torch too."""
 
 
-@dataclass(frozen=True)
-class Extensions:
+class Extensions(Value):
     """The table."""
 
     rows: Mapping[str, Extension]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -18,7 +17,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import Location, file_path
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend
 from gpuinstall.catalog.catalog import (
     DEFAULT_INDEX,
@@ -58,8 +57,7 @@ COMPANIONS = frozenset({"torchaudio", "torchvision"})
 """The packages whose versions the catalogue pairs with torch's."""
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Value):
     """The wheels that the sources list, those of the first source first."""
 
     wheels: tuple[Wheel, ...]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
 from gpuinstall.base.codec import read_object, words
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.catalog import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import click
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.node_records import recorded_machines
 from gpuinstall.base.text import number_of
+from gpuinstall.base.values import replace
 from gpuinstall.cli.options import (
     MACHINE_WORDS,
     PATH,

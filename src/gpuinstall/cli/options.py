@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from gpuinstall.base.files import DOCUMENT_BYTES, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.shell import joined
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,8 @@ def _row(usage: str, text: str = "", **settings: Any) -> Any:
 _list = partial(_row, multiple=True)
 
 
-@dataclass(frozen=True)
+# Of the standard library: its fields carry metadata.
+@dataclass(frozen=True, eq=False, repr=False)
 class CommandOptions:
     """The values of the options that a command has, and those of the others when they are not given."""
 

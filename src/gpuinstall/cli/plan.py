@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import readable, some
+from gpuinstall.base.values import replace
 from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of, some
+from gpuinstall.base.values import replace
 from gpuinstall.cli.options import PATH, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, finding_entries, framed
 from gpuinstall.cli.terminal import Terminal

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -20,7 +19,7 @@ from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import duration, redacted_document, visible
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,8 +44,7 @@ class OutputError(InternalError):
     """The result cannot be written."""
 
 
-@dataclass(frozen=True)
-class Terminal(Reporter):
+class Terminal(Reporter, Value):
     """Where a command writes: results to ``out``, progress and faults to ``err``."""
 
     as_json: bool = False

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import MachineError, UsageError, VerificationError
+from gpuinstall.base.values import replace
 from gpuinstall.cli.install import name_active
 from gpuinstall.cli.options import CommandOptions, find_interpreter
 from gpuinstall.cli.outcome import Outcome, framed

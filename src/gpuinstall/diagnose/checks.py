@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -15,6 +14,7 @@ from gpuinstall.base.errors import LockError
 from gpuinstall.base.finding import Finding, Rejection
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.values import replace
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_table
 from gpuinstall.environments.damage import Damage, find_damage, is_configuration_lost

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import some
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.repair import RepairSource
 from gpuinstall.environments.packages import (
@@ -43,8 +42,7 @@ _ACTIVATED = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class EnvironmentContents:
+class EnvironmentContents(Value):
     """What an environment's folder holds."""
 
     packages: tuple[InstalledPackage, ...] = ()
@@ -79,8 +77,7 @@ def _activated(script: Path) -> Path | None:
     return None
 
 
-@dataclass(frozen=True)
-class ProjectFolder:
+class ProjectFolder(Value):
     """The project around an environment."""
 
     folder: Path | None = None
@@ -105,8 +102,7 @@ def read_project(folder: Path) -> ProjectFolder:
     return ProjectFolder(folder, pyproject, tuple(locks_in(folder)), declaration)
 
 
-@dataclass(frozen=True)
-class DoctorEvidence:
+class DoctorEvidence(Value):
     """The machine, an environment, the project around it."""
 
     machine: Machine

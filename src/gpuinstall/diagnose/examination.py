@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.requirements import Requirement
@@ -16,6 +15,7 @@ from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.uv import environment as uv_environment
 from gpuinstall.base.uv import uv
+from gpuinstall.base.values import replace
 from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.catalog.failures.classify import (
     RELIABLE,
     Circumstances,
@@ -34,8 +34,7 @@ _TORCH = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class LocalView:
+class LocalView(Value):
     """What a look at this machine found, for one text."""
 
     machine: ThisMachine
@@ -69,8 +68,7 @@ class LocalView:
         return {**self.machine.to_dict(self.libraries), "found": found}
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Value):
     """The causes of a text, best first, and what only looks like one."""
 
     causes: tuple[RecognisedCause, ...]

@@ -10,7 +10,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.files import open_regular, read_document
 from gpuinstall.base.machine import Gpu, Machine
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, load_catalog
 from gpuinstall.catalog.failures.observations import Observation
@@ -67,8 +66,7 @@ class InstalledTorch(NamedTuple):
     """With the architectures that it was compiled for; None: neither its files nor the catalogue tell them."""
 
 
-@dataclass(frozen=True)
-class ThisMachine:
+class ThisMachine(Value):
     """What a look found."""
 
     machine: Machine

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.codec import read_object
@@ -17,7 +16,7 @@ from gpuinstall.base.environment_paths import environment_of, made_for, packages
 from gpuinstall.base.files import read_document, read_json, write_atomically
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.uv import uv_in_words
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, asdict, field
 from gpuinstall.environments.packages import read_packages
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ _WORD = re.compile(r"[\w .+!-]{1,100}")
 _TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Marker:
+class Marker(Value):
     """``gpuinstall.json``, written last into an environment."""
 
     id: str
@@ -60,8 +58,7 @@ class Marker:
         write_atomically(venv / NAME, f"{document}\n")
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(Value):
     """What an environment was made for; nothing if it is not of our making."""
 
     for_cpu: bool = False
@@ -75,7 +72,7 @@ def read_marker(venv: Path) -> Marker | None:
         document = read_json(venv / NAME, venv)
         marker = read_object(Marker, document)
         # It may be a stranger's, and hold what we would not have written.
-        texts = [text for text in vars(marker).values() if isinstance(text, str)]
+        texts = [text for text in asdict(marker).values() if isinstance(text, str)]
         is_ours = document.get("schema") == MARKER_SCHEMA and LOCK_NAME.fullmatch(
             marker.lock
         )

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.files import has_login, parse_toml, read_document, write_atomically
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.environments.application import application_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
 _HEAD = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
 
 
-@dataclass(frozen=True)
-class FamilyMember:
+class FamilyMember(Value):
     """A package of PyTorch's family that is not installed.
 
     Without version and address there is none for this build.

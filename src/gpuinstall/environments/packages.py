@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, sha256_of
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,8 +37,7 @@ class RecordedFile(NamedTuple):
     """In bytes."""
 
 
-@dataclass(frozen=True)
-class InstalledPackage:
+class InstalledPackage(Value):
     """A package of an environment."""
 
     name: str

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_json, write_atomically
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, asdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,8 +26,7 @@ FileStamp = tuple[int, int, int]
 """Size, modification time in nanoseconds, inode."""
 
 
-@dataclass(frozen=True)
-class Stamp:
+class Stamp(Value):
     """What a proof on one machine covered, as it was then. A file that was changed behind its RECORD is ``verify``'s to find."""
 
     machine: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from importlib.resources import files
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, systems_of
@@ -52,8 +51,7 @@ _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 _MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 
 
-@dataclass(frozen=True)
-class GpuNeeds:
+class GpuNeeds(Value):
     """Some kinds of GPU, and the drivers under which they run a lock.
 
     There is no last driver: one that has given up a GPU does not find it.
@@ -69,8 +67,7 @@ class GpuNeeds:
     """The CUDA that this driver reports."""
 
 
-@dataclass(frozen=True)
-class MachineNeeds:
+class MachineNeeds(Value):
     """The machines of one system on which a lock runs."""
 
     lock: str

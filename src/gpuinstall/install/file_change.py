@@ -5,7 +5,6 @@ from __future__ import annotations
 import filecmp
 import os
 import posixpath
-from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import is_link, mounts_in
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.environments.damage import edited_files
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.ownership import recorded_paths
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.environment_paths import EnvironmentPaths
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Value):
     """What changes in an environment. All names are paths below its root."""
 
     place: EnvironmentPaths

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, below
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_json
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.environments.environment import read_marker
 
 _LOOK = """
@@ -41,8 +40,7 @@ print(json.dumps(answer))
 """
 
 
-@dataclass(frozen=True)
-class ForeignEnvironment:
+class ForeignEnvironment(Value):
     """An environment by its interpreter, as that reports it."""
 
     python: Annotated[Path, Path]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import contextmanager
-from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from gpuinstall.base.environment_paths import (
 )
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.text import number_of, some
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.environment import (
     Marker,
     fingerprint,
@@ -91,8 +90,7 @@ FALLBACK = "GPUINSTALL_FALLBACK"
 """The variable that forbids, as ``0``, to try another build if a kernel fails."""
 
 
-@dataclass(frozen=True)
-class InstallResult:
+class InstallResult(Value):
     """What came of an installation."""
 
     paths: EnvironmentPaths

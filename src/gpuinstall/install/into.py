@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     guarded_lines,
@@ -51,8 +50,7 @@ if TYPE_CHECKING:
     from gpuinstall.project import Project
 
 
-@dataclass(frozen=True)
-class IntoResult:
+class IntoResult(Value):
     """What came of an installation into an environment of others."""
 
     environment: ForeignEnvironment

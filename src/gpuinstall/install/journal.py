@@ -15,26 +15,25 @@ that was made anew holds the replaced one whole instead, as ``environment``.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, field
 from pathlib import Path
+
+import msgspec
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json, read_document, write_atomically
 from gpuinstall.base.removal import is_folder
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.environments.records import is_vouched, vouch
 
 _RECORD = "journal.json"
 
 
-@dataclass(frozen=True)
-class Owner:
+class Owner(Value):
     """The run that has begun a change."""
 
     host: str
@@ -87,8 +86,7 @@ def _start(process: int) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Journal:
+class Journal(Value):
     """A change. All paths are below the root of the environment."""
 
     owner: Owner
@@ -126,7 +124,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
     Raises:
         InstallationError: it cannot be written, or not be vouched for.
     """
-    text = json.dumps(asdict(journal))
+    text = msgspec.json.encode(journal).decode()
     vouch(*_voucher(text, place))
     write_atomically(folder / _RECORD, text)
     sync_folder(folder)

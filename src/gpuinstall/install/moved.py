@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.values import replace
 from gpuinstall.environments.activation import settle_activation, settle_scripts
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.guard import move_guard

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from gpuinstall.base.files import check_cache, display_path
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.lock.file.fit import Fit, selected
 from gpuinstall.lock.file.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.request.strangers import check_hosts, name_torch_source
@@ -38,8 +37,7 @@ UNPACKED = 2.3
 """How much larger an environment is than its wheels: 6.8 GB of 2.9 GB for torch 2.14 with CUDA 12.6 (measured)."""
 
 
-@dataclass(frozen=True)
-class Bill:
+class Bill(Value):
     """What an installation costs, in bytes."""
 
     missing: Mapping[LockedFile, int]
@@ -76,8 +74,7 @@ class Bill:
         return ", ".join(texts)
 
 
-@dataclass(frozen=True)
-class PricedLock:
+class PricedLock(Value):
     """What is to be installed, and what that costs."""
 
     fit: Fit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.requirement import requirement_names
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.environments.environment import fingerprint
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS, last_words
@@ -126,8 +125,7 @@ def _is_configured(library: str) -> bool:
     return any(Path(folder, library).is_file() for folder in folders)
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Value):
     """What was shown of an environment."""
 
     verdict: dict[str, Any] = field(default_factory=dict)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined
+from gpuinstall.base.values import replace
 from gpuinstall.environments.records import check_start
 from gpuinstall.install.hold import hold
 from gpuinstall.install.install import install, read_state, with_preflight

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import field, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,7 @@ from gpuinstall.base.finding import Rejection
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import (
     Marker,
@@ -68,8 +67,7 @@ class Action(Enum):
     """Packages come, go or move."""
 
 
-@dataclass(frozen=True)
-class InstallOptions:
+class InstallOptions(Value):
     """How to install what a project requests."""
 
     locked: bool = False
@@ -86,8 +84,7 @@ class InstallOptions:
     """How many builds to try if kernels fail."""
 
 
-@dataclass(frozen=True)
-class ExistingEnvironment:
+class ExistingEnvironment(Value):
     """What lies where an environment is to go."""
 
     paths: EnvironmentPaths
@@ -318,8 +315,7 @@ def check_movable(paths: EnvironmentPaths) -> None:
         )
 
 
-@dataclass(frozen=True)
-class PackageChange:
+class PackageChange(Value):
     """Which packages of an environment come and go."""
 
     comes: frozenset[str]
@@ -402,8 +398,7 @@ def _settled_projects(
                 yield package.name
 
 
-@dataclass(frozen=True)
-class InstallState:
+class InstallState(Value):
     """What an installation starts from: what lies there, and what is requested."""
 
     existing: ExistingEnvironment

@@ -14,7 +14,6 @@ import posixpath
 import re
 import shutil
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import below
@@ -37,6 +36,7 @@ from gpuinstall.base.removal import (
 )
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
+from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.kept_files import (

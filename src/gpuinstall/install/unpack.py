@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -16,7 +15,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import write_atomically, write_temporarily
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.activation import settle_activation
 from gpuinstall.environments.environment import damaged_torch
 from gpuinstall.environments.guard import (
@@ -53,8 +52,7 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 
-@dataclass(frozen=True)
-class Unpacked:
+class Unpacked(Value):
     """What comes, in a folder that is laid out as an environment is."""
 
     fit: Fit

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.gpus import card_capabilities, series_of
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 
-@dataclass(frozen=True)
-class CoveringLock:
+class CoveringLock(Value):
     """A lock to make: its build, and the machines of the range that it is for."""
 
     build: Build
@@ -46,8 +44,7 @@ class CoveringLock:
         return replace(one, newest_torch=self.build.torch)
 
 
-@dataclass(frozen=True)
-class RangeCover:
+class RangeCover(Value):
     """The fewest locks for a range, and the machines that none can serve."""
 
     locks: tuple[CoveringLock, ...]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.machine.children import run_children
 from gpuinstall.machine.source import Source, json_or_none
 
@@ -31,8 +31,7 @@ CIM_QUERY = (
 _IDENTITY = re.compile(r"PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class PciDevice:
+class PciDevice(Value):
     """One function on the bus: its address, its numbers, and what drives it."""
 
     address: str

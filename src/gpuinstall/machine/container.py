@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.machine.source import Source
 
 JOBS = (
@@ -48,8 +48,7 @@ _ENGINES = (
 """The engines, by the traces in a process's control groups, in its own mounts, and in what systemd says of it."""
 
 
-@dataclass(frozen=True)
-class ContainerInfo:
+class ContainerInfo(Value):
     """What this process was put into."""
 
     engine: str | None = None
@@ -143,8 +142,7 @@ def _mount_point(line: str) -> str:
     return fields[4] if len(fields) > 4 else ""
 
 
-@dataclass(frozen=True)
-class Wsl:
+class Wsl(Value):
     """Windows Subsystem for Linux."""
 
     gpu: bool = False

@@ -7,9 +7,8 @@ import os
 import platform
 import re
 from contextlib import suppress
-from dataclasses import replace
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.source import Source, json_or_none
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
@@ -31,8 +30,7 @@ _LOADERS = {"ld-linux": "glibc", "ld-musl-": "musl"}
 """The C library, by how the name of its loader begins."""
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(Value):
     """The host's own facts."""
 
     os: str

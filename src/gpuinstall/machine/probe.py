@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
 from gpuinstall.machine.amd.prober import AmdProber
 from gpuinstall.machine.apple.prober import AppleProber
 from gpuinstall.machine.bus import read_adapters, read_pci

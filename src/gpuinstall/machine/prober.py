@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.container import JOBS, ContainerInfo, Wsl
 from gpuinstall.machine.host import Host
@@ -38,8 +37,7 @@ _VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 Evidence = TypeVar("Evidence")
 
 
-@dataclass(frozen=True)
-class MachineFacts:
+class MachineFacts(Value):
     """What is known of the machine, whoever made its GPUs."""
 
     host: Host = field(default_factory=lambda: Host("linux", "x86_64"))
@@ -61,8 +59,7 @@ class MachineFacts:
         )
 
 
-@dataclass(frozen=True)
-class VendorFindings:
+class VendorFindings(Value):
     """What one maker's prober concludes."""
 
     gpus: tuple[Gpu, ...] = ()
@@ -77,8 +74,7 @@ class VendorFindings:
     """What the Machine document has below the maker's name."""
 
 
-@dataclass(frozen=True)
-class Preflight:
+class Preflight(Value):
     """What the GPUs showed before anything was downloaded, what is wrong with them, and the seconds it took."""
 
     outcomes: Mapping[int, ProofOutcome] = field(default_factory=dict)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from gpuinstall.base.finding import Finding, Reason
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +27,7 @@ Toolkit = tuple[int, int] | None
 """The release of the maker's toolkit that a build was made with."""
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Value):
     """A maker's rules, bound to one machine and to the catalogue with the builds of its kind.
 
     A maker answers what differs from the defaults: a GPU runs the builds that name its architecture, and every driver

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import cast
 
 from gpuinstall.base.codec import read
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.machine.prober import format_gpus
@@ -19,8 +18,7 @@ KnownFacts = Mapping[str, object]
 """Facts by their names: one holds unless it is empty, and its value is a word of messages and fixes."""
 
 
-@dataclass(frozen=True)
-class Symptom:
+class Symptom(Value):
     """A row: what is wrong, and by which circumstances it shows."""
 
     code: str

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.gpus import find_gpu
 

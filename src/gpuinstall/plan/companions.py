@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import ParsedRequirement, parse_specifier
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
 """The packages whose versions the catalogue pairs with torch's."""
 
 
-@dataclass(frozen=True)
-class Companions:
+class Companions(Value):
     """The requested packages of torch's family, beside torch itself."""
 
     requirements: Mapping[str, ParsedRequirement]

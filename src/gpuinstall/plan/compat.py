@@ -5,10 +5,10 @@ It is taken only by those who ask for it; here is what a plan and a refusal say 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.values import replace
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.values import Plan, Rejected
 

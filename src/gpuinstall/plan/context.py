@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import marker_holds, normalised, parse_requirement
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.python import at_hand, installed, number, span
 
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from gpuinstall.plan.values import ProgramConstraints
 
 
-@dataclass(frozen=True, eq=False)
-class PlanContext:
+class PlanContext(Value, eq=False):
     """What one choice is made from."""
 
     machine: Machine

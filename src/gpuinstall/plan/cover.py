@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.plan.values import Rejected
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from gpuinstall.plan.values import Plan, SortKey
 
 
-@dataclass(frozen=True, eq=False)
-class ServingBuild:
+class ServingBuild(Value, eq=False):
     """A build and the machines that it serves, each by its position."""
 
     build: Build

@@ -12,7 +12,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     parse_specifier,
 )
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import CPU, Backend, is_like_a_tag, known_backend
 from gpuinstall.machine.vendors import VENDORS
 from gpuinstall.plan.python import at_hand
@@ -28,8 +28,7 @@ _PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
 """The Pythons that a marker may tell apart, the newest first."""
 
 
-@dataclass(frozen=True, eq=False)
-class Demand:
+class Demand(Value, eq=False):
     """What must hold of a plan."""
 
     torch: SpecifierSet | None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.machine import Driver
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.plan.choice import choose
 from gpuinstall.plan.values import Plan
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import (
@@ -12,6 +11,7 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.machine.vendors import is_planned_for, vendor_of
 from gpuinstall.plan.values import Rejected, Run

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.plan.candidates import NoCandidate, closest, rejections
 from gpuinstall.plan.gpus import never_made, refused

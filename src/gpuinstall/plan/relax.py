@@ -6,10 +6,10 @@ A pin is never exchanged silently: this is what ``--relax`` asks for, and what a
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.values import replace
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.values import Plan
 

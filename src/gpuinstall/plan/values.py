@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gpuinstall.base.codec import write
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +33,7 @@ PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK})
 PlanStatus = Literal["ok", "partial", "cpu"]
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Value):
     """What one GPU runs of the build."""
 
     index: int
@@ -46,8 +44,7 @@ class Run:
     """``sass``, ``ptx`` or ``none``."""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Value):
     """The chosen build for one Python."""
 
     build: Build
@@ -59,8 +56,7 @@ class Choice:
     """What to install, the family pinned."""
 
 
-@dataclass(frozen=True)
-class ProgramConstraints:
+class ProgramConstraints(Value):
     """What the programs of a request came to: the one torch that they require."""
 
     torch: Version
@@ -74,8 +70,7 @@ class ProgramConstraints:
     """What could not be the newest."""
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Value):
     """The build that was chosen, and why."""
 
     status: PlanStatus
@@ -103,8 +98,7 @@ class Plan:
         return _document(self, self.status, choice, self.warnings)
 
 
-@dataclass(frozen=True)
-class Rejected:
+class Rejected(Value):
     """A request that no build serves, and why."""
 
     error_class: type[GpuInstallError]

@@ -20,7 +20,7 @@ from gpuinstall.base.files import (
     read_document,
 )
 from gpuinstall.base.text import BrokenBlockError, without_block
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.sources.provenance import (
     Effect,
     SourceSetting,
@@ -52,8 +52,7 @@ _READ_ELSEWHERE = {"index", "constraint-dependencies"}
 """The keys of uv that are read on their own."""
 
 
-@dataclass(frozen=True)
-class ConfigurationFiles:
+class ConfigurationFiles(Value):
     """The paths of the files, which need not be there; in each list, a later one counts more."""
 
     environ: Mapping[str, str]

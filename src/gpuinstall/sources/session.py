@@ -8,7 +8,6 @@ import tempfile
 from base64 import b64encode
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from gpuinstall.base.files import read_document
 from gpuinstall.base.in_use import remove_abandoned, scratch_folder
 from gpuinstall.base.patience import USUAL, Patience, read_patience
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -34,8 +33,7 @@ _OFF = {"", "0", "false", "no", "off", "n", "f"}
 """What uv takes for no."""
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(Value):
     """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``.
 
     ``scratch`` is a folder of this run alone, which goes with it.

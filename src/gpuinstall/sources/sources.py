@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +14,7 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import fault_in, normalised
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, without_logins
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.provenance import BY_ADDRESS, Effect, SourceSetting
 
 if TYPE_CHECKING:
@@ -83,8 +82,14 @@ class FolderSetting(NamedTuple):
         return f"{self.value}, as {self.file} says{role}"
 
 
-@dataclass(frozen=True)
-class Sources:
+class Logins(dict[str, str]):
+    """``user:password`` by host."""
+
+    def __repr__(self) -> str:
+        return f"Logins of {', '.join(self) or 'no host'}"
+
+
+class Sources(Value):
     """Where the torch family may come from, in this order: ``torch_index``, ``find_links``, the default index.
 
     No address holds credentials.
@@ -131,8 +136,8 @@ class Sources:
     trust_folder: bool = True
     """Whether the folder may choose."""
 
-    logins: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """``user:password`` by host, for the client and for uv's environment alone."""
+    logins: Logins = field(default_factory=Logins)
+    """For the client and for uv's environment alone."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables for uv: the default index and the certificates.
@@ -590,20 +595,20 @@ def _joined(addresses: tuple[str, ...], address: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*addresses, address)))
 
 
-def _logins(address: str) -> dict[str, str]:
+def _logins(address: str) -> Logins:
     """Return the login of an address by its host, if it has one; raise UsageError for one that is malformed."""
     try:
         netloc = urlsplit(address).netloc
     except ValueError as error:
         raise _malformed(address, str(error)) from error
     if without_logins(address) == address:
-        return {}
+        return Logins()
     written, _, host = netloc.rpartition("@")
     login = unquote(written)
     # It would be an option of keyring, or a line of a netrc file.
     if login.startswith("-") or not login.isprintable():
         raise _malformed(address, "its login has odd characters")
-    return {host: login}
+    return Logins({host: login})
 
 
 def _malformed(address: str, why: str) -> UsageError:

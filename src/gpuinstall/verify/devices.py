@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.probe import PROBERS
 from gpuinstall.machine.vendors import VENDORS, vendor_of
 from gpuinstall.verify.verdict import NO_GPU, THE_CPU
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine.vendors import Vendor
 
 
-@dataclass(frozen=True)
-class DeviceTarget:
+class DeviceTarget(Value):
     """One child to run."""
 
     index: int

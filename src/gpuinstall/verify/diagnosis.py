@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.text import some
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.failures.classify import cause_of, fix_context
@@ -46,8 +45,7 @@ USUAL_CAUSES = {
 """What a check that fails without a known message is most often."""
 
 
-@dataclass(frozen=True)
-class ProofContext:
+class ProofContext(Value):
     """What is known besides a child's own words."""
 
     machine: Machine

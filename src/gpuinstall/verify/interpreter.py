@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,14 @@ from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.patience import read_patience
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, SPELLINGS, Backend
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"
 
 
-@dataclass(frozen=True)
-class FoundTorch:
+class FoundTorch(Value):
     """The torch that an interpreter would import."""
 
     python: str
@@ -67,8 +65,7 @@ class FoundTorch:
         return self.backend and self.backend.kind
 
 
-@dataclass(frozen=True)
-class Interpreter:
+class Interpreter(Value):
     """What two looks at one interpreter found."""
 
     path: Path

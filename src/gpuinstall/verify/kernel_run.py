@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import make_private_folder, own_cache_folder, parse_json
 from gpuinstall.base.finding import CheckResult
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.children import run_children, signal_name
 from gpuinstall.verify.kernels.context import MARK
 
@@ -48,8 +47,7 @@ KILLED = {
 }
 
 
-@dataclass(frozen=True)
-class KernelReport:
+class KernelReport(Value):
     """Everything from one child."""
 
     records: tuple[CheckResult, ...] = ()
@@ -72,8 +70,7 @@ class KernelReport:
         return any(record.status == "failed" for record in self.records)
 
 
-@dataclass(frozen=True)
-class KernelRun:
+class KernelRun(Value):
     """How to run kernels with one interpreter."""
 
     python: Path

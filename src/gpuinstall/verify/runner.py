@@ -6,7 +6,6 @@ import base64
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import packages_called

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.finding import CheckResult, Finding
 from gpuinstall.base.text import number_of
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.failures.table import load_failures
 
 VERDICT_SCHEMA = "gpuinstall.verdict/1"
@@ -21,8 +20,7 @@ NO_GPU = "no usable GPU"
 VerdictStatus = Literal["passed", "failed", "unproven"]
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(Value):
     """One GPU (or slice of it, or the CPU)."""
 
     index: int
@@ -93,8 +91,7 @@ def _fault(group: Sequence[CheckResult]) -> Finding:
     )
 
 
-@dataclass(frozen=True)
-class VerifiedEnvironment:
+class VerifiedEnvironment(Value):
     """The environment that was tested."""
 
     python: str | None = None
@@ -106,8 +103,7 @@ class VerifiedEnvironment:
     """Those of the build."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Value):
     """The outcome of ``verify``."""
 
     environment: VerifiedEnvironment

@@ -16,7 +16,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -70,8 +70,7 @@ _NEED = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Elf:
+class Elf(Value):
     """The dynamic tables of a library."""
 
     machine: int

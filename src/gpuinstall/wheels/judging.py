@@ -7,13 +7,12 @@ METADATA is not asked of the bytes. What was read in part is unknown, and refuse
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from packaging.version import Version
 
 from gpuinstall.base.machine import Gpu
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, ComputeCapability
 from gpuinstall.catalog import Build
 from gpuinstall.machine.protocol import Code, Rules, Toolkit
@@ -41,8 +40,7 @@ https://github.com/pytorch/pytorch/releases/tag/v2.6.0
 """
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Value):
     """What one file needs, and whether it runs on the GPUs beside any torch at all."""
 
     excluded: str = ""

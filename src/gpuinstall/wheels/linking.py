@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuinstall.base.finding import Reason, Rejection
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.wheels.elf import Elf, read_elf
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_linked_to_torch, load_libraries
@@ -60,8 +60,7 @@ class InstalledLibrary(NamedTuple):
         return load_libraries().cuda_majors(self.elf.needs)
 
 
-@dataclass(frozen=True)
-class LinkFault(Rejection[InstalledLibrary]):
+class LinkFault(Rejection[InstalledLibrary], Value):
     """A library that cannot be loaded as it is."""
 
     name: str
@@ -70,8 +69,7 @@ class LinkFault(Rejection[InstalledLibrary]):
     """The package that has what it lacks, as far as that is known."""
 
 
-@dataclass(frozen=True)
-class LinkEnvironment:
+class LinkEnvironment(Value):
     """What the loader finds in an environment and on its system."""
 
     libraries: Sequence[InstalledLibrary]

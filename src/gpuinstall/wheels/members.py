@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from gpuinstall.base.codec import read_object
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -68,8 +68,7 @@ class Clash(NamedTuple):
     other_versions: _Specifiers = SpecifierSet()
 
 
-@dataclass(frozen=True)
-class Members:
+class Members(Value):
     """The table as shipped, ``members.toml``; the patterns match whole names, but for ``optional``."""
 
     members: tuple[Member, ...]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from packaging.markers import InvalidMarker, Marker
 
 from gpuinstall.base.codec import one_of, read_object, write_object
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import numbers
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
 from gpuinstall.wheels.torch_abi import (
@@ -143,8 +143,7 @@ def load_libraries() -> SharedLibraries:
     )
 
 
-@dataclass(frozen=True)
-class TorchNeeds:
+class TorchNeeds(Value):
     """Which torch a file's code loads beside."""
 
     kind: Annotated[TorchKind, one_of("stable", "ordinary", "none", "unknown")] = "none"
@@ -181,8 +180,7 @@ class TorchNeeds:
         return minor in self.fits
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(Value):
     """What the native code of a wheel needs."""
 
     libraries: tuple[str, ...] = ()

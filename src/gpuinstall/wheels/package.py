@@ -7,7 +7,7 @@ from contextlib import closing
 from posixpath import basename
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.wheels.gpu_code import read_fatbins
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
@@ -45,8 +45,7 @@ class LibraryCode(NamedTuple):
     architectures: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class WheelFacts:
+class WheelFacts(Value):
     """What the native code of a wheel has and needs: all that rules are told of its bytes."""
 
     codes: tuple[LibraryCode, ...] = ()

@@ -7,7 +7,7 @@ from io import SEEK_CUR, SEEK_END, SEEK_SET
 from typing import TYPE_CHECKING, Protocol
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -46,8 +46,7 @@ class Ranges(Protocol):
         """Yield the bytes from ``start`` up to ``end`` in pieces; closed early, it reads no further."""
 
 
-@dataclass(frozen=True)
-class FileRanges:
+class FileRanges(Value):
     """A local file."""
 
     path: Path
@@ -69,8 +68,7 @@ class FileRanges:
                 yield piece
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Value):
     """How much may be read of one wheel."""
 
     bytes: int = 96 << 20

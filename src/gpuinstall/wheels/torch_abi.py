@@ -18,7 +18,7 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 
 _ORDINARY = re.compile(
     rb"_Z(?:T[VTISHWC])?(?:GV)?Z?N?[rVK]*[RO]?"
@@ -51,8 +51,7 @@ def stable_names(names: Iterable[bytes]) -> set[bytes]:
     return {name for name in names if _STABLE.match(name)}
 
 
-@dataclass(frozen=True)
-class Exports:
+class Exports(Value):
     """What torch exports."""
 
     minors: tuple[str, ...]

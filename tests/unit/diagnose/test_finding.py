@@ -1,10 +1,9 @@
 """The order of findings, the exit status, and failed checks that a finding explains."""
 
-from dataclasses import replace
-
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.diagnose.examination import (
     Examination,
     by_urgency,

@@ -1,6 +1,6 @@
 """What follows from what is there, as a table: no file is read, no uv is run."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +11,7 @@ from gpuinstall.base.errors import LockError, MachineError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.install.state import (

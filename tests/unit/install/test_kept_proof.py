@@ -3,12 +3,12 @@
 import os
 import shutil
 import sys
-from dataclasses import replace
 
 import pytest
 
 from gpuinstall.base.files import link_tree
 from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.packages import read_packages

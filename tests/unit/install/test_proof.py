@@ -1,4 +1,3 @@
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,6 +6,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.values import replace
 from gpuinstall.install.proof import catalog_without, check_links
 from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import Device, Verdict

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from gpuinstall.base import process
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import packages_called
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.install import journal as journals

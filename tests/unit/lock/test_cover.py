@@ -1,10 +1,9 @@
-from dataclasses import replace
-
 import pytest
 
 from gpuinstall.base.errors import MachineError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.cover import cover
 from gpuinstall.lock.file.target import Target

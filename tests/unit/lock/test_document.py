@@ -1,10 +1,9 @@
-from dataclasses import replace
-
 import pytest
 import tomli
 
 from gpuinstall.base.errors import InternalError
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.lock.file.fetch import Hashes
 from gpuinstall.lock.file.lock import Record, parse, render, unknown_hash
 from gpuinstall.lock.file.target import Target

@@ -1,10 +1,9 @@
-from dataclasses import replace
-
 import pytest
 
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.file.fit import Fit, best, fit
 from gpuinstall.lock.file.lock import Record, parse, render

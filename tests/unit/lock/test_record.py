@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 import tomli
 import tomli_w
@@ -7,6 +5,7 @@ import tomli_w
 from gpuinstall.base.codec import MalformedError
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import Record, parse, render, sealed
 
 REQUEST = Request(

@@ -1,8 +1,7 @@
-from dataclasses import replace
-
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.values import replace
 from gpuinstall.lock.file.target import Target
 from gpuinstall.machine.vendors import VENDORS
 

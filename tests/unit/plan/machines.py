@@ -1,8 +1,7 @@
 """Machines for tests, in few words."""
 
-from dataclasses import replace
-
 from gpuinstall.base.machine import Driver, Environment, Gpu, JetsonRelease, Machine
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
 CARDS: dict[str, tuple[str, int]] = {

@@ -13,7 +13,6 @@ import argparse
 import re
 import shlex
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Environment, JetsonRelease, MigDevice
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion
 from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.catalog.pages import parse_folder

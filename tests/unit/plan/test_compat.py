@@ -1,9 +1,8 @@
 """What forward compatibility would give: named by a refusal, and only if every GPU can use it."""
 
-from dataclasses import replace
-
 from gpuinstall.base.machine import Environment, JetsonRelease
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.plan import choose
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.values import Plan

@@ -1,13 +1,13 @@
 """The sentence that says why there is no newer torch is true: without what it names there would be one."""
 
 import random
-from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 
 from gpuinstall.api import choose
 from gpuinstall.base.machine import Driver
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine.nvidia.driver import split_code
 from gpuinstall.plan import Plan

@@ -1,13 +1,13 @@
 """What holds for every machine."""
 
 import json
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuinstall.api import choose
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.values import replace
 from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.request.declaration import (
     read_declaration,

@@ -1,10 +1,10 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import (
     Backend,
     ComputeCapability,

@@ -1,9 +1,8 @@
 """What a reading means for GPUs, their driver and torch: a table for each rule."""
 
-from dataclasses import replace
-
 import pytest
 
+from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.machine.words import machine_in_words

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, asdict, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.failures import table
 from gpuinstall.catalog.failures.observations import Observation, load_kinds, observe
@@ -93,8 +92,7 @@ _NUMBER = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class RecognisedCause:
+class RecognisedCause(Value):
     """A failure recognised in a text."""
 
     id: str

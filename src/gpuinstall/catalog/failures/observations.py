@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.catalog.failures.table import read_table
 from gpuinstall.catalog.failures.transcript import Pattern
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 _MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(Value):
     """What one line of a text states."""
 
     name: str
@@ -31,8 +30,7 @@ class Observation:
     """The line."""
 
 
-@dataclass(frozen=True)
-class ObservationKind:
+class ObservationKind(Value):
     """A row of ``observations.toml``."""
 
     name: str

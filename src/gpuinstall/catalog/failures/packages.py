@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.codec import read
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.catalog.failures.table import read_table
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ ELSEWHERE = frozenset(("container", "wsl", "jetson", "windows", "macos"))
 """The places whose driver comes with something else: the host, Windows, JetPack."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Value):
     """One thing to do, on the machine that has the GPU."""
 
     run: str = ""
@@ -37,8 +36,7 @@ class Step:
         return f"{line}   # {self.note}" if self.note else line
 
 
-@dataclass(frozen=True)
-class DriverPackages:
+class DriverPackages(Value):
     """How one system does one thing with the driver."""
 
     system: str

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from string import Formatter
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Where
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.failures.packages import Step, driver_steps, release_of
 from gpuinstall.catalog.failures.table import (
     FixTable,
@@ -47,8 +46,7 @@ _UNSET = re.compile(r"unset ([A-Z_ ]+)\b")
 _EXPORT = re.compile(r"\bexport ([A-Z_]+)=(\S+)")
 
 
-@dataclass(frozen=True)
-class FixContext:
+class FixContext(Value):
     """Where a fix will be applied."""
 
     keys: tuple[str, ...] = ()

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from gpuinstall.base.codec import read, read_object
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.failures.transcript import Pattern
 
 DATA = Path(__file__).with_name("data")
@@ -29,8 +28,7 @@ GROUPS = (
 )
 
 
-@dataclass(frozen=True)
-class Sign:
+class Sign(Value):
     """What points to a failure: an observation, or a message or a command by its words if only they tell."""
 
     weight: float
@@ -47,8 +45,7 @@ class Sign:
     """Those that must not."""
 
 
-@dataclass(frozen=True)
-class FixTable:
+class FixTable(Value):
     """Commands by the kind of machine, as they stand in the file.
 
     A line that begins with a capital is prose; three spaces and ``#`` begin a note. Placeholders in braces are filled in:
@@ -83,8 +80,7 @@ class FixTable:
         )
 
 
-@dataclass(frozen=True)
-class ProblemKind:
+class ProblemKind(Value):
     """A code under which a failure is reported."""
 
     code: str
@@ -101,8 +97,7 @@ class ProblemKind:
     """The numbers of libcuda that mean it, each with its name in CUDA's headers."""
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(Value):
     """One way in which a GPU stack fails: how it shows, why, what to do."""
 
     id: str
@@ -139,8 +134,7 @@ class Failure:
         return bool(self.narrows)
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(Value):
     """What a text itself tells of placeholders of fixes."""
 
     says: Pattern
@@ -150,8 +144,7 @@ class Reading:
     """Whether the line that shows the failure tells it before others, in its own capitals: a file, not a package."""
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(Value):
     """A family of distributions."""
 
     key: str

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -111,8 +111,7 @@ _REPEATS = {"*": "{0,100}", "+": "{1,100}"}
 _BREAKS = {"": r"\s+", "+": r"\s+", "*": r"\s*"}
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(Value):
     """A message to look for."""
 
     says: str

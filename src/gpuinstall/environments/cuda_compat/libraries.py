@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +15,7 @@ from gpuinstall.base.files import read_json, unwritable, write_atomically
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, asdict, replace
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.environments.environment import fingerprint
 from gpuinstall.environments.records import forget, is_vouched, remember, vouch
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
 RECORD = "cuda-compat.json"
 
 
-@dataclass(frozen=True)
-class CompatLibraries:
+class CompatLibraries(Value):
     """The libraries, unpacked in a folder."""
 
     driver: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.base.errors import (
@@ -13,6 +12,7 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.values import replace
 from gpuinstall.lock.file.fit import OTHER_REQUEST, fit, read_locks
 from gpuinstall.lock.file.lock import Lock, Record, unknown_hash, version_conflicts
 from gpuinstall.lock.file.target import Target

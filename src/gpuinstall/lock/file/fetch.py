@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import field, replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
@@ -28,7 +27,7 @@ from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.location import file_path
 from gpuinstall.base.text import number_of, readable, some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv.errors import REMAKE, explain_installation
@@ -278,8 +277,7 @@ def _hash(
     return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(Value):
     """The files of a lock on their way to uv."""
 
     lock: Lock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from packaging.specifiers import SpecifierSet
@@ -12,7 +11,7 @@ from packaging.version import Version
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.lock.file.lock import Lock, LockedFile, Record, read_lock
@@ -36,8 +35,7 @@ OTHER_REQUEST = "other-request"
 """The code of a lock that was made for another request."""
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Value):
     """A lock that runs on a machine, and the plan that says how."""
 
     lock: Lock

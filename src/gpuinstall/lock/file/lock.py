@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import field, fields
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -18,7 +17,7 @@ from gpuinstall.base.codec import MalformedError, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.requirement import canonical, fault_in, parse_requirement
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, fields
 from gpuinstall.sources.provenance import RECORDED_HASHES
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ def _spelling(text: str) -> str:
 _Requirements = tuple[Annotated[str, _spelling], ...]
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Value):
     """What a lock says of its making."""
 
     inputs: _Requirements = ()
@@ -179,8 +177,7 @@ def digest(texts: Iterable[str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class LockedFile:
+class LockedFile(Value):
     """One file that a lock names, by its address."""
 
     package: str
@@ -195,8 +192,7 @@ class LockedFile:
         return unquote(path.rpartition("/")[2])
 
 
-@dataclass(frozen=True)
-class Lock:
+class Lock(Value):
     """A PEP 751 lock: its file's name, its text, and what the standard's reader makes of it."""
 
     name: str

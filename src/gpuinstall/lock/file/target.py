@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.machine.vendors import VENDORS
 
@@ -43,15 +42,14 @@ _NEWER_GLIBC = tuple(f"2.{minor}" for minor in range(31, 41))
 """The levels beyond GLIBC that uv can resolve for."""
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Value, eq=False):
     """What one lock serves; ``backend`` is a tag, ``glibc`` and ``macos`` the newest that its wheels may ask for."""
 
     backend: str
     os: str = "linux"
     arch: str = "x86_64"
     glibc: str = GLIBC
-    macos: str = field(default=MACOS, compare=False)
+    macos: str = MACOS
 
     @classmethod
     def parse(cls, text: str) -> Target:
@@ -69,6 +67,17 @@ class Target:
                 hint="Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64 and others",
             )
         return cls(backend.tag, form[2] or "linux", form[3] or "x86_64")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[str, str, str, str]:
+        # Without macos: a build asks for it, and a target is for any.
+        return self.backend, self.os, self.arch, self.glibc
 
     def __str__(self) -> str:
         backend = Backend.parse(self.backend).file_tag

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.base.errors import InternalError, LockError
 from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.text import number_of, readable
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.fetch import fetch_missing
 from gpuinstall.lock.file.fit import best, judge, read_locks, readable_lock
 from gpuinstall.lock.file.lock import (
@@ -46,8 +45,7 @@ if TYPE_CHECKING:
     _Hashes = Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(Value):
     """A lock in its folder."""
 
     path: Path

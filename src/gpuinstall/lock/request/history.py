@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     requirement_names,
 )
+from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.lock.request.declaration import PROJECT_FILES, locks_in
 from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement, requirement_names
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.lock.file.target import GLIBC, MACOS, UV_MACOS, Target, minor
 from gpuinstall.machine.vendors import rules_for, vendor_for
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     Requests = Sequence["LockRequest"]
 
 
-@dataclass(frozen=True)
-class LockRequest:
+class LockRequest(Value):
     """One lock that is requested, before anything of it is chosen."""
 
     machine: Machine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from packaging.utils import parse_wheel_filename
 from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.location import Location
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
 from gpuinstall.catalog.extensions import (

@@ -7,7 +7,6 @@ Both may reject, and neither proves: after the installation the same is looked a
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +17,7 @@ from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog.extensions import (
     NAMED,

@@ -8,14 +8,13 @@ becomes a fact, what is unknown warns.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
 from gpuinstall.plan.companions import PAIRED, Companions
@@ -45,8 +44,7 @@ WHEELS_AT_ONCE = 32
 """How many wheels of a lock are looked at side by side: of nearly all of them METADATA alone, a way to an index and back."""
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(Value):
     """What METADATA does not say of one version of a package."""
 
     package: str
@@ -63,7 +61,7 @@ class Fact:
     requires: tuple[str, ...] = ()
     """What it needs beside what METADATA requires."""
 
-    wheel: Wheel | None = field(default=None, compare=False)
+    wheel: Wheel | None = None
     """The file that tells METADATA."""
 
     @property

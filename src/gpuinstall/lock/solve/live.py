@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import Build
 from gpuinstall.catalog.listing import (

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import COMPANIONS
@@ -58,8 +57,7 @@ RUNS = 6
 """After how many runs of uv nothing newer is looked for any more."""
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(Value):
     """What uv is asked: a request in one order, within lower bounds."""
 
     requirements: tuple[str, ...]
@@ -67,8 +65,7 @@ class Question:
     bounds: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Value):
     """What uv came to."""
 
     document: Mapping[str, Any]

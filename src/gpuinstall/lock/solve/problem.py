@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     requirement_names,
 )
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.lock.file.target import minor
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.plan import Plan
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine.protocol import Rules
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Value):
     """One lock to make: what the user wants never changes, what narrows the search is beside it."""
 
     wanted: LockRequest

@@ -7,7 +7,6 @@ cannot, each alone is tried; then uv is let choose, the last named first.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import (
@@ -18,6 +17,7 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.base.values import replace
 from gpuinstall.lock.request.project import read_folder_project
 from gpuinstall.lock.solve.problem import pose_together, without_versions
 from gpuinstall.lock.solve.remarks import shortened

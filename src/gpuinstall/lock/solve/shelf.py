@@ -8,7 +8,6 @@ the family lists it.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +18,7 @@ from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import replace
 from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import (

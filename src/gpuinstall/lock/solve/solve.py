@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.lock.file.lock import Record, version_conflicts
 from gpuinstall.lock.request.lock_request import plan_or_raise
@@ -61,8 +60,7 @@ PYTHONS = 2
 """How many other Pythons are tried."""
 
 
-@dataclass(frozen=True)
-class Near:
+class Near(Value):
     """What of earlier locks stays."""
 
     versions: Mapping[str, str] = field(default_factory=dict)

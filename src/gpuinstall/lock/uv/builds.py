@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +17,7 @@ from packaging.version import Version
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.machine.nvidia.toolchain import COMPILED_FOR, find_compiler, toolkit_fix
 
@@ -38,8 +37,7 @@ CXX_20_SINCE = Version("2.14")
 """The torch whose headers want C++20 of what is compiled beside it."""
 
 
-@dataclass(frozen=True)
-class KnownBuild:
+class KnownBuild(Value):
     """What the build of a package needs; the file documents each field."""
 
     imports_torch: bool = False

@@ -15,7 +15,7 @@ import html
 import os
 import re
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from gpuinstall.base.files import expanded_home
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import without_logins
+from gpuinstall.base.values import Value, field
 from gpuinstall.lock.file.lock import unknown_hash
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES, resolver_settings
 from gpuinstall.lock.uv.errors import (
@@ -72,8 +73,7 @@ _STOPPED = re.compile(
 """What uv writes if it would have to build something."""
 
 
-@dataclass(frozen=True)
-class ResolverProject:
+class ResolverProject(Value):
     """What uv is to resolve."""
 
     requirements: tuple[str, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -12,7 +11,7 @@ from urllib.parse import unquote
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv.project import versions_in
@@ -38,8 +37,7 @@ _SOURCE_FILES = ("sdist", "archive")
 _FILES = {"wheels", *_SOURCE_FILES}
 
 
-@dataclass(frozen=True)
-class Resolution:
+class Resolution(Value):
     """What uv resolved for a lock request, with the plan that serves it."""
 
     request: LockRequest

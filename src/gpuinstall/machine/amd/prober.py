@@ -7,12 +7,11 @@ drivers/gpu/drm/amd/amdkfd/kfd_topology.c; ``gfx_target_version`` 90010 is gfx90
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Gpu
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import authored
 from gpuinstall.machine.amd.rules import (
     amd_chip,
@@ -43,8 +42,7 @@ _VISIBLE_MEMORY = (1, 2)
 """The heaps that are a card's own memory: all of it public, or some of it private."""
 
 
-@dataclass(frozen=True)
-class KfdNode:
+class KfdNode(Value):
     """One GPU of the topology."""
 
     architecture: str
@@ -63,8 +61,7 @@ class KfdNode:
         return f"{AMD_ON_PCI:04x}:{self.device:04x}"
 
 
-@dataclass(frozen=True)
-class AmdEvidence:
+class AmdEvidence(Value):
     """The facts of the machine, and AMD's own."""
 
     facts: MachineFacts = field(default_factory=MachineFacts)

@@ -5,12 +5,11 @@ Formats: ``key: value`` lines of sysctl(8) and sw_vers(1).
 
 from __future__ import annotations
 
-from dataclasses import field
 from functools import partial
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.process import run
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import findings_of
@@ -26,8 +25,7 @@ _QUESTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class AppleEvidence:
+class AppleEvidence(Value):
     """The facts of the machine, and what macOS told."""
 
     facts: MachineFacts = field(default_factory=MachineFacts)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import cache
 from typing import Any, NamedTuple
 
 from gpuinstall.base.machine import Gpu
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.catalog import authored
 from gpuinstall.machine.bus import DEVICES, PciDevice
 from gpuinstall.machine.intel.rules import XeChip, chip_at
@@ -37,8 +36,7 @@ class XeCard(NamedTuple):
     chip: XeChip
 
 
-@dataclass(frozen=True)
-class IntelEvidence:
+class IntelEvidence(Value):
     """The facts of the machine, and Intel's own."""
 
     facts: MachineFacts = field(default_factory=MachineFacts)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.values import replace
 from gpuinstall.machine.nvidia.driver import MachineDriver
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Environment, Machine
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.catalog.failures.table import load_cuda_errors

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.finding import Finding, Reason
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.machine.protocol import Code, Toolkit
 
@@ -154,8 +154,7 @@ def _cudnn_lacks(
     return None
 
 
-@dataclass(frozen=True)
-class MachineDriver:
+class MachineDriver(Value):
     """The driver of a machine, by the tables of the catalogue."""
 
     machine: Machine

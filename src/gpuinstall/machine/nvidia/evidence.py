@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from functools import cached_property
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog.drivers import Drivers, JetsonChip
 from gpuinstall.catalog.failures.problems import FixContext
@@ -29,8 +28,7 @@ def drivers() -> Drivers:
     return load_drivers()
 
 
-@dataclass(frozen=True)
-class Jetson:
+class Jetson(Value):
     """A Jetson, as far as it is told: its GPU is part of the Tegra chip, not on the bus."""
 
     chip: JetsonChip | None = None
@@ -72,8 +70,7 @@ def parse_l4t(text: str) -> str | None:
     return f"{match[1]}.{match[2]}" if match else None
 
 
-@dataclass(frozen=True)
-class BusCard:
+class BusCard(Value):
     """An NVIDIA GPU on the bus."""
 
     device: PciDevice
@@ -105,8 +102,7 @@ class BusCard:
         return driver
 
 
-@dataclass(frozen=True)
-class NvidiaEvidence:
+class NvidiaEvidence(Value):
     """The facts of the machine, and NVIDIA's own."""
 
     facts: MachineFacts = field(default_factory=MachineFacts)

@@ -10,14 +10,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.machine import MigDevice
 from gpuinstall.base.process import Finished
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.machine.bus import normal_address
 from gpuinstall.machine.children import (
@@ -51,8 +50,7 @@ NO_PERMISSION = 4
 """NVML's number."""
 
 
-@dataclass(frozen=True)
-class CudaDevice:
+class CudaDevice(Value):
     """One device as CUDA sees it, in PCI order; a fact that the driver did not give is None."""
 
     name: str | None = None
@@ -62,8 +60,7 @@ class CudaDevice:
     bus_id: Address | None = None
 
 
-@dataclass(frozen=True)
-class LibcudaFacts:
+class LibcudaFacts(Value):
     """What libcuda answered."""
 
     path: str | None = None
@@ -79,8 +76,7 @@ class LibcudaFacts:
     """The same in the loader's or the system's words."""
 
 
-@dataclass(frozen=True)
-class NvmlGpu:
+class NvmlGpu(Value):
     """One card as NVML sees it."""
 
     index: int
@@ -108,8 +104,7 @@ class NvmlGpu:
         return self.mig and not self.slices and self.slices_withheld
 
 
-@dataclass(frozen=True)
-class NvmlFacts:
+class NvmlFacts(Value):
     """What NVML answered."""
 
     library: str | None = None

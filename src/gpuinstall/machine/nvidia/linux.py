@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine.source import Source
 
@@ -37,8 +37,7 @@ _NVIDIA_MODULE = re.compile(
 _OTHER_MAKERS = ("iigd", "igdlh", "ki", "u0", "c0", "amd", "ati")
 
 
-@dataclass(frozen=True)
-class KernelModule:
+class KernelModule(Value):
     """The loaded kernel module."""
 
     version: DriverVersion
@@ -47,8 +46,7 @@ class KernelModule:
     found_via: str = "proc"
 
 
-@dataclass(frozen=True)
-class LinuxKernel:
+class LinuxKernel(Value):
     """The module loaded, the one on disk, and what may keep it out."""
 
     module: KernelModule | None = None
@@ -56,8 +54,7 @@ class LinuxKernel:
     secure_boot: bool = False
 
 
-@dataclass(frozen=True)
-class LentByWindows:
+class LentByWindows(Value):
     """NVIDIA's part of WSL."""
 
     libraries: bool = False

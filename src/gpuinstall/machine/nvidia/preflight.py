@@ -7,11 +7,10 @@ MIG slice is a card here. Neither a toolkit nor torch is needed: the driver comp
 from __future__ import annotations
 
 import os
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.children import DRIVER_SECONDS, death, fault_of, run_children
 from gpuinstall.machine.nvidia.diagnosis import explain_refusal
@@ -41,8 +40,7 @@ if TYPE_CHECKING:
 KERNEL = Path(__file__).with_name("kernel.ptx")
 
 
-@dataclass(frozen=True)
-class GpuTrial:
+class GpuTrial(Value):
     """How one child ended."""
 
     gpu: int

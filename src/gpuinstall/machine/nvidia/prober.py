@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.values import replace
 from gpuinstall.machine.nvidia import linux
 from gpuinstall.machine.nvidia.diagnosis import (
     card_faults,

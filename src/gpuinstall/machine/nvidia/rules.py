@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion
 from gpuinstall.machine.nvidia.driver import MachineDriver, code_for, split_code
 from gpuinstall.machine.protocol import Code, Rules, Toolkit

@@ -8,7 +8,6 @@ import os
 import re
 import threading
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from threading import Event, Thread
 from time import monotonic, sleep
@@ -20,7 +19,7 @@ from gpuinstall.base.files import own_cache_folder, read_json, write_atomically
 from gpuinstall.base.interruption import interrupted, within
 from gpuinstall.base.patience import MORE_TIME, USUAL, Pace, Patience
 from gpuinstall.base.text import readable
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, asdict
 from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ _PROXIES = (
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(Value):
     """A page as it came."""
 
     text: str
@@ -72,8 +70,7 @@ class Page:
     etag: str | None = None
 
 
-@dataclass(frozen=True)
-class FileHash:
+class FileHash(Value):
     """The sha256 of what an address held."""
 
     sha256: str
@@ -84,8 +81,7 @@ class FileHash:
 _Answer = TypeVar("_Answer", Page, FileHash)
 
 
-@dataclass(frozen=True)
-class AnswerCache(Generic[_Answer]):
+class AnswerCache(Value, Generic[_Answer]):
     """Answers by the address that was asked for.
 
     Not CacheControl: it believes ``max-age``, so that a build of this minute is missed for ten, and
@@ -110,8 +106,7 @@ class AnswerCache(Generic[_Answer]):
         return self.folder / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(Value):
     """What a server says of a file; None: nothing."""
 
     size: int | None = None

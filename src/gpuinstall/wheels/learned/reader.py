@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from contextlib import suppress
-from dataclasses import field, replace
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -18,7 +17,7 @@ from packaging.utils import canonicalize_version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import file_path
 from gpuinstall.base.text import readable
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -67,8 +66,7 @@ ANY_BACKEND = "any"
 RowKey = tuple[str, str, Depth]
 
 
-@dataclass(frozen=True)
-class Reader:
+class Reader(Value):
     """What reading needs of the world."""
 
     sources: Sources
@@ -284,7 +282,7 @@ def _facts(
             whole=depth is Depth.WHOLE,
         )
     return {
-        **vars(facts),
+        **asdict(facts),
         "requires": _requires(metadata),
         "metadata_version": version if has_own_version else None,
         "cuda": f"{facts.cuda}.0" if facts.cuda else None,

@@ -11,7 +11,7 @@ import tomli
 from packaging.version import Version
 
 from gpuinstall.base.codec import read_object, write_object
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.catalog.catalog import toolkit_of
@@ -39,8 +39,7 @@ class Depth(IntEnum):
     """All code of those."""
 
 
-@dataclass(frozen=True)
-class LearnedRow:
+class LearnedRow(Value):
     """A wheel of torch, or of a package with GPU code beside the torch of ``backend``."""
 
     package: str

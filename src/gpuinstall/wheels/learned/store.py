@@ -6,13 +6,12 @@ The rows are this user's, a small TOML file each, to be read and removed by anyo
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_document, write_atomically
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Build, Catalog, Wheel, load_catalog
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ def _key(build: Build) -> tuple[object, ...]:
     return build.torch, build.backend, build.platform
 
 
-@dataclass(frozen=True)
-class LearnedStore:
+class LearnedStore(Value):
     """Rows by the address of their files: any page can claim the hash of a file that lies elsewhere.
 
     Those of torch lie apart. A store that cannot be read or written is no fault.

@@ -1,11 +1,10 @@
 """Which file of an extension beside which torch: of a stand-in of its index, with libraries compiled here."""
 
-from dataclasses import replace
-
 import pytest
 
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import (
     Beside,

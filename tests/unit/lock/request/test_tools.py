@@ -1,12 +1,12 @@
 """What uv.lock and poetry.lock hold, by their own grammar."""
 
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
+from gpuinstall.base.values import replace
 from gpuinstall.lock.request.tools import (
     read_team_lock,
     read_team_settings,

@@ -1,10 +1,9 @@
 """AMD's preflight: a kernel needs ROCm, which only the build brings."""
 
-from dataclasses import replace
-
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
 from gpuinstall.machine import probe
 from gpuinstall.machine.amd.prober import AmdProber
 

@@ -1,7 +1,6 @@
 """Macs: what macOS' programs print, read and planned for. No Mac was at hand."""
 
 import json
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -10,6 +9,7 @@ from gpuinstall.api import choose
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.words import machine_in_words

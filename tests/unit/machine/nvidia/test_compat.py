@@ -1,8 +1,7 @@
 """Whether a forward-compatibility libcuda counts: decided by cards, versions and the answers of both libcudas."""
 
-from dataclasses import replace
-
 from gpuinstall.base.finding import Finding
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CudaVersion
 from gpuinstall.machine.nvidia.compat import compat_rejection
 from gpuinstall.machine.nvidia.libraries import CudaDevice, LibcudaFacts

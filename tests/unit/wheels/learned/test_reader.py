@@ -1,13 +1,13 @@
 """What a wheel on this disk says of itself, and whether a package runs beside a torch."""
 
 from contextlib import nullcontext
-from dataclasses import replace
 
 import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import ExtensionSource, load_extensions

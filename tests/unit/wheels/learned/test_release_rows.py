@@ -1,11 +1,10 @@
 """The rows that a learned release is printed as are rows that the loader reads."""
 
-from dataclasses import replace
-
 import tomli
 from tools.learn_release import DATA, additions, extended
 
 from gpuinstall import load_catalog
+from gpuinstall.base.values import replace
 from gpuinstall.catalog.loader import Rows, code_names
 from gpuinstall.wheels.package import LibraryCode
 from tests.unit.wheels.learned.test_store import ROW

@@ -1,11 +1,11 @@
 """What was learned is kept as TOML, found again by its file's hash or address, and not believed where it is broken."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
 from packaging.utils import parse_wheel_filename
 
+from gpuinstall.base.values import replace
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.wheels.learned.row import READING, Depth, LearnedRow
 from gpuinstall.wheels.learned.store import LearnedStore, holds, known_catalog, now

@@ -2,11 +2,11 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.values import replace
 from tests.frozen import GPUINSTALL
 from tests.lab.bounded import fault_of, run
 from tests.lab.cases import mostly_heavy

@@ -5,11 +5,11 @@ import json
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from gpuinstall.base.values import replace
 from tests.frozen import GPUINSTALL
 from tests.lab.bounded import fault_of, run
 from tests.lab.driver import NO_GPU

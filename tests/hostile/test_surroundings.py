@@ -7,6 +7,7 @@ import signal
 import sys
 from base64 import b64encode
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,6 @@ from gpuinstall.base import process
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.values import replace
 from gpuinstall.cli.self import remove_tool
 from gpuinstall.install.removal import remove
 from tests.lab.bounded import fault_of, run

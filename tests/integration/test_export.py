@@ -2,12 +2,12 @@
 
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 import yaml
 
 from gpuinstall.base import process
-from gpuinstall.base.values import replace
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 

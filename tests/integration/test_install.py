@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from urllib.parse import urlsplit
@@ -16,7 +17,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.values import replace
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import RTX_4090
 from tests.lab.host import Answer, Host

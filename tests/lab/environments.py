@@ -1,6 +1,6 @@
 """Environments by uv: one with the small torch of the stand-in wheels, one with a real torch for the CPU.
 
-``python -m tests.lab.environments`` has uv fetch what the real torch needs, so that the tests need no network.
+``python -m tests.lab.environments`` fetches what the real torch and bootstrap.py need, so that the tests need no network.
 """
 
 import os
@@ -17,6 +17,7 @@ from gpuinstall.base import process
 from tests.lab.own_home import USER_HOME
 from tests.lab.shared import once
 from tests.lab.stub_torch import modules
+from tests.lab.wheelhouse import fetch_other_wheels
 
 VERSION = "2.13.0+cpu"
 WHEEL = f"torch-{VERSION}-cp311-*linux*_x86_64.whl"
@@ -191,3 +192,4 @@ def fetch():
 
 if __name__ == "__main__":
     fetch()
+    fetch_other_wheels()

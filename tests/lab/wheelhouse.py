@@ -3,6 +3,9 @@
 import hashlib
 import re
 import shutil
+import subprocess
+import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +18,11 @@ from tests.lab.clone import ROOT
 from tests.lab.wheels import record
 
 LOCKFILES = ("uv.txt", "tool.txt")
+COMPILED = "msgspec"
+"""The package with a library for each Python."""
+OTHER_PYTHONS = ("3.10", "3.12", "3.13")
+OTHER_WHEELS = ROOT / ".venv-dev" / "wheels"
+"""Its wheels for the other Pythons that bootstrap.py is run with."""
 LEFT_OUT = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_cache.json"}
 UNREAD = re.compile(r"pygments/(lexers|styles)/(?!__init__|_mapping)")
 """Half of all lines: languages that rich could colour and the tool does not; each environment would compile them."""
@@ -54,6 +62,21 @@ def make_wheelhouse(folder: Path):
     for name in LOCKFILES:
         pins = _pack_pins(ROOT / "lockfiles" / name, wheels)
         (folder / name).write_text("".join(pins))
+
+
+def fetch_other_wheels():
+    """Fetch them from the default index, as ``make`` does before the tests."""
+    locked = (ROOT / "lockfiles" / "tool.txt").read_text("utf-8")
+    pin = re.search(rf"^{COMPILED}==(?:.*\\\n)+.*\n", locked, re.MULTILINE)
+    assert pin
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+        requirements.write(pin[0])
+        requirements.flush()
+        for python in OTHER_PYTHONS:
+            words = ["--no-deps", "--only-binary", ":all:", "--python-version", python]
+            words += ["-d", str(OTHER_WHEELS), "-r", requirements.name]
+            pip = [sys.executable, "-m", "pip", "download", "-q", "--require-hashes"]
+            subprocess.run([*pip, *words], check=True)
 
 
 def _pack_pins(lockfile: Path, folder: Path) -> Iterator[str]:
@@ -98,3 +121,8 @@ def _contents(name: str) -> Iterator[tuple[str, bytes]]:
                 continue
             target = f"{name}-{package.version}.data/scripts/{file.name}"
         yield target, Path(str(file.locate())).read_bytes()
+    for wheel in OTHER_WHEELS.glob(f"{name}-{package.version}-*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            for file in archive.namelist():
+                if file.endswith(".so"):
+                    yield file, archive.read(file)

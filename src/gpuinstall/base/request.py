@@ -98,6 +98,10 @@ class Request(Value):
     sourcing: Sourcing = DEFAULT_SOURCING
     """How packages are had."""
 
+    def __hash__(self) -> int:
+        # A dict has no hash: the files are compared alone.
+        return hash((self.requirements, self.python, self.backend, self.gpus))
+
     @property
     def parsed(self) -> tuple[ParsedRequirement, ...]:
         """The requirements, parsed; raise UsageError if one is malformed."""

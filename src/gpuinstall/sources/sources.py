@@ -82,13 +82,6 @@ class FolderSetting(NamedTuple):
         return f"{self.value}, as {self.file} says{role}"
 
 
-class Logins(dict[str, str]):
-    """``user:password`` by host."""
-
-    def __repr__(self) -> str:
-        return f"Logins of {', '.join(self) or 'no host'}"
-
-
 class Sources(Value):
     """Where the torch family may come from, in this order: ``torch_index``, ``find_links``, the default index.
 
@@ -136,8 +129,12 @@ class Sources(Value):
     trust_folder: bool = True
     """Whether the folder may choose."""
 
-    logins: Logins = field(default_factory=Logins)
-    """For the client and for uv's environment alone."""
+    logins: Mapping[str, str] = field(default_factory=dict)
+    """``user:password`` by host, for the client and for uv's environment alone."""
+
+    def __repr__(self) -> str:
+        # Shown by a traceback too: without the logins.
+        return f"Sources of {self.torch_index}, {self.default_index}"
 
     def environment(self) -> dict[str, str]:
         """Return the variables for uv: the default index and the certificates.
@@ -595,20 +592,20 @@ def _joined(addresses: tuple[str, ...], address: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*addresses, address)))
 
 
-def _logins(address: str) -> Logins:
+def _logins(address: str) -> dict[str, str]:
     """Return the login of an address by its host, if it has one; raise UsageError for one that is malformed."""
     try:
         netloc = urlsplit(address).netloc
     except ValueError as error:
         raise _malformed(address, str(error)) from error
     if without_logins(address) == address:
-        return Logins()
+        return {}
     written, _, host = netloc.rpartition("@")
     login = unquote(written)
     # It would be an option of keyring, or a line of a netrc file.
     if login.startswith("-") or not login.isprintable():
         raise _malformed(address, "its login has odd characters")
-    return Logins({host: login})
+    return {host: login}
 
 
 def _malformed(address: str, why: str) -> UsageError:

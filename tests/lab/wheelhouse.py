@@ -123,6 +123,6 @@ def _contents(name: str) -> Iterator[tuple[str, bytes]]:
         yield target, Path(str(file.locate())).read_bytes()
     for wheel in OTHER_WHEELS.glob(f"{name}-{package.version}-*.whl"):
         with zipfile.ZipFile(wheel) as archive:
-            for file in archive.namelist():
-                if file.endswith(".so"):
-                    yield file, archive.read(file)
+            for entry in archive.namelist():
+                if entry.endswith(".so"):
+                    yield entry, archive.read(entry)

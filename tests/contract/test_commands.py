@@ -10,7 +10,6 @@ import pytest
 
 from gpuinstall.base import errors
 from gpuinstall.base.request import Sourcing
-from gpuinstall.base.values import fields
 from gpuinstall.cli.main import COMMANDS, load_command, run_command_line
 from tests.lab.forked import gpuinstall
 
@@ -71,7 +70,7 @@ def test_commands_that_resolve_or_install_take_the_same_sourcing():
     )
     # A folder of one machine, and settings.
     others = {"wheels", "extension_sources", "only_binary"}
-    sourcing = {field.name for field in fields(Sourcing)} - others
+    sourcing = set(Sourcing.__struct_fields__) - others
     missing = {command: sourcing - options_of(*command.split()) for command in commands}
     assert not any(missing.values()), missing
 

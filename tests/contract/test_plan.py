@@ -49,7 +49,6 @@ HEAVY = {
     "concurrent.futures",
     "csv",
     "ctypes",
-    "decimal",
     "email",
     "gpuinstall.catalog.failures",
     "gpuinstall.lock.file.lock",

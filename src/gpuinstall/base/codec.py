@@ -22,7 +22,7 @@ from typing import (
     get_type_hints,
 )
 
-from gpuinstall.base.values import Value, fields
+from gpuinstall.base.values import Value
 
 _Value = TypeVar("_Value")
 
@@ -191,6 +191,7 @@ def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
     types = get_type_hints(kind, include_extras=True)
     if not issubclass(kind, Value):
         return types, frozenset(kind._fields) - frozenset(kind._field_defaults)
-    described = fields(kind)
-    required = frozenset(field.name for field in described if field.required)
-    return {field.name: types[field.name] for field in described}, required
+    names = kind.__struct_fields__
+    # Those with a default stand last.
+    required = names[: len(names) - len(kind.__struct_defaults__)]
+    return {name: types[name] for name in names}, frozenset(required)

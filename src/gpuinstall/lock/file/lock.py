@@ -17,7 +17,7 @@ from gpuinstall.base.codec import MalformedError, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.requirement import canonical, fault_in, parse_requirement
-from gpuinstall.base.values import Value, field, fields
+from gpuinstall.base.values import Value, field
 from gpuinstall.sources.provenance import RECORDED_HASHES
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Record(Value):
 
     def to_table(self) -> dict[str, Any]:
         """Return the table, without what is empty."""
-        names = tuple(one.name for one in fields(self))
+        names = self.__struct_fields__
         written = write_object(self, optional=names)
         return {name.replace("_", "-"): value for name, value in written.items()}
 

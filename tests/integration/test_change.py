@@ -3,11 +3,11 @@
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.values import replace
 from tests.lab.driver import NO_GPU
 from tests.lab.wheels import make_wheel
 

@@ -126,7 +126,9 @@ class Days(RuleBasedStateMachine):
     @rule(words=st.sampled_from(["install alpha==1.0", "uninstall -y beta"]))
     def use_pip(self, words):
         python = self.venv / "bin" / "python"
-        self.theirs([python, "-m", "pip", *words.split(), "--quiet"])
+        # It may be lost, and what would bring it back refused, as a package is a link.
+        if python.exists():
+            self.theirs([python, "-m", "pip", *words.split(), "--quiet"])
 
     def theirs(self, command):
         """Run what another tool does; what it deletes of an edited package is not ours to keep."""
@@ -312,7 +314,7 @@ def make(stand_in, play, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("days", "steps"), [(5, 25), pytest.param(40, 50, marks=pytest.mark.heavy)]
+    ("days", "steps"), [(4, 25), pytest.param(40, 50, marks=pytest.mark.heavy)]
 )
 def test_every_file_of_the_users_is_in_its_place_or_named(make, days, steps):
     machine = type("Days", (Days,), {"make": staticmethod(make)})
@@ -321,6 +323,8 @@ def test_every_file_of_the_users_is_in_its_place_or_named(make, days, steps):
         settings=settings(
             max_examples=days,
             stateful_step_count=steps,
+            # The same days at each run of the quick half: a new fault is the night's to find.
+            derandomize=days < 10,
             # To find the shortest of such days takes hours.
             phases=[Phase.generate],
         ),

@@ -769,12 +769,18 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
 
     if here.request.backend:
         return ()
+    locks = [
+        readable_lock(project.folder / target.filename)
+        for target in targets_of(project.folder)
+    ]
+    # So does a cover, whose locks are of several torches.
+    if any(lock and "torch" in lock.record.apart for lock in locks):
+        here = here.asking(newest_per_target=True)
     own = project.own_lock
     # The libraries above the driver of this machine are not those of every machine of a target.
     anywhere = replace(here.request, cuda_compat=())
     requests = []
-    for target in targets_of(project.folder):
-        lock = readable_lock(project.folder / target.filename)
+    for target, lock in zip(targets_of(project.folder), locks, strict=True):
         request = LockRequest.for_target(
             target,
             anywhere,

@@ -58,7 +58,7 @@ def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_com
         assert not any("://" in word for word in command)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="uv is asked there")
+@pytest.mark.skipif(sys.platform == "win32", reason="on Windows the answer is uv's own")
 def test_the_cache_of_uv_lies_where_uv_says_itself(tmp_path):
     table = [
         {},

@@ -214,10 +214,3 @@ def packages_folders(venv: Path) -> list[Path]:
         for path in sorted(venv.glob(pattern)):
             folders.setdefault(path.resolve(), path)
     return sorted(folders.values())
-
-
-def site_packages(venv: Path, python: str) -> Path:
-    """Return the folder of an environment's packages, for Python ``X.Y``."""
-    if os.name == "nt":
-        return venv / "Lib/site-packages"
-    return venv / f"lib/python{python}/site-packages"

@@ -272,16 +272,6 @@ def unpack(
     return put_into(python, lock, [*links, *words])
 
 
-def put_below(
-    python: Path,
-    lock: Path,
-    folder: Path,
-    words: Iterable[str] = (),
-) -> list[str]:
-    """Put what ``lock`` names into a folder that is laid out as an environment; its scripts start ``python``."""
-    return put_into(python, lock, ["--prefix", str(folder), *words])
-
-
 def take_out(python: Path, *packages: str) -> list[str]:
     """Take packages out of the environment of ``python``."""
     return [*_pip("uninstall", python), *packages]

@@ -287,12 +287,12 @@ class CommandOptions:
                     "--machine cannot be combined with --gpu, --driver, --os and --arch",
                 )
             return read_machine_file(self.machine)
-        if self.gpu:
+        if self.driver and not self.gpu:
+            raise UsageError("gpu-missing", "--driver requires --gpu")
+        if any(self.machine_words):
             from gpuinstall.machine.words import machine_in_words
 
             return machine_in_words(*self.machine_words)
-        if any(self.machine_words):
-            raise UsageError("gpu-missing", "--driver, --os and --arch require --gpu")
         return None
 
     @cached_property

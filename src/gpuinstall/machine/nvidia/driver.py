@@ -334,8 +334,15 @@ class MachineDriver(Value):
         return Finding(
             "driver-older-than-gpu",
             f"{self} does not support {label}: it is older than the GPU, {since}",
-            fixes=(f"Update the NVIDIA driver to {newer}",),
+            fixes=(self.update(newer, [chip]),),
         )
+
+    def update(self, newer: str, chips: Iterable[ComputeCapability]) -> str:
+        """Return how chips get a newer driver: that of a Jetson is part of JetPack."""
+        jetsons = {row.capability for row in self.tables.jetsons.values()}
+        if jetsons.isdisjoint(chips):
+            return f"Update the NVIDIA driver to {newer}"
+        return "Update to a newer JetPack: the driver is part of it"
 
     def first_for(self, chip: ComputeCapability) -> DriverVersion | None:
         """Return the first driver here that knows a chip; None if every driver that serves CUDA does."""

@@ -165,12 +165,12 @@ class NvidiaRules(Rules):
             last = self._driver.last_branch(self._chips(gpus))
         if floor is None:
             cuda = CudaVersion(*toolkit)
-            return (
-                f"Update the NVIDIA driver to the newest: one for CUDA {cuda} is needed"
-            )
-        update = f"Update the NVIDIA driver to {floor} or newer"
+            newer = f"the newest: one for CUDA {cuda} is needed"
+            return self._driver.update(newer, self._chips(gpus))
+        newer = f"{floor} or newer"
         if last:
-            update = f"{update}, up to {last}"
+            newer = f"{newer}, up to {last}"
+        update = self._driver.update(newer, self._chips(gpus))
         return "\n".join((update, *self._update_commands(str(floor), last)))
 
     def _update_commands(

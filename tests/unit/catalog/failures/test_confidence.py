@@ -7,6 +7,13 @@ from gpuinstall.catalog.failures.table import load_failures
 from tests.unit.catalog.failures.held_out import CLASSES, answers
 
 
+@pytest.mark.parametrize("number", ["line 493", "line 593", "590 steps", "525 steps"])
+def test_a_number_in_a_traceback_is_no_driver(number):
+    text = "{}\nNo devices were found"
+    said = classify(text.format(f'  File "train.py", {number}, in main'))
+    assert said == classify(text.format('  File "train.py", line 7, in main'))
+
+
 @pytest.mark.parametrize(
     ("text", "right", "wrong"),
     [

@@ -121,11 +121,14 @@ def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim, tm
 
 
 @pytest.mark.heavy
-def test_who_verifies_or_diagnoses_such_an_environment_is_told_that_it_is_run(
-    victim,
+def test_such_an_environment_is_named_where_it_is_run_and_only_read_by_doctor(
+    victim, tmp_path
 ):
+    read = victim.run("doctor")
+    assert "was not started" in read.out
+    assert not (tmp_path / "executed").exists()
     run = ("run", "python", "--version")
-    for words in (("verify",), ("doctor",), run, run):
+    for words in (("verify",), ("doctor", "--venv", ".venv"), run, run):
         assert (
             "in an environment that gpuinstall did not make on this machine"
             in victim.run(*words).err

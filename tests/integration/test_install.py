@@ -34,7 +34,7 @@ def leftovers(workshop):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("stops", [14])
-def test_kill_9_at_any_line_of_a_swap_leaves_an_environment_and_the_next_run_cleans_up(
+def test_kill_9_at_any_line_of_a_change_leaves_an_environment_and_the_next_run_cleans_up(
     workshop, play, stops
 ):
     """``tests.lab.dying`` counts the lines of the room that builds and swaps, and dies at one of them."""

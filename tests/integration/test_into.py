@@ -209,6 +209,15 @@ def test_a_pip_configuration_of_the_users_stays_as_it_is(workshop, comfyui):
     assert "pip.conf is not gpuinstall's" in " ".join(done.err.split())
 
 
+def test_our_own_guard_of_uv_does_not_hold_our_next_request(workshop, comfyui):
+    assert workshop.run("install", "--into", "torch==2.13.0").status == 0
+    assert "torch==2.13.0+cu126" in (comfyui / "uv.toml").read_text()
+
+    moved = workshop.document("install", "--into", "torch==2.14.1")["data"]
+
+    assert moved["environment"]["torch"] == "2.14.1+cu126"
+
+
 @pytest.mark.usefixtures("comfyui")
 def test_a_repair_of_what_was_never_proven_is_refused(workshop):
     refused = workshop.document("install", "--repair", "--into", exit_code=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -19,6 +20,7 @@ _DAMAGED_LOGIN = r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]
 _BEGIN = "# gpuinstall hook: what stands between these two marks is ours"
 _END = "# end of gpuinstall hook"
 _BLOCK = re.compile(rf"{_BEGIN}\r?\n(?:.*\n)*?{_END}(?:\r?\n|\Z)")
+_GUARD_HEAD = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
 
 
 def redacted(text: str) -> str:
@@ -104,3 +106,25 @@ def without_block(text: str) -> str:
     if _BEGIN in text or _END in text:
         raise BrokenBlockError("one of the two marks is missing")
     return text
+
+
+def guard_text(text: str, source: str, lift: str) -> str:
+    """Return the text of a file that keeps pip or uv to some builds, below the line by which it is known again.
+
+    Args:
+        text: The settings or constraints.
+        source: The lock that they were made from, or the torch.
+        lift: How to do without them.
+    """
+    return f"# The builds that go with {source} ({checksum(text)}). {lift}\n{text}"
+
+
+def is_guard_text(text: str) -> bool:
+    """Whether a text is as ``guard_text`` has made it, and not edited since."""
+    head = _GUARD_HEAD.match(text)
+    return head is not None and head[1] == checksum(text[head.end() :])
+
+
+def checksum(text: str) -> str:
+    """Return what tells an edited text: its CRC-32."""
+    return f"{zlib.crc32(text.encode()):08x}"

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.files import has_login, parse_toml, read_document, write_atomically
+from gpuinstall.base.text import checksum, guard_text, is_guard_text
 from gpuinstall.base.values import Value
 from gpuinstall.environments.application import application_of
 
@@ -24,7 +23,6 @@ CONSTRAINTS = "constraints.txt"
 UV_SETTINGS = "uv.toml"
 """What uv reads in the folder that it is run in, or in the nearest one above."""
 GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
-_HEAD = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
 
 
 class FamilyMember(Value):
@@ -107,12 +105,12 @@ def write_guard(
     """
     text = "".join(f"{line}\n" for line in lines)
     lift = f"{pip_configuration()} beside this file names it; to lift it, delete that file."
-    write_atomically(built / CONSTRAINTS, _headed(text, source, lift))
+    write_atomically(built / CONSTRAINTS, guard_text(text, source, lift))
     section = pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
     configuration = "\n".join([*section, ""])
     write_atomically(
         built / pip_configuration(),
-        _headed(configuration, source, "To lift them, delete this file."),
+        guard_text(configuration, source, "To lift them, delete this file."),
         # An address in the user's own file may have a login that no other user can read.
         is_private=has_login(configuration.encode()),
     )
@@ -127,7 +125,7 @@ def move_guard(environment: Path, before: Path) -> None:
     moved = text.replace(
         (before / CONSTRAINTS).as_uri(), (environment / CONSTRAINTS).as_uri()
     )
-    head = head.replace(f"({_checksum(text)})", f"({_checksum(moved)})")
+    head = head.replace(f"({checksum(text)})", f"({checksum(moved)})")
     write_atomically(file, f"{head}\n{moved}", is_private=has_login(moved.encode()))
 
 
@@ -155,7 +153,7 @@ def renew_uv_guard(environment: Path) -> Path | None:
     text = f"constraint-dependencies = [\n{constraints}]\n"
     source = next((line for line in lines if line.startswith("torch==")), "torch")
     lift = f"They are those of {environment.name}/{CONSTRAINTS}; to lift them, delete this file."
-    write_atomically(settings, _headed(text, source, lift))
+    write_atomically(settings, guard_text(text, source, lift))
     return settings
 
 
@@ -176,23 +174,8 @@ def _has_uv_table(folder: Path) -> bool:
     return False
 
 
-def _headed(
-    text: str,
-    source: str,
-    lift: str,
-) -> str:
-    """Return the text of a guard's file below the line by which it is known again."""
-    return f"# The builds that go with {source} ({_checksum(text)}). {lift}\n{text}"
-
-
 def is_own_guard_file(file: Path) -> bool:
     """Whether a file is as the guard writes it, and not edited since."""
     with suppress(OSError, ValueError):
-        text = read_document(file, file.parent)
-        head = _HEAD.match(text)
-        return head is not None and head[1] == _checksum(text[head.end() :])
+        return is_guard_text(read_document(file, file.parent))
     return False
-
-
-def _checksum(text: str) -> str:
-    return f"{zlib.crc32(text.encode()):08x}"

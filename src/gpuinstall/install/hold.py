@@ -31,6 +31,12 @@ _OWNER = "owner"
 _IGNORED = ".gitignore"
 
 
+def needs_tidying(place: EnvironmentPaths) -> bool:
+    """Whether a run that works there, or was killed, has left a change or, where this user can write, preparations."""
+    has_owner = os.path.lexists(place.work / _OWNER)
+    return unfinished(place) or (has_owner and os.access(place.work, os.W_OK))
+
+
 @contextmanager
 def hold(
     place: EnvironmentPaths,

@@ -35,7 +35,7 @@ from gpuinstall.install.file_change import (
     plan_change,
     recorded_names,
 )
-from gpuinstall.install.hold import hold
+from gpuinstall.install.hold import hold, needs_tidying
 from gpuinstall.install.moved import settle_moved
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import (
@@ -63,7 +63,6 @@ from gpuinstall.install.transaction import (
     journal_bytes,
     publish_lock,
     replace_environment,
-    unfinished,
 )
 from gpuinstall.lock.file.fit import OTHER_REQUEST, read_locks
 from gpuinstall.lock.request.lock_request import LockRequest
@@ -245,7 +244,7 @@ def locked_state(
     """Yield what there is; if something is to change, hold the environment, look again, and prove the driver."""
     place = project.paths
     state = read_state(project, options, catalog)
-    if state.action is Action.NOTHING and not unfinished(place):
+    if state.action is Action.NOTHING and not needs_tidying(place):
         yield state
         return
     _check_rights(state, project)

@@ -19,7 +19,7 @@ from gpuinstall.base.files import (
     parse_toml,
     read_document,
 )
-from gpuinstall.base.text import BrokenBlockError, without_block
+from gpuinstall.base.text import BrokenBlockError, is_guard_text, without_block
 from gpuinstall.base.values import Value
 from gpuinstall.sources.provenance import (
     Effect,
@@ -461,6 +461,8 @@ def _text(path: Path, folder: Path | None = None) -> str:
     try:
         text = read_document(path, folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return ""
+    if is_guard_text(text):
         return ""
     # A block that was changed since is the user's: it counts as pip and uv read it.
     with suppress(BrokenBlockError):

@@ -31,17 +31,19 @@ _NOTE = "   #"
 _OF_THE_HOST = re.compile(
     r"""
     sudo\ (reboot|poweroff|modprobe|rmmod|dmesg|nvidia-|systemctl|update-)
+    | (printf|echo)\ .*\ sudo\ tee\ /etc/modprobe
     | [^:]*&&\ sudo\ reboot  # no prose, which has a colon before its command
     """,
     re.VERBOSE,
 )
 _OF_LINUX = re.compile(
     r"""
-    Linux:\ | sudo\ | env\ -u\ | ls\ -l\ / | cat\ / | export\ LD_LIBRARY
+    Linux:\ | sudo\ | ulimit\ | grep\ | env\ -u\ | ls\ -l\ / | cat\ / | export\ LD_LIBRARY
     | (?!.*Windows).*(\|\ grep|ldconfig|/etc/ld\.so|~/\.)  # in prose too, unless it speaks of Windows
     """,
     re.VERBOSE,
 )
+_AS_ROOT = re.compile(r"^sudo (nvidia-smi )")
 _UNSET = re.compile(r"unset ([A-Z_ ]+)\b")
 _EXPORT = re.compile(r"\bexport ([A-Z_]+)=(\S+)")
 
@@ -214,13 +216,13 @@ def lines_for(
     keys: Collection[str],
     lines: Iterable[str],
 ) -> tuple[str, ...]:
-    """Return lines as a place with these keys needs them; what has no meaning there is left out if others remain."""
+    """Return lines as a place with these keys needs them; what has no meaning there is left out."""
     lines = tuple(lines)
     if "container" in keys:
         return tuple(map(_from_container, lines))
     if "windows" in keys:
-        meaningful = [line for line in lines if not _OF_LINUX.match(line)]
-        return tuple(map(_in_powershell, meaningful or lines))
+        lines = tuple(map(_in_powershell, lines))
+        return tuple(line for line in lines if not _OF_LINUX.match(line))
     return lines
 
 
@@ -229,6 +231,9 @@ def _from_container(line: str) -> str:
 
 
 def _in_powershell(line: str) -> str:
+    line = _AS_ROOT.sub(r"As administrator: \1", line)
+    if line.startswith("sudo reboot"):
+        return "Restart Windows"
     line = _UNSET.sub(_remove_variables, line)
     return _EXPORT.sub(r'$env:\1 = "\2"', line)
 

@@ -22,6 +22,8 @@ from gpuinstall.catalog.failures.table import (
 
 FAILURES = tuple(load_failures().values())
 HERE = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
+OF_LINUX = ("F10", "F11", "F13", "F20", "F49", "F110", "F166")
+"""What its loader, its device nodes and its kernel modules alone can cause."""
 PLATFORMS = ("wsl", "windows", "macos", "container", "conda", "linux")
 NAMES = {
     *load_circumstances(),
@@ -92,7 +94,11 @@ def refers_to_what_exists(failure):
 
 def says_what_to_do_on_every_platform(failure):
     """Whether an entry has a fix wherever it occurs."""
-    return all(fix(failure.id, FixContext((platform,))) for platform in PLATFORMS)
+    return all(
+        fix(failure.id, FixContext((platform,)))
+        for platform in PLATFORMS
+        if platform != "windows" or failure.id not in OF_LINUX
+    )
 
 
 RULES = (

@@ -134,10 +134,13 @@ class Loop:
             return answer
         return self._improved(answer, written)
 
-    @property
-    def pages(self) -> dict[str, tuple[Wheel | PageFile, ...]]:
-        """The files that each name may come from, if that is not the default index."""
-        return {**self.shelf.pages_of_sources, **self.shelf.pages, **self.prebuilt}
+    def pages(
+        self,
+        chosen: Build | None = None,
+    ) -> dict[str, tuple[Wheel | PageFile, ...]]:
+        """Return the files that each name may come from, if that is not the default index; beside a build, if it is chosen."""
+        family = self.shelf.pages_beside(chosen) if chosen else self.shelf.pages
+        return {**self.shelf.pages_of_sources, **family, **self.prebuilt}
 
     # One question.
 
@@ -288,7 +291,7 @@ class Loop:
             requirements=(*requirements, *self._added, BUILD),
             python=problem.python,
             target=problem.target,
-            pages={**self.pages, **self._own_pages()},
+            pages={**self.pages(), **self._own_pages()},
             constraints=(*self._constraints(), *question.bounds),
             preferred=self._preferred(),
             metadata=(*problem.metadata, *self._rows()),

@@ -156,11 +156,25 @@ class Shelf:
                 builds.setdefault(version, build)
         return builds
 
-    def _wheels(self, package: str) -> tuple[Wheel, ...]:
+    def pages_beside(self, build: Build) -> Pages:
+        """Return the pages with the files of one build's own source, where several sources have one without a label."""
+        own_pages = {}
+        for name, wheels in self.pages.items():
+            own: dict[Version, Wheel] = {}
+            if any(wheel.version.local is None for wheel in wheels):
+                own = {wheel.version: wheel for wheel in self._wheels(name, [build])}
+            own_pages[name] = tuple(own.get(one.version, one) for one in wheels)
+        return own_pages
+
+    def _wheels(
+        self,
+        package: str,
+        builds: Sequence[Build] = (),
+    ) -> tuple[Wheel, ...]:
         """Return the wheels of torch's builds, or what their sources have beside each, of each version one."""
         tags = self.problem.target.tags(self.problem.python)
         wheels: dict[str, Wheel] = {}
-        builds = list(self.problem.builds)
+        builds = builds or self.problem.builds
         if package != "torch":
             # Its files are those of a backend, whatever torch is beside them.
             by_source: dict[tuple[str, WheelSource], Build] = {}

@@ -447,7 +447,7 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
         problem.wanted,
         plan,
         family=loop.shelf.names,
-        pages=loop.pages,
+        pages=loop.pages(answer.build),
         prebuilt=loop.prebuilt,
         session=session,
     )

@@ -121,6 +121,7 @@ def checked(
     check_addresses(packages_of_indexes(document), sources)
     name_addresses(document, session)
     check_unbuilt(document, family)
+    document = with_files_of_pages(document, pages)
     check_provenance(locked_files(document), pages)
     document = with_own_indexes(dict(document), pages, session)
     requested = requested_hashes(request.request.requirements, document, sources)
@@ -206,6 +207,31 @@ def name_addresses(document: Mapping[str, Any], session: Session) -> None:
             raise InstallationError("wrong-source", message, why=why)
         role = f"the source of {name}, as a package that requires it says"
         session.reporter.notice("Index", f"{address}: {role}")
+
+
+def with_files_of_pages(
+    document: Mapping[str, Any],
+    pages: _Pages,
+) -> dict[str, Any]:
+    """Take each wheel from the page of the build that was chosen: uv was given one of every name, the best build's."""
+    own = {
+        (package, wheel.filename): wheel
+        for package, wheels in pages.items()
+        for wheel in wheels
+    }
+    packages = []
+    for package in document["packages"]:
+        name = package["name"]
+        files = []
+        for entry in package.get("wheels", ()):
+            file = LockedFile(name, _address(entry))
+            wheel = own.get((name, file.name))
+            if wheel and wheel.url != file.url:
+                hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
+                entry = {"url": wheel.url, "hashes": hashes}
+            files.append(entry)
+        packages.append({**package, "wheels": files} if files else package)
+    return {**document, "packages": packages}
 
 
 def check_provenance(

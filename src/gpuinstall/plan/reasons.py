@@ -15,7 +15,12 @@ from gpuinstall.plan.candidates import (
     missing_code,
 )
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, UNASKED
+from gpuinstall.plan.values import (
+    BACKEND_PASSED_OVER,
+    HELD_BACK,
+    PROGRAM_HELD_BACK,
+    UNASKED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -285,12 +290,12 @@ def _backend(
     """Yield why another build of the same torch is not taken."""
     torch = best.build.torch
     for each in passed_over:
-        if (
-            each.build.torch == torch
-            and each.reason
-            and each.reason.code in _AGAINST_A_BACKEND
-        ):
-            yield Reason("backend", f"not {each.named_reason}")
+        against = each.reason.code if each.reason else ""
+        if each.build.torch == torch and against in _AGAINST_A_BACKEND:
+            is_preferred = best_first([best, each], context)[0] is each
+            is_lost = is_preferred and against == "no-companion"
+            code = BACKEND_PASSED_OVER if is_lost else "backend"
+            yield Reason(code, f"not {each.named_reason}")
             return
     for rival in fitting:
         if rival is not best and rival.build.torch == torch:

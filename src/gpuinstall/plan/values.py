@@ -27,7 +27,9 @@ HELD_BACK = "held-back"
 PROGRAM_HELD_BACK = "program-held-back"
 UNASKED = "cuda-build-without-gpu"
 """The code of a build for GPUs on a machine without any: no source has a CPU build."""
-PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK})
+BACKEND_PASSED_OVER = "backend-passed-over"
+"""The code of a build that is preferred, and for which a requested companion of torch has no file."""
+PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK, BACKEND_PASSED_OVER})
 """The codes of what is to be said of the programs that were asked for."""
 
 PlanStatus = Literal["ok", "partial", "cpu"]

@@ -13,6 +13,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.catalog.listing import COMPANIONS
 from gpuinstall.lock.solve.facts import WHEELS_AT_ONCE
 from gpuinstall.lock.uv.project import MISSING_EXTRAS, OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
@@ -60,7 +61,7 @@ class Remarks:
                 conflict = "the other packages do not go with it"
                 unserved[build.backend.tag] = self._fact_against([version]) or conflict
         return ProgramConstraints(
-            chosen.torch, self._why_torch(), unserved, tuple(self._held_back())
+            chosen.torch, self._why_torch(), unserved, tuple(self.held_back())
         )
 
     def _why_torch(self) -> str:
@@ -83,19 +84,24 @@ class Remarks:
                 return fact.why
         return ""
 
-    def _held_back(self) -> Iterator[str]:
-        """Yield, for each program that is not at its newest for another reason than a fact of itself, that reason."""
+    def held_back(self) -> Iterator[str]:
+        """Yield, for each requested package that is not at its newest for another reason than a fact of itself, that reason."""
         told = {fact.package for fact in self._facts if self._is_older(fact)}
-        for name, program in self._shelf.programs.items():
-            version = self._versions.get(name)
-            if version is None or program.newest is None or name in told:
+        programs = self._shelf.programs.values()
+        newest_versions = {program.name: program.newest for program in programs}
+        newest_versions |= self._shelf.newest_companions(self._answer.build)
+        for name, newest in newest_versions.items():
+            version = self._versions.get(name, "").partition("+")[0]
+            if not version or newest is None or name in told:
                 continue
-            if program.newest > Version(Version(version).public):
-                why = self._why_not(name, program.newest)
+            if newest > Version(version):
+                why = self._why_not(name, newest)
                 account = self._loop.accounts.get(name, "")
                 if not why and OWN_PACKAGES not in account:
                     why = shortened(account)
-                sentence = f"{name} is {version} instead of {program.newest}"
+                if not why and name in COMPANIONS:
+                    why = f"it goes with torch {self._answer.build.torch}"
+                sentence = f"{name} is {version} instead of {newest}"
                 yield f"{sentence}: {why}" if why else sentence
 
     def _why_not(self, name: str, newest: Version) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
+from packaging.version import Version
 
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.requirement import parse_requirement
@@ -22,6 +23,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import (
+    COMPANIONS,
     default_wheels,
     family_wheels,
     index_names,
@@ -42,8 +44,6 @@ from gpuinstall.wheels.learned.store import learned_store
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from email.message import Message
-
-    from packaging.version import Version
 
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Build, Wheel
@@ -248,6 +248,21 @@ class Shelf:
         open_programs = [one for one in self.problem.programs if not one.url]
         listed = side_by_side(self._newest, open_programs)
         return {program.name: program for program in listed}
+
+    def newest_companions(self, build: Build) -> dict[str, Version]:
+        """Return the newest version that a build's source has, and the request allows, of what is paired with torch."""
+        newest: dict[str, Version] = {}
+        for requirement in self.problem.wanted.request.parsed:
+            if requirement.name not in COMPANIONS:
+                continue
+            for wheel in self.wheels_of(requirement.name):
+                version = Version(wheel.version.public)
+                is_of_build = wheel.backend in {build.backend.tag, None}
+                is_allowed = requirement.allows(version) and not version.is_prerelease
+                if is_of_build and is_allowed:
+                    known = newest.setdefault(requirement.name, version)
+                    newest[requirement.name] = max(known, version)
+        return newest
 
     def _newest(self, program: ParsedRequirement) -> ListedProgram:
         name = program.name

@@ -35,6 +35,7 @@ from gpuinstall.lock.uv.resolution import checked
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import minor_version
+from gpuinstall.plan.values import PROGRAM_HELD_BACK
 from gpuinstall.sources.web.client import OFFLINE
 
 if TYPE_CHECKING:
@@ -442,6 +443,9 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
             programs=remarks.constraints(),
         )
         plan = plan_or_raise(outcome, problem.wanted.machine)
+    else:
+        held_back = [Reason(PROGRAM_HELD_BACK, text) for text in remarks.held_back()]
+        plan = replace(plan, reasons=(*plan.reasons, *held_back))
     resolution = checked(
         answer.document,
         problem.wanted,

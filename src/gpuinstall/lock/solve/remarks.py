@@ -89,7 +89,9 @@ class Remarks:
         told = {fact.package for fact in self._facts if self._is_older(fact)}
         programs = self._shelf.programs.values()
         newest_versions = {program.name: program.newest for program in programs}
-        newest_versions |= self._shelf.newest_companions(self._answer.build)
+        # What goes with a torch that was relaxed is said with it.
+        if not self._problem.wanted.request.relax:
+            newest_versions |= self._shelf.newest_companions(self._answer.build)
         for name, newest in newest_versions.items():
             version = self._versions.get(name, "").partition("+")[0]
             if not version or newest is None or name in told:

@@ -226,10 +226,11 @@ def with_files_of_pages(
         for entry in package.get("wheels", ()):
             file = LockedFile(name, _address(entry))
             wheel = own.get((name, file.name))
-            if wheel and wheel.url != file.url:
-                hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
-                entry = {"url": wheel.url, "hashes": hashes}
-            files.append(entry)
+            if wheel is None or wheel.url == file.url:
+                files.append(entry)
+                continue
+            hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
+            files.append({"url": wheel.url, "hashes": hashes})
         packages.append({**package, "wheels": files} if files else package)
     return {**document, "packages": packages}
 

@@ -34,8 +34,8 @@ mount -t tmpfs none "$1" && cp -a /dev/null /dev/zero /dev/urandom "$1" && mkdir
 shift
 exec "$@"
 """
-PROBE = """
-import json, sys
+PLAYED = """
+import sys
 from pathlib import Path
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.source import Source
@@ -46,9 +46,21 @@ class PlayedBus(Recording):
     run_child = Source.run_child
 
 
-machine = read_machine(source=PlayedBus(Path(sys.argv[1])))
+played = PlayedBus(Path(sys.argv.pop(1)))
+"""
+PROBE = f"""{PLAYED}
+import json
+
+machine = read_machine(source=played)
 evidence = [problem.evidence for problem in machine.problems]
 print(json.dumps([machine.to_dict(), evidence]))
+"""
+COMMAND = f"""{PLAYED}
+import gpuinstall.machine.probe
+from gpuinstall.__main__ import main
+
+gpuinstall.machine.probe.Source = lambda reporter: played
+main()
 """
 
 
@@ -148,6 +160,37 @@ def test_libraries_beside_a_card_lack_their_module(libraries, tmp_path):
     refused = run(root, tmp_path, *plan)
     assert refused.returncode == 8
     assert "the NVIDIA kernel module is not loaded" in refused.stderr
+
+
+def test_install_and_doctor_name_the_module_and_write_nothing(libraries, tmp_path):
+    debian, _, root = libraries
+    names = f'NAME="Debian GNU/Linux"\nVERSION_ID="{debian}"\nID=debian\n'
+    recording(
+        tmp_path / "played",
+        {"platform.json": platform(), "/etc/os-release": names},
+        card(1, driver=None),
+    )
+    project = tmp_path / "project"
+    project.mkdir()
+    for words in (("doctor",), ("install", "torch")):
+        told = run(
+            root,
+            tmp_path,
+            "env",
+            f"--chdir={project}",
+            f"PYTHONPATH={Path.cwd()}",
+            sys.executable,
+            "-c",
+            COMMAND,
+            tmp_path / "played",
+            *words,
+        )
+        assert told.returncode == 8, told.stderr
+        said = told.stdout + told.stderr
+        assert "error: the NVIDIA kernel module is not loaded" in said
+        assert "sudo apt-get install dkms linux-headers-" in said
+        assert "Traceback" not in said
+    assert list(project.iterdir()) == []
 
 
 def test_what_nvidia_smi_itself_says_is_explained(libraries, tmp_path):

@@ -94,11 +94,11 @@ def torch(tmp_path_factory, request):
 
 
 @pytest.fixture(scope="session")
-def torch_index(torch, tmp_path_factory):
+def torch_index(tmp_path_factory):
     """PyTorch's index, with the one wheel that is broken here."""
     folder = tmp_path_factory.mktemp("torch-index")
     (folder / "whl" / "cpu").mkdir(parents=True)
-    for wheel in Path(os.environ["PIP_FIND_LINKS"]).glob(WHEEL):
+    for wheel in Path(os.environ.get("PIP_FIND_LINKS", "")).glob(WHEEL):
         (folder / "whl" / "cpu" / wheel.name).symlink_to(wheel)
     with StandInIndex(folder) as index:
         yield index.torch_index

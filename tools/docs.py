@@ -33,8 +33,7 @@ from gpuinstall.catalog.authored import TABLES
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.cli.main import COMMANDS, entrance
-from gpuinstall.sources.provenance import SETTING_RULES
-from gpuinstall.sources.sources import ROLES
+from gpuinstall.sources.provenance import ROLES, SETTING_RULES
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
 from tools.support_table import support_page
 

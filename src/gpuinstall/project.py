@@ -59,11 +59,12 @@ from gpuinstall.sources.provenance import (
     source_setting,
 )
 from gpuinstall.sources.requirements_file import (
+    PROJECT,
     RequirementsFile,
     joined_files,
     parse_lines,
 )
-from gpuinstall.sources.sources import FolderSetting, torch_index_of
+from gpuinstall.sources.sources import torch_index_of
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -116,8 +117,8 @@ class Settings(Value):
     venv: Path | None = None
     """The environment; None: ``.venv`` in the folder."""
 
-    source_settings: tuple[SourceSetting, ...] = ()
-    """What the block of a script says of sources."""
+    script: RequirementsFile | None = None
+    """What the block of a script asks for, in place of the user's own words."""
 
     cuda_compat: str | None = None
     """The archive of forward-compatibility libraries to put above the driver; empty: NVIDIA's, or the locks'."""
@@ -256,29 +257,30 @@ class Project(Value):
         """Where packages come from; what a file of the folder chose is announced, before anybody is asked."""
         from gpuinstall.sources import read_sources
 
-        chosen = self.settings.request.sourcing
+        requested = self.settings.request.sourcing
         configured = self.config.sourcing
+        pages = partial(source_setting, "gpuinstall", "extension-sources")
+        own = [pages(address, Path()) for address in requested.extension_sources]
+        file = self.folder / PROJECT
+        settings = [
+            *(setting._replace(is_own=True) for setting in own),
+            *self._words.settings,
+            *(pages(address, file) for address in configured.extension_sources),
+            *self._file_settings(),
+            *self._nested_settings(),
+        ]
+        for setting in self._words.settings:
+            if setting.is_own and without_logins(setting.value) != setting.value:
+                self.reporter.notice(
+                    "Login",
+                    f"that of {setting.package} is in no lock: later commands take it from a netrc file or a keyring",
+                )
         sources = read_sources(
             self._requested_torch_index,
             os.environ,
             self.folder,
             configured=configured.torch_index,
-        )
-        pages = partial(source_setting, "gpuinstall", "extension-sources")
-        for address in chosen.extension_sources:
-            setting = pages(address, Path("Sourcing"))
-            sources = sources.obeying(setting, is_chosen=False)
-        for setting in self._own_addresses:
-            sources = sources.with_own(setting)
-            if without_logins(setting.value) != setting.value:
-                self.reporter.notice(
-                    "Login",
-                    f"that of {setting.package} is in no lock: later commands take it from a netrc file or a keyring",
-                )
-        file = self.folder / "pyproject.toml"
-        of_folder = [pages(address, file) for address in configured.extension_sources]
-        settings = (*of_folder, *self.source_settings, *self._nested_settings())
-        sources = sources.with_settings(settings, self.folder)
+        ).with_settings(settings, self.folder)
         sources.admit(sources.chosen, self.reporter)
         sources.explain_ignored_settings(self.reporter)
         return sources
@@ -286,16 +288,6 @@ class Project(Value):
     @property
     def _requested_torch_index(self) -> str | None:
         return self.settings.request.sourcing.torch_index or os.environ.get(TORCH_INDEX)
-
-    @property
-    def _own_addresses(self) -> list[SourceSetting]:
-        """The addresses of requirements in the caller's own words."""
-        of_script = {setting.value for setting in self.settings.source_settings}
-        return [
-            setting
-            for setting in self._requested_in_words.settings
-            if setting.value not in of_script
-        ]
 
     @cached_property
     def sourcing(self) -> Sourcing:
@@ -310,34 +302,15 @@ class Project(Value):
         return replace(chosen, only_binary=only_binary)
 
     @cached_property
-    def source_settings(self) -> tuple[SourceSetting, ...]:
-        """What the files of the request say of sources: those of the caller, the folder's, those of earlier commands."""
-        settings: list[SourceSetting] = []
-        for name, listed in self.settings.files.items():
-            names_sources = any(setting.is_obeyed for setting in listed.settings)
-            if names_sources and not has_place(name, self.paths.folder):
-                raise UsageError(
-                    "source-setting",
-                    f"{name} names sources, but is not a regular file",
-                    hint="Write it into a file, which later commands can read again",
-                )
-            settings += listed.settings
-        settings += self.settings.source_settings
-        settings += self._folder_settings()
-        settings += self._locked_indexes()
-        if self._team_lock:
-            settings += read_team_settings(self._team_lock)
-        return tuple(settings)
-
-    def _folder_settings(self) -> Iterator[SourceSetting]:
-        """Yield what the files of the folder say of sources, and its locks of what was added by hand."""
-        removed = set(map(normalised, self.settings.without))
-        for setting in chain.from_iterable(one.settings for one in self._folder_files):
-            is_left = setting.row.key == BY_ADDRESS and (
-                self.settings.only or setting.package in removed
-            )
-            if not is_left:
-                yield setting
+    def _words(self) -> RequirementsFile:
+        """What the caller requests in words: the user's own, unless they are those of a script."""
+        if self.settings.script:
+            return self.settings.script
+        request = self.settings.request
+        place = Path("the command line")
+        words = RequirementsFile.of(place, request.requirements, request.constraints)
+        own = [setting._replace(is_own=True) for setting in words.settings]
+        return words._replace(settings=tuple(own))
 
     @cached_property
     def _folder_files(self) -> tuple[RequirementsFile, ...]:
@@ -350,26 +323,6 @@ class Project(Value):
             parse_lines(by_hand(self._recorded), locks),
         )
 
-    def _nested_settings(self) -> Iterator[SourceSetting]:
-        """Yield what projects among the requirements say of sources."""
-        projects = [text for text in self._texts if parse_requirement(text).path]
-        if projects:
-            from gpuinstall.lock.request.project import (
-                nested_settings,
-            )  # which takes long to load
-
-            yield from nested_settings(projects, self.folder)
-
-    @property
-    def _texts(self) -> Iterator[str]:
-        """The requirements and constraints of all that asks for something."""
-        files = [*self.settings.files.values(), self._requested_in_words]
-        if not self.settings.only:
-            files += self._folder_files
-        for listed in files:
-            yield from listed.requirements
-            yield from listed.constraints
-
     @cached_property
     def _limits(self) -> dict[str, RequirementsFile]:
         """The constraints in uv's settings of the folder and of its workspace, by the path of the file from there."""
@@ -377,36 +330,58 @@ class Project(Value):
 
         return project_limits(os.environ, self.folder)
 
-    def _locked_indexes(self) -> Iterator[SourceSetting]:
-        """Yield the indexes of packages that only the configuration of whoever made the locks here named."""
-        if self.settings.only:
-            return
-        removed = set(map(normalised, self.settings.without))
-        for path in locks_in(self.paths.folder):
+    def _file_settings(self) -> Iterator[SourceSetting]:
+        """Yield what files say of sources: the caller's, the folder's with its locks, those of earlier commands."""
+        settings = self.settings
+        for name, listed in settings.files.items():
+            is_obeyed = any(setting.is_obeyed for setting in listed.settings)
+            if is_obeyed and not has_place(name, self.paths.folder):
+                raise UsageError(
+                    "source-setting",
+                    f"{name} names sources, but is not a regular file",
+                    hint="Write it into a file, which later commands can read again",
+                )
+            yield from listed.settings
+        removed = set(map(normalised, settings.without))
+        for setting in chain.from_iterable(one.settings for one in self._folder_files):
+            is_gone = settings.only or setting.package in removed
+            if not (is_gone and setting.row.key == BY_ADDRESS):
+                yield setting
+        # The indexes that only the configuration of whoever made the locks named.
+        for path in () if settings.only else locks_in(self.paths.folder):
             from gpuinstall.lock.file.lock import read_lock  # which takes long to load
 
             with suppress(LockError):
                 lock = read_lock(path)
-                if not lock.is_ours:
-                    continue
-                for name in lock.indexes.keys() - removed:
-                    yield source_setting(
-                        "gpuinstall",
-                        "index of a package in a lock",
-                        lock.indexes[name],
-                        path,
-                        package=name,
-                    )
+                for name in (lock.indexes if lock.is_ours else {}).keys() - removed:
+                    key = "index of a package in a lock"
+                    index = lock.indexes[name]
+                    yield source_setting("gpuinstall", key, index, path, package=name)
+        if self._team_lock:
+            yield from read_team_settings(self._team_lock)
+
+    def _nested_settings(self) -> Iterator[SourceSetting]:
+        """Yield what projects among the requirements say of sources."""
+        files = [*self.settings.files.values(), self._words]
+        if not self.settings.only:
+            files += self._folder_files
+        listed = joined_files(files)
+        texts = (*listed.requirements, *listed.constraints)
+        projects = [text for text in texts if parse_requirement(text).path]
+        if projects:
+            from gpuinstall.lock.request.project import (
+                nested_settings,
+            )  # which takes long to load
+
+            yield from nested_settings(projects, self.folder)
 
     def _sources_to_record(self) -> tuple[str, ...]:
         """Return what a lock records of sources; of the project's own lock, the files of the versions that count."""
-        settings = list(self.sources.configured)
-        settings += [
+        return recorded_sources(
             setting
-            for setting in self.source_settings
+            for setting in self.sources.settings
             if setting.row.tool != TEAM_LOCK or setting.package in self.preferred
-        ]
-        return recorded_sources(settings)
+        )
 
     @staticmethod
     def pip_constraints(venv: Path) -> tuple[str, ...]:
@@ -488,10 +463,9 @@ class Project(Value):
             url = lock.record.cuda_compat.get("url")
             sha256 = lock.record.cuda_compat.get("sha256")
             if url and sha256:
+                key = "libraries of cuda-compat in a lock"
                 file = self.paths.folder / lock.name
-                setting = FolderSetting(
-                    "cuda-compat", file, url, "libraries above the driver"
-                )
+                setting = source_setting("gpuinstall", key, url, file)
                 self.sources.admit([setting], self.reporter)
                 return CompatArchive(url, sha256)
         return None
@@ -522,21 +496,15 @@ class Project(Value):
             UsageError: a file is malformed, a package cannot be taken out, or the folder is not trusted.
         """
         settings = self.settings
-        recorded = self._recorded
         words, files = self._added
         if settings.only:
-            request = FOLDERS_OWN
             files = {**_lines(self._limits), **files}
+            request = adding(FOLDERS_OWN, words, files)
         else:
-            request = self.folder_request
-        request = adding(request, words, files)
-        if settings.only:
-            return self._completed(following(request, recorded))
-        if settings.without:
+            request = adding(self.folder_request, words, files)
             request = without(request, settings.without)
-        reporter = Reporter() if quiet else self.reporter
-        self._announce(reporter)
-        return self._completed(following(request, recorded))
+            self._announce(Reporter() if quiet else self.reporter)
+        return self._completed(following(request, self._recorded))
 
     @property
     def folder_request(self) -> Request:
@@ -551,7 +519,7 @@ class Project(Value):
         A pipe, which no later command can read again, counts as words.
         """
         folder = self.paths.folder
-        words = [self._requested_in_words]
+        words = [self._words]
         files = {}
         for name, listed in self.settings.files.items():
             if has_place(name, folder):
@@ -559,12 +527,6 @@ class Project(Value):
             else:
                 words.append(listed)
         return joined_files(words), lines_of(files, folder)
-
-    @property
-    def _requested_in_words(self) -> RequirementsFile:
-        request = self.settings.request
-        place = Path("the command line")
-        return RequirementsFile.of(place, request.requirements, request.constraints)
 
     def _announce(self, reporter: Reporter) -> None:
         """Report which files of the folder count, and which are not read."""
@@ -582,8 +544,7 @@ class Project(Value):
     @cached_property
     def request(self) -> Request:
         """What the caller names, or what the folder's files ask for, or torch; what was recorded does not count."""
-        files = self.settings.files.values()
-        listed = joined_files((self._requested_in_words, *files))
+        listed = joined_files((self._words, *self.settings.files.values()))
         if not listed.requirements:
             listed = self.declaration.listed | listed
         listed = joined_files((listed, *self._limits.values()))

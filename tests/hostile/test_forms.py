@@ -23,6 +23,7 @@ from gpuinstall.lock.request.declaration import read_inputs, read_limits
 from gpuinstall.lock.request.strangers import check_hosts
 from gpuinstall.project import Settings, open_project
 from gpuinstall.sources.configuration import TRUST_FOLDER
+from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session
 from tests.hostile.test_addresses import TOKEN, Stranger
 from tests.lab.driver import NO_GPU
@@ -101,7 +102,9 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
                 sources = project.sources
                 request = project.read_request()
                 handed = (request, sources.settings, sources.uv_settings())
-                demanded = bool(sources.demanded)
+                demanded = any(
+                    setting.effect in DEMANDS for setting in sources.settings
+                )
         except GpuInstallError as error:
             said = (error.message, error.hint, error.why, *heard.texts)
             return Outcome(str(said), "\n".join(heard.notices), "")
@@ -109,6 +112,10 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
         return Outcome("", "\n".join(heard.notices), handed_on, demanded)
 
     return attempt
+
+
+DEMANDS = {Effect.KNOWN_INDEX, Effect.ADDRESS}
+"""What ends the command later: when a source is asked, or uv has answered."""
 
 
 def settings_of(option: str) -> Settings:
@@ -121,7 +128,7 @@ def settings_of(option: str) -> Settings:
             machine=machine,
             files={},
             only=True,
-            source_settings=script.settings,
+            script=script.listed,
         )
     read = {"-r": read_inputs, "-c": read_limits}.get(kind)
     return Settings(machine=machine, files={name: read(name)} if read else {})

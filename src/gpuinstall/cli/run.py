@@ -106,14 +106,12 @@ def _cached_environment(
     paths = script.paths
     _prepare(paths.folder)
     request = Request(
-        script.requirements,
+        script.listed.requirements,
         script.python,
-        constraints=script.constraints,
+        constraints=script.listed.constraints,
         sourcing=sourcing,
     )
-    settings = Settings(
-        request, only=True, venv=paths.venv, source_settings=script.settings
-    )
+    settings = Settings(request, only=True, venv=paths.venv, script=script.listed)
     with open_project(paths.folder, settings, terminal) as project:
         _settle(project)
         try:

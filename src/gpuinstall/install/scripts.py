@@ -23,7 +23,7 @@ from gpuinstall.sources.provenance import recorded_sources
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.sources.provenance import SourceSetting
+    from gpuinstall.sources.requirements_file import RequirementsFile
 
 _BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$")
 """As PEP 723 has it."""
@@ -33,22 +33,19 @@ class Script(NamedTuple):
     """A script and all that it requires."""
 
     file: Path
-    requirements: tuple[str, ...]
+    listed: RequirementsFile
     python: str | None
     """A specifier."""
-    constraints: tuple[str, ...] = ()
-    settings: tuple[SourceSetting, ...] = ()
-    """What says where packages come from."""
 
     @property
     def paths(self) -> EnvironmentPaths:
         """Its environment: the same one for the same request and the same file."""
         words = [
             str(self.file.resolve()),
-            *sorted(self.requirements),
+            *sorted(self.listed.requirements),
             self.python or "",
-            *self.constraints,
-            *recorded_sources(self.settings),
+            *self.listed.constraints,
+            *recorded_sources(self.listed.settings),
         ]
         digest = hashlib.sha256(os.fsencode("\0".join(words))).hexdigest()[:12]
         # uv takes only paths that are UTF-8, and a file's name may have 255 bytes.
@@ -102,13 +99,8 @@ def _read_block(text: str, file: Path) -> Script | None:
         "tool": {**tools, "uv": {**uv, "sources": sources}},
     }
     listed = parse_project(document, file).listed
-    return Script(
-        file,
-        requirements=listed.requirements,
-        python=python or None,
-        constraints=listed.constraints,
-        settings=(*listed.settings, *uv_settings(uv, file)),
-    )
+    settings = (*listed.settings, *uv_settings(uv, file))
+    return Script(file, listed._replace(settings=settings), python or None)
 
 
 def cached_folders() -> list[Path]:

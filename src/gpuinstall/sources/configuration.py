@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
@@ -27,11 +27,17 @@ from gpuinstall.sources.provenance import (
     is_known,
     source_setting,
 )
-from gpuinstall.sources.requirements_file import PROJECT, RequirementsFile, joined_files
+from gpuinstall.sources.requirements_file import (
+    PROJECT,
+    RequirementsFile,
+    joined_files,
+    reading,
+)
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
 _Environ: TypeAlias = Mapping[str, str]
+_Tables: TypeAlias = tuple[Path, dict[str, Any]]
 
 _OFF = {"", "0", "no", "off", "false"}
 
@@ -143,40 +149,33 @@ def own_file(tool: str, environ: Mapping[str, str]) -> Path:
     return files.uv_own if tool == "uv" else files.pip_own[-1]
 
 
-class Configuration(NamedTuple):
-    """What one file says, or the variables of one tool."""
-
-    settings: tuple[SourceSetting, ...] = ()
-    certificates: str | None = None
-    """The path of a CA bundle."""
-
-    file: Path = Path()
-    is_of_folder: bool = False
-    """Whether it is a file of the project, which may be another author's, and not the user's configuration."""
-
-    limits: RequirementsFile = RequirementsFile()
-    """Its constraints."""
-
-
-def read_configuration(environ: _Environ, folder: Path) -> list[Configuration]:
-    """Return all of uv's and pip's configuration that counts in a folder, the strongest first.
+def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
+    """Yield what all of uv's and pip's configuration that counts in a folder says of sources, the strongest first.
 
     Raises:
         UsageError: if a file is malformed.
     """
     files = ConfigurationFiles(environ)
-    of_project = list(_uv_project_files(environ, folder))
-    configurations = [Configuration(tuple(uv_variables(environ, folder))), *of_project]
-    configurations += _uv_user_files(environ)
-    configurations.append(pip_variables(environ, folder))
-    projects = [folder, *(one.file.parent for one in of_project)]
-    near = files.pip_near
-    for file in reversed(files.pip):
-        is_of_folder = file in near and any(_is_in(one, file) for one in projects)
+    projects = [folder]
+    yield from map(_own, uv_variables(environ, folder))
+    for file, table in _project_tables(environ, folder):
+        projects.append(file.parent)
         with _reading(file):
-            configuration = parse_pip_file(_text(file), file, folder)
-        configurations.append(configuration._replace(is_of_folder=is_of_folder))
-    return configurations
+            yield from uv_settings(table, file)
+    for file, table in _user_tables(environ):
+        with _reading(file):
+            yield from map(_own, uv_settings(table, file))
+    yield from map(_own, pip_variables(environ, folder))
+    for file in reversed(files.pip):
+        with _reading(file):
+            settings = parse_pip_file(_text(file), file, folder)
+        is_near = file in files.pip_near
+        is_of_folder = is_near and any(_is_in(project, file) for project in projects)
+        yield from settings if is_of_folder else map(_own, settings)
+
+
+def _own(setting: SourceSetting) -> SourceSetting:
+    return setting._replace(is_own=True)
 
 
 def _is_in(folder: Path, file: Path) -> bool:
@@ -188,7 +187,7 @@ def _is_in(folder: Path, file: Path) -> bool:
     )
 
 
-def _uv_project_files(environ: _Environ, folder: Path) -> Iterator[Configuration]:
+def _project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
     """Yield the nearest of uv's files, and the root of a workspace above it, which uv reads in its place."""
     if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
         return
@@ -198,25 +197,17 @@ def _uv_project_files(environ: _Environ, folder: Path) -> Iterator[Configuration
         tables = {path: _uv_table(path, base) for path in files}
         is_root = "workspace" in (tables.get(base / PROJECT) or {})
         for path, table in tables.items():
-            if table is None or not (is_nearest or is_root):
-                continue
-            with _reading(path):
-                settings = uv_settings(table, path)
-                limits = RequirementsFile.of(path, constraints=uv_constraints(table))
-            yield Configuration(settings, None, path, is_of_folder=True, limits=limits)
-            is_nearest = False
+            if table is not None and (is_nearest or is_root):
+                yield path, table
+                is_nearest = False
         if is_root:
             return
 
 
-def _uv_user_files(environ: _Environ) -> Iterator[Configuration]:
+def _user_tables(environ: _Environ) -> Iterator[_Tables]:
     """Yield uv's files of the user and of the machine, the strongest first."""
     for file in reversed(ConfigurationFiles(environ).uv_user):
-        with _reading(file):
-            table = _uv_table(file) or {}
-            settings = uv_settings(table, file)
-            limits = RequirementsFile.of(file, constraints=uv_constraints(table))
-        yield Configuration(settings, file=file, limits=limits)
+        yield file, _uv_table(file) or {}
 
 
 def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFile]:
@@ -225,15 +216,19 @@ def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFil
     Those of its own pyproject.toml are among what that asks for.
     """
     limits = {
-        Path(os.path.relpath(one.file, folder)).as_posix(): one.limits
-        for one in _uv_project_files(environ, folder)
-        if one.limits.constraints and one.file != folder / PROJECT
+        Path(os.path.relpath(file, folder)).as_posix(): _limits(file, table)
+        for file, table in _project_tables(environ, folder)
+        if file != folder / PROJECT
     }
-    own = joined_files([one.limits for one in _uv_user_files(environ)])
-    if own.constraints:
-        # Not its path, which others who have the lock do not have.
-        limits["~/uv.toml"] = own
-    return limits
+    # Not their paths, which others who have the lock do not have.
+    own = [_limits(file, table) for file, table in _user_tables(environ)]
+    limits["~/uv.toml"] = joined_files(own)
+    return {name: one for name, one in limits.items() if one.constraints}
+
+
+def _limits(file: Path, table: Mapping[str, Any]) -> RequirementsFile:
+    with _reading(file):
+        return RequirementsFile.of(file, constraints=uv_constraints(table))
 
 
 def uv_constraints(table: Mapping[str, Any]) -> list[str]:
@@ -242,18 +237,6 @@ def uv_constraints(table: Mapping[str, Any]) -> list[str]:
     if not isinstance(constraints, list):
         raise TypeError("constraint-dependencies is a list")
     return list(map(str, constraints))
-
-
-def settings_to_record(configurations: Iterable[Configuration]) -> list[SourceSetting]:
-    """Return what the configuration of a folder says of sources, which a lock that is made there records.
-
-    The pip.conf of an environment is left out: it counts only while that is active.
-    """
-    settings = list[SourceSetting]()
-    for one in configurations:
-        if one.is_of_folder and not one.file.with_name("pyvenv.cfg").is_file():
-            settings += one.settings
-    return settings
 
 
 def pip_words(
@@ -300,43 +283,31 @@ def trusts_folder(environ: _Environ) -> bool:
     return trusted
 
 
-def pip_variables(environ: _Environ, folder: Path) -> Configuration:
-    """Return what pip's ``PIP_*`` variables say; each stands for the file of its setting."""
-    options = {
-        _pip_option(name.removeprefix("PIP_")): value
-        for name, value in environ.items()
-        if name.startswith("PIP_")
-    }
-    return _pip_configuration(options, None, folder)
+def pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
+    """Yield what pip's ``PIP_*`` variables say; each stands for the file of its setting."""
+    for name, value in environ.items():
+        if name.startswith("PIP_"):
+            option = _pip_option(name.removeprefix("PIP_"))
+            yield from _pip_settings(option, value, Path(name), folder)
 
 
-def parse_pip_file(
-    text: str,
-    file: Path,
-    folder: Path,
-) -> Configuration:
+def parse_pip_file(text: str, file: Path, folder: Path) -> list[SourceSetting]:
     """Parse a ``pip.conf``: its sections global and install; raise ValueError if it is malformed."""
-    return _pip_configuration(_pip_options(text), file, folder)
+    settings = list[SourceSetting]()
+    for option, value in _pip_options(text).items():
+        settings += _pip_settings(option, value, file, folder)
+    return settings
 
 
-def _pip_configuration(
-    options: Mapping[str, str],
-    file: Path | None,
-    folder: Path,
-) -> Configuration:
-    """Return what options of a file say, or of variables if there is none."""
-    settings = []
-    for option, value in options.items():
-        key = f"--{option}"
-        if value.lower() in _OFF or not is_known("pip", key):
-            continue
-        variable = Path(f"PIP_{option.upper().replace('-', '_')}")
-        is_list = option in {"extra-index-url", "find-links"}
-        for word in value.split() if is_list else [value]:
-            address = _located(option, word, folder)
-            settings.append(source_setting("pip", key, address, file or variable))
-    certificates = options.get("cert") or None
-    return Configuration(tuple(settings), certificates, file or Path())
+def _pip_settings(
+    option: str, value: str, place: Path, folder: Path
+) -> Iterator[SourceSetting]:
+    key = option if option == "cert" else f"--{option}"
+    if value.lower() in _OFF or not is_known("pip", key):
+        return
+    is_list = option in {"extra-index-url", "find-links"}
+    for word in value.split() if is_list else [value]:
+        yield source_setting("pip", key, _located(option, word, folder), place)
 
 
 def _pip_options(text: str) -> dict[str, str]:
@@ -390,34 +361,21 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
         for key, value in part.items():
             if value and is_known("uv", key) and key not in _READ_ELSEWHERE:
                 settings += _uv_settings(key, value, file)
-    defaults = {
-        one.value.rstrip("/"): None
-        for one in settings
-        if one.row.effect is Effect.INDEX
-    }
-    if len(defaults) > 1:
-        raise ValueError(
-            f"it has more than one default index: {' and '.join(defaults)}"
-        )
+    defaults = [one.value for one in settings if one.row.effect is Effect.INDEX]
+    if len({address.rstrip("/") for address in defaults}) > 1:
+        message = f"it has more than one default index: {' and '.join(defaults)}"
+        raise ValueError(message)
     return tuple(settings)
 
 
-def _uv_settings(
-    key: str,
-    value: object,
-    file: Path,
-) -> Iterator[SourceSetting]:
+def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
+    values = value if isinstance(value, list) else [value]
     if key in _UV_VARIABLES.values():
-        addresses = [value] if key == "index-url" else value
-        if not isinstance(addresses, list):
-            raise TypeError(f"{key} is malformed")
-        for address in addresses:
+        for address in values:
             located = _located(key, address, file.parent)
             yield source_setting("uv", key, located, file)
         return
-    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    if value is True:
-        text = ":all:"
+    text = ":all:" if value is True else " ".join(map(str, values))
     if key in {"override-dependencies", "dependency-metadata"} and "@" in text:
         key = f"{key} (by URL)"
     if (key, text) != ("index-strategy", "first-index"):
@@ -436,7 +394,7 @@ def index_key(index: Mapping[str, Any]) -> str:
 
 def _located(
     option: str,
-    address: str,
+    address: object,
     folder: Path,
 ) -> str:
     """Return an address as it is, but a folder of find-links as an absolute path; raise TypeError for another value."""
@@ -470,26 +428,5 @@ def _text(path: Path, folder: Path | None = None) -> str:
     return text
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Name a file that is malformed."""
-    try:
-        yield
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        UsageError,
-    ) as error:
-        # One of a requirement does not say where it stands; what says it goes on as it is.
-        if isinstance(error, UsageError) and not error.code.startswith("requirement-"):
-            raise
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(
-            "malformed-configuration",
-            f"{path} is malformed: {reason}",
-            hint=f"Repair or move {path}",
-        ) from error
+def _reading(path: Path) -> AbstractContextManager[None]:
+    return reading(path, "malformed-configuration", f"Repair or move {path}")

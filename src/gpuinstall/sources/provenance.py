@@ -32,6 +32,9 @@ class Effect(Enum):
     FIND_LINKS = "obeyed: an index of its own, and a source of torch"
     PACKAGE_INDEX = "obeyed: the package comes from this index alone"
     EXTENSIONS = "obeyed: a page of prebuilt extensions"
+    TORCH_INDEX = "obeyed: PyTorch's index"
+    CERTIFICATES = "obeyed: the certificates to trust"
+    LIBRARIES = "obeyed: libraries above the driver"
     KNOWN_INDEX = "the command ends, unless UV_INDEX, or another source that is obeyed, has the address too"
     ADDRESS = "obeyed: the package comes from this address"
     LOCATED = "obeyed: the package comes from this address, whoever requires it"
@@ -60,18 +63,23 @@ _OBEYED = frozenset(
 )
 
 
-_OF_ADDRESSES = frozenset(
-    {
-        Effect.INDEX,
-        Effect.EXTRA_INDEX,
-        Effect.FIND_LINKS,
-        Effect.PACKAGE_INDEX,
-        Effect.EXTENSIONS,
-        Effect.KNOWN_INDEX,
-        Effect.ADDRESS,
-        Effect.LOCATED,
-    }
-)
+_SUPPLIES_TORCH = "a source of torch"
+
+ROLES = {
+    Effect.INDEX: "",
+    Effect.EXTRA_INDEX: "",
+    Effect.FIND_LINKS: _SUPPLIES_TORCH,
+    Effect.PACKAGE_INDEX: "the source of {}",
+    Effect.EXTENSIONS: "a source of extensions",
+    Effect.TORCH_INDEX: _SUPPLIES_TORCH,
+    Effect.CERTIFICATES: "the certificates to trust",
+    Effect.LIBRARIES: "libraries above the driver",
+    Effect.LOCATED: "the source of {}",
+    Effect.FILE: "requirements",
+}
+"""What is named before it is asked, and refused where folders are not trusted: what it is the source of."""
+
+_OF_ADDRESSES = {*ROLES, Effect.KNOWN_INDEX, Effect.ADDRESS}
 
 
 class SettingRule(NamedTuple):
@@ -101,7 +109,7 @@ OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Hatch, Pipenv"
 """Tools whose sources are read to be compared with those that are known, and nothing else."""
 
 ANY_FILE = "any file"
-BY_MARKER = "sources (index with a marker, list)"
+BY_MARKER = "sources (workspace, marker, list)"
 BY_ADDRESS = "name @ address, required or as a constraint"
 
 _TABLE: dict[str, dict[str, Effect | str]] = {
@@ -114,6 +122,7 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "--only-binary": Effect.ONLY_BINARY,
         "--uploaded-prior-to": Effect.EXCLUDE_NEWER,
         "-r": Effect.FILE,
+        "cert": Effect.CERTIFICATES,
         "--no-index": _WITHOUT,
         "--require-hashes": _LIST_IT,
         "--no-binary": _BUILT,
@@ -135,7 +144,6 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "find-links": Effect.FIND_LINKS,
         "sources (index)": Effect.PACKAGE_INDEX,
         "sources (git, url, path)": Effect.ADDRESS,
-        "sources (workspace)": _OVERRIDES,
         BY_MARKER: _OVERRIDES,
         "sources of torch": Effect.TORCH,
         "torch-backend": Effect.TORCH,
@@ -167,6 +175,8 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
     OTHER_TOOLS: {"sources": Effect.KNOWN_INDEX},
     "gpuinstall": {
         "extension-sources": Effect.EXTENSIONS,
+        "torch-index": Effect.TORCH_INDEX,
+        "libraries of cuda-compat in a lock": Effect.LIBRARIES,
         "index of a package in a lock": Effect.KNOWN_INDEX,
     },
     TEAM_LOCK: {
@@ -203,12 +213,19 @@ class SourceSetting(NamedTuple):
     file: Path
     line: int | None = None
     package: str = ""
+    is_own: bool = False
+    """Whether the user says it, by configuration or in words, and not a file of the folder."""
+
+    def __str__(self) -> str:
+        role = ROLES[self.effect].format(self.package)
+        return f"{self.value}, as {self.file} says{role and f': {role}'}"
 
     @property
     def effect(self) -> Effect:
         """What becomes of it: what is about PyTorch's own index is answered, whatever the setting."""
         effect = self.row.effect
-        if effect is not Effect.LOCATED and is_of_pytorch(self.value):
+        is_said = effect in {Effect.LOCATED, Effect.TORCH_INDEX}
+        if not is_said and is_of_pytorch(self.value):
             return Effect.TORCH
         return effect
 
@@ -240,12 +257,19 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
     lines = []
     hashes = set()
     for setting in settings:
+        folder = setting.file.parent
+        is_of_environment = setting.file.name.startswith("pip.") and (
+            folder.joinpath("pyvenv.cfg").is_file()
+        )
+        # The user's own is not the folder's, and an environment's counts only while that is active.
+        if setting.is_own or is_of_environment:
+            continue
         if setting.effect is Effect.HASH:
             hashes.add(f"{setting.package} {setting.value}")
         elif setting.is_obeyed:
             value = without_logins(setting.value)
             if Path(value).is_absolute():
-                value = os.path.relpath(value, setting.file.absolute().parent)
+                value = os.path.relpath(value, folder.absolute())
             words = filter(None, (setting.row.key, setting.package, value))
             lines.append(" ".join(words))
     if hashes:

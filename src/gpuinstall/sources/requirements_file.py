@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from collections import deque
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -94,6 +95,11 @@ class RequirementsFile(NamedTuple):
         """What it asks for, line by line in one spelling; ``-c`` stands before constraints."""
         constraints = [f"-c {text}" for text in canonical(self.constraints)]
         return (*canonical(self.requirements), *constraints)
+
+    def as_limits(self) -> RequirementsFile:
+        """Return all of it as constraints: it requests nothing."""
+        limits = self.requirements + self.constraints
+        return self._replace(requirements=(), constraints=limits)
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
         """Return both together."""
@@ -241,6 +247,38 @@ def _not_on_lines(path: Path, number: int) -> UsageError:
     )
 
 
+@contextmanager
+def reading(
+    what: Path | str,
+    code: str = "requirements-malformed",
+    hint: str | None = None,
+) -> Iterator[None]:
+    """Raise UsageError if a file has another form than expected, or a malformed requirement.
+
+    Args:
+        what: The file, or what is wrong then.
+        code: That of the error.
+        hint: What to do.
+    """
+    try:
+        yield
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        UsageError,
+    ) as error:
+        # One of a requirement does not say where it stands; what says it goes on as it is.
+        if isinstance(error, UsageError) and not error.code.startswith("requirement-"):
+            raise
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        message = f"{what} is malformed" if isinstance(what, Path) else what
+        raise UsageError(code, f"{message}: {reason}", hint=hint) from None
+
+
 def read_listed(path: Path, folder: Path | None = None) -> str:
     """Read a file of requirements.
 
@@ -287,10 +325,7 @@ class _Reader:
             return RequirementsFile()
         self.seen.add((place, constrains))
         file = self.parse(_lines(path), path, constrains=constrains)
-        if constrains:
-            limits = file.requirements + file.constraints
-            return file._replace(requirements=(), constraints=limits)
-        return file
+        return file.as_limits() if constrains else file
 
     def parse(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
@@ -15,28 +15,21 @@ from gpuinstall.base.requirement import fault_in, normalised
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, without_logins
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.sources.provenance import BY_ADDRESS, Effect, SourceSetting
+from gpuinstall.sources.provenance import (
+    BY_ADDRESS,
+    ROLES,
+    Effect,
+    SourceSetting,
+    source_setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.sources.configuration import Configuration
 
 OFFICIAL = "https://download.pytorch.org/whl"
-_SUPPLIES_TORCH = "a source of torch"
-
-ROLES = {
-    Effect.INDEX: "",
-    Effect.EXTRA_INDEX: "",
-    Effect.FIND_LINKS: _SUPPLIES_TORCH,
-    Effect.PACKAGE_INDEX: "the source of {}",
-    Effect.EXTENSIONS: "a source of extensions",
-    Effect.LOCATED: "the source of {}",
-    Effect.FILE: "requirements",
-}
-"""What is named before it is asked, and refused where folders are not trusted: what it is the source of."""
 
 _URL = (
     r"(?i)(https?://[^/{]|file:///|/|[a-z]:[/\\])(?!.*\{\w*\}).*",
@@ -66,22 +59,6 @@ _WHY_IGNORED = {
 }
 
 
-class FolderSetting(NamedTuple):
-    """What a file of the folder says, which may be a stranger's."""
-
-    key: str
-    file: Path
-    value: str
-    """The address of a source or of a package."""
-
-    role: str = ""
-    """What it is the source of."""
-
-    def __str__(self) -> str:
-        role = f": {self.role}" if self.role else ""
-        return f"{self.value}, as {self.file} says{role}"
-
-
 class Sources(Value):
     """Where the torch family may come from, in this order: ``torch_index``, ``find_links``, the default index.
 
@@ -94,38 +71,13 @@ class Sources(Value):
     is_torch_index_requested: bool = False
     """Whether a command, a variable or the project names it; otherwise it comes after ``find_links``."""
 
-    find_links: tuple[str, ...] = ()
-    """Addresses or absolute folders."""
-
     default_index: str | None = None
     """None is the tools' own."""
 
-    extra_indexes: tuple[str, ...] = ()
-    """Indexes that never serve the family; whatever else they list comes from them alone."""
-
-    own_indexes: Mapping[str, str] = field(default_factory=dict)
-    """Those of them that the user's own configuration names, and no file of the folder, with the place that does."""
-
-    flat_indexes: tuple[str, ...] = ()
-    """The find-links of the folder, which are such indexes too."""
-
     settings: tuple[SourceSetting, ...] = ()
-    """All that files say of sources, without logins."""
-
-    exclude_newer: str | None = None
-    undated: frozenset[str] = frozenset()
-    """Packages for which ``exclude_newer`` does not hold."""
+    """What configuration says, the strongest first, and what files of the request say; without logins."""
 
     certificates: str | None = None
-    extension_sources: tuple[str, ...] = ()
-    """Pages of prebuilt extensions."""
-
-    configured: tuple[SourceSetting, ...] = ()
-    """What the configuration of the folder says, which a lock that is made there records."""
-
-    chosen: tuple[FolderSetting, ...] = ()
-    """What a file of the folder chose, and the user did not."""
-
     trust_folder: bool = True
     """Whether the folder may choose."""
 
@@ -135,6 +87,167 @@ class Sources(Value):
     def __repr__(self) -> str:
         # Shown by a traceback too: without the logins.
         return f"Sources of {self.torch_index}, {self.default_index}"
+
+    def _of(self, *effects: Effect) -> list[SourceSetting]:
+        """Return the settings of which one of these becomes."""
+        return [setting for setting in self.settings if setting.effect in effects]
+
+    def _addresses(self, effect: Effect) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(setting.value for setting in self._of(effect)))
+
+    @property
+    def find_links(self) -> tuple[str, ...]:
+        """Addresses or absolute folders."""
+        return self._addresses(Effect.FIND_LINKS)
+
+    @property
+    def extra_indexes(self) -> tuple[str, ...]:
+        """Indexes that never serve the family; whatever else they list comes from them alone."""
+        return self._addresses(Effect.EXTRA_INDEX)
+
+    @property
+    def own_indexes(self) -> dict[str, str]:
+        """Those of them that the user's own configuration names, and no file of the folder, with the place that does."""
+        indexes = self._of(Effect.EXTRA_INDEX)
+        of_folder = {index.value for index in indexes if not index.is_own}
+        return {
+            index.value: str(index.file)
+            for index in indexes
+            if index.value not in of_folder
+        }
+
+    @property
+    def flat_indexes(self) -> tuple[str, ...]:
+        """The find-links of the folder, which are such indexes too; the user's own serve the family alone."""
+        links = self._of(Effect.FIND_LINKS)
+        return tuple(dict.fromkeys(link.value for link in links if not link.is_own))
+
+    @property
+    def extension_sources(self) -> tuple[str, ...]:
+        """Pages of prebuilt extensions."""
+        return self._addresses(Effect.EXTENSIONS)
+
+    @property
+    def exclude_newer(self) -> str | None:
+        """The date after which files do not count."""
+        return next(reversed(self._addresses(Effect.EXCLUDE_NEWER)), None)
+
+    @cached_property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of requirements and constraints that were admitted."""
+        return self._addresses(Effect.LOCATED)
+
+    @cached_property
+    def package_indexes(self) -> dict[str, str]:
+        """The index of each package that may come from no other."""
+        settings = self._of(Effect.PACKAGE_INDEX)
+        return {setting.package: setting.value for setting in settings}
+
+    @cached_property
+    def hashes(self) -> dict[str, frozenset[str]]:
+        """The SHA-256 of the files that a package may be, or the package at one version: ``name==version``."""
+        hashes: dict[str, frozenset[str]] = {}
+        for setting in self._of(Effect.HASH):
+            known = hashes.get(setting.package, frozenset())
+            digests = setting.value.replace("sha256:", "").split()
+            hashes[setting.package] = known.union(digests)
+        return hashes
+
+    @property
+    def hash_places(self) -> dict[str, str]:
+        """Where the hashes of a package stand."""
+        return {setting.package: setting.place for setting in self._of(Effect.HASH)}
+
+    @property
+    def only_binary(self) -> frozenset[str]:
+        """The packages that are never built; ``:all:`` stands for each."""
+        values = self._addresses(Effect.ONLY_BINARY)
+        names = " ".join(values).replace(",", " ").split()
+        return frozenset(map(normalised, names)) - {":none:"}
+
+    @property
+    def ignored_settings(self) -> list[SourceSetting]:
+        """Those that are not obeyed, because the build of torch is chosen here or they say nothing of it."""
+        return self._of(*_WHY_IGNORED)
+
+    @property
+    def demanded(self) -> dict[str, SourceSetting]:
+        """What files of other tools demand: an address for a package, by its name."""
+        return {one.package: one for one in self._of(Effect.ADDRESS)}
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Every address that packages may come from, but for the tools' own default index."""
+        return (
+            self.torch_index,
+            *self.find_links,
+            *self.extra_indexes,
+            *self.package_indexes.values(),
+            *filter(None, [self.default_index]),
+        )
+
+    @cached_property
+    def chosen(self) -> tuple[SourceSetting, ...]:
+        """What a file of the folder chose, and the user did not: each source once."""
+        # Of these one counts alone.
+        single = {
+            Effect.INDEX: self.default_index,
+            Effect.CERTIFICATES: self.certificates,
+        }
+        own = set()
+        chosen: dict[tuple[Effect, Location], SourceSetting] = {}
+        for setting in self.settings:
+            effect = setting.effect
+            if effect not in ROLES:
+                continue
+            source = effect, Location.parse(setting.value)
+            if setting.is_own:
+                own.add(source)
+            elif single.get(effect, setting.value) == setting.value:
+                chosen.setdefault(source, setting)
+        return tuple(setting for source, setting in chosen.items() if source not in own)
+
+    def chooser_of(self, address: str) -> SourceSetting | None:
+        """Return the setting of the folder by which a file at an address, or a page of files, is a source."""
+        location = Location.parse(address)
+        for setting in self.chosen:
+            if location.is_from(Location.parse(setting.value)):
+                return setting
+        return None
+
+    @property
+    def has_further_indexes(self) -> bool:
+        """Whether packages beside the family may come from elsewhere than the default index."""
+        return any((self.package_indexes, self.extra_indexes, self.flat_indexes))
+
+    def indexes_for(self, package: str, default: str | None) -> tuple[str, ...]:
+        """Return the indexes that may have a package; it comes from the first that lists it.
+
+        Args:
+            package: Its name.
+            default: The default index.
+        """
+        if package in self.package_indexes:
+            return (self.package_indexes[package],)
+        return (*self.extra_indexes, *filter(None, [default]))
+
+    @property
+    def newest_day(self) -> str | None:
+        """The day of ``exclude_newer`` for the pages that are read here; None if there is none.
+
+        Raises:
+            UsageError: It is no date, which uv alone can read.
+        """
+        if self.exclude_newer is None:
+            return None
+        day = self.exclude_newer[:10]
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d", day):
+            raise UsageError(
+                "source-setting",
+                f"exclude-newer {self.exclude_newer} cannot be obeyed for {', '.join(self.package_indexes)}",
+                hint='Write a date: exclude-newer = "2026-01-31"',
+            )
+        return day
 
     def environment(self) -> dict[str, str]:
         """Return the variables for uv: the default index and the certificates.
@@ -154,15 +267,94 @@ class Sources(Value):
             variables["SSL_CERT_FILE"] = self.certificates
         return variables
 
+    def uv_settings(self) -> dict[str, Any]:
+        """Return uv's settings for what comes neither from the sources of the family nor from the default index."""
+        indexes = [{"url": address} for address in self.extra_indexes]
+        indexes += [{"url": place, "format": "flat"} for place in self.flat_indexes]
+        settings: dict[str, Any] = {"index": indexes}
+        if self.exclude_newer:
+            settings["exclude-newer"] = self.exclude_newer
+        return settings
+
+    def with_settings(
+        self,
+        settings: Iterable[SourceSetting],
+        folder: Path | None = None,
+    ) -> Sources:
+        """Obey what files of the request, and the user's own words, say of sources.
+
+        Args:
+            settings: What they say.
+            folder: The project's, where relative paths begin; None: the working folder.
+
+        Raises:
+            UsageError: It cannot be obeyed.
+        """
+        sources = self
+        for written in dict.fromkeys(settings):
+            _check_form(written)
+            setting = sources._located(written, folder or Path.cwd())
+            sources = sources.obeying(setting)
+        return sources
+
+    def _located(self, setting: SourceSetting, folder: Path) -> SourceSetting:
+        """Return what a file says as the folder's own or as a stranger's.
+
+        Raises:
+            UsageError: It leads where a file may not lead, or names a second default index.
+        """
+        effect = setting.effect
+        if setting.is_own:
+            return setting
+        if effect is Effect.INDEX:
+            for other in self.chosen:
+                is_alike = other.row == setting.row
+                if is_alike and other.value != _plain(setting.value):
+                    raise _not_obeyed(
+                        setting, f"one default index; {other.value} is another"
+                    )
+        if effect in {Effect.LOCATED, Effect.FIND_LINKS}:
+            location = setting.location(folder)
+            is_path = location.server == "file://"
+            is_inside = is_path and location.is_from(Location.parse(str(folder)))
+            if effect is Effect.LOCATED and is_inside:
+                # A project of a trusted folder is nothing that has to be named.
+                return setting._replace(is_own=self.trust_folder)
+            if is_path:
+                file = folder / setting.file
+                check_outside(Path(location.path), file if file.exists() else folder)
+        return setting
+
+    def obeying(self, setting: SourceSetting, *, overrides: bool = True) -> Sources:
+        """Return the sources with what one setting says, without its login.
+
+        Args:
+            setting: It has the form that it must have.
+            overrides: Whether a default index takes the place of another.
+        """
+        plain = without_logins if setting.effect is Effect.EXTENSIONS else _plain
+        address = plain(setting.value)
+        default_index = self.default_index
+        if setting.effect is Effect.INDEX and (overrides or not default_index):
+            default_index = address
+        logins = self.logins
+        if setting.effect in ROLES:
+            # The user's own stay.
+            logins = {**_logins(setting.value), **logins}
+        settings = (*self.settings, setting._replace(value=address))
+        return replace(
+            self, settings=settings, default_index=default_index, logins=logins
+        )
+
     def admit(
         self,
-        settings: Sequence[FolderSetting],
+        settings: Sequence[SourceSetting],
         reporter: Reporter,
     ) -> None:
         """Name what the folder chose, and not the user; raise UsageError if they do not trust it to."""
         if settings and not self.trust_folder:
             places = dict.fromkeys(
-                f"{setting.value if setting.key == BY_ADDRESS else setting.key} in {setting.file}"
+                f"{setting.value if setting.row.key == BY_ADDRESS else setting.row.key} in {setting.file}"
                 for setting in settings
             )
             raise UsageError(
@@ -192,7 +384,8 @@ class Sources(Value):
         demanded = self._of(Effect.KNOWN_INDEX)
         if not demanded:
             return
-        known = _locations((*self.places, read_default()))
+        places = filter(None, (*self.places, read_default()))
+        known = set(map(Location.parse, places))
         unknown = {
             setting.value: setting
             for setting in demanded
@@ -200,163 +393,6 @@ class Sources(Value):
         }
         for setting in unknown.values():
             raise _not_obeyed(setting, hint=_naming(unknown))
-
-    def _of(self, *effects: Effect) -> list[SourceSetting]:
-        """Return the settings of which one of these becomes."""
-        return [setting for setting in self.settings if setting.effect in effects]
-
-    @property
-    def ignored_settings(self) -> list[SourceSetting]:
-        """Those that are not obeyed, because the build of torch is chosen here or they say nothing of it."""
-        return self._of(*_WHY_IGNORED)
-
-    @property
-    def demanded(self) -> list[SourceSetting]:
-        """What files of other tools demand: an index that is to be among the sources, an address for a package."""
-        return self._of(Effect.KNOWN_INDEX, Effect.ADDRESS)
-
-    @cached_property
-    def package_indexes(self) -> dict[str, str]:
-        """The index of each package that may come from no other."""
-        settings = self._of(Effect.PACKAGE_INDEX)
-        return {setting.package: _plain(setting.value) for setting in settings}
-
-    @cached_property
-    def hashes(self) -> dict[str, frozenset[str]]:
-        """The SHA-256 of the files that a package may be, or the package at one version: ``name==version``."""
-        hashes: dict[str, frozenset[str]] = {}
-        for setting in self._of(Effect.HASH):
-            known = hashes.get(setting.package, frozenset())
-            digests = setting.value.replace("sha256:", "").split()
-            hashes[setting.package] = known.union(digests)
-        return hashes
-
-    @property
-    def hash_places(self) -> dict[str, str]:
-        """Where the hashes of a package stand."""
-        return {setting.package: setting.place for setting in self._of(Effect.HASH)}
-
-    @property
-    def only_binary(self) -> frozenset[str]:
-        """The packages that are never built; ``:all:`` stands for each."""
-        values = [setting.value for setting in self._of(Effect.ONLY_BINARY)]
-        names = " ".join(values).replace(",", " ").split()
-        return frozenset(map(normalised, names)) - {":none:"}
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Every address that packages may come from, but for the tools' own default index."""
-        places = (
-            self.torch_index,
-            *self.find_links,
-            *self.extra_indexes,
-            *self.flat_indexes,
-            *self.package_indexes.values(),
-        )
-        if self.default_index is None:
-            return places
-        return (*places, self.default_index)
-
-    def uv_settings(self) -> dict[str, Any]:
-        """Return uv's settings for what comes neither from the sources of the family nor from the default index."""
-        indexes = [{"url": address} for address in self.extra_indexes]
-        indexes += [{"url": place, "format": "flat"} for place in self.flat_indexes]
-        settings: dict[str, Any] = {"index": indexes}
-        if self.exclude_newer:
-            settings["exclude-newer"] = self.exclude_newer
-            settings["undated"] = sorted(self.undated)
-        return settings
-
-    def is_dated(self, package: str) -> bool:
-        """Whether only the files count that a package had at a date."""
-        return self.exclude_newer is not None and package not in self.undated
-
-    @property
-    def newest_day(self) -> str | None:
-        """The day of ``exclude_newer`` for the pages that are read here; None if there is none.
-
-        Raises:
-            UsageError: It is no date, which uv alone can read.
-        """
-        if self.exclude_newer is None:
-            return None
-        day = self.exclude_newer[:10]
-        if not re.fullmatch(r"\d{4}-\d\d-\d\d", day):
-            raise UsageError(
-                "source-setting",
-                f"exclude-newer {self.exclude_newer} cannot be obeyed for {', '.join(self.package_indexes)}",
-                hint='Write a date: exclude-newer = "2026-01-31"',
-            )
-        return day
-
-    @property
-    def has_further_indexes(self) -> bool:
-        """Whether packages beside the family may come from elsewhere than the default index."""
-        return any((self.package_indexes, self.extra_indexes, self.flat_indexes))
-
-    def indexes_for(self, package: str, default: str | None) -> tuple[str, ...]:
-        """Return the indexes that may have a package; it comes from the first that lists it.
-
-        Args:
-            package: Its name.
-            default: The default index.
-        """
-        if package in self.package_indexes:
-            return (self.package_indexes[package],)
-        return (*self.extra_indexes, *filter(None, [default]))
-
-    def chooser_of(self, address: str) -> FolderSetting | None:
-        """Return the setting of the folder by which a file at an address, or a page of files, is a source."""
-        location = Location.parse(address)
-        for setting in self.chosen:
-            if location.is_from(Location.parse(setting.value)):
-                return setting
-        return None
-
-    def with_settings(
-        self,
-        settings: Iterable[SourceSetting],
-        folder: Path | None = None,
-    ) -> Sources:
-        """Obey what files say of sources.
-
-        Args:
-            settings: What they say.
-            folder: The project's, where relative paths begin; None: the working folder.
-
-        Raises:
-            UsageError: It cannot be obeyed.
-        """
-        sources = self
-        for setting in dict.fromkeys(settings):
-            sources._check(setting)
-            is_chosen = False
-            if setting.effect is Effect.LOCATED:
-                is_chosen = sources._is_stranger(setting, folder or Path.cwd())
-            elif setting.effect in ROLES:
-                # What the user has configured too is not the folder's choice alone.
-                location = Location.parse(setting.value)
-                is_chosen = location not in _locations(sources.places)
-            sources = sources.obeying(setting, is_chosen=is_chosen)
-        return sources
-
-    def with_own(self, setting: SourceSetting) -> Sources:
-        """Obey what the user says; raise UsageError for a variable in an address."""
-        _check_form(setting)
-        return self.obeying(setting, is_chosen=False)
-
-    def _is_stranger(self, setting: SourceSetting, folder: Path) -> bool:
-        """Whether the address of a requirement is to be named: not the user's own word, nor in a trusted folder."""
-        if _plain(setting.value) in self.addresses:
-            return False
-        location = setting.location(folder)
-        if location.server != "file://":
-            return True
-        if location.is_from(Location.parse(str(folder))):
-            return not self.trust_folder
-        place = folder / setting.file
-        check_outside(Path(location.path), place if place.exists() else folder)
-        return True
 
     def check_admitted(self, requirement: ParsedRequirement) -> None:
         """Raise UsageError for an address that no reader of a request has handed over: none goes to uv unnamed."""
@@ -370,72 +406,6 @@ class Sources(Value):
     def has_address(self, address: str) -> bool:
         """Whether an address is that of a requirement or constraint, whatever the commit of a repository."""
         return _bare(address) in map(_bare, self.addresses)
-
-    @cached_property
-    def addresses(self) -> frozenset[str]:
-        """The addresses of requirements and constraints that were admitted."""
-        return frozenset(_plain(one.value) for one in self._of(Effect.LOCATED))
-
-    def _check(self, setting: SourceSetting) -> None:
-        """Raise UsageError for a setting that a file may not have, whatever the user says."""
-        effect = setting.effect
-        _check_form(setting)
-        if effect is Effect.FIND_LINKS:
-            location = Location.parse(setting.value)
-            if location.server == "file://":
-                check_outside(Path(location.path), setting.file)
-        if effect is Effect.INDEX:
-            for other in self.chosen:
-                is_alike = other.key == setting.row.key
-                if is_alike and other.value != _plain(setting.value):
-                    raise _not_obeyed(
-                        setting, f"one default index; {other.value} is another"
-                    )
-
-    def obeying(
-        self,
-        setting: SourceSetting,
-        *,
-        is_chosen: bool = True,
-        is_of_folder: bool = True,
-    ) -> Sources:
-        """Return the sources with what one setting says.
-
-        Args:
-            setting: It has the form that it must have.
-            is_chosen: Whether the folder alone has chosen it, so that it is named.
-            is_of_folder: Whether a file of the folder has it, and not only the user's own configuration.
-        """
-        address = _plain(setting.value)
-        changes: dict[str, Any] = {}
-        match setting.effect:
-            case Effect.INDEX:
-                changes["default_index"] = address
-            case Effect.EXTRA_INDEX:
-                changes["extra_indexes"] = _joined(self.extra_indexes, address)
-                if not is_of_folder:
-                    place = {address: str(setting.file)}
-                    changes["own_indexes"] = {**self.own_indexes, **place}
-            case Effect.FIND_LINKS:
-                changes["find_links"] = _joined(self.find_links, address)
-                # The user's own serve the family alone.
-                if is_of_folder:
-                    changes["flat_indexes"] = _joined(self.flat_indexes, address)
-            case Effect.EXTENSIONS:
-                address = without_logins(setting.value)
-                changes["extension_sources"] = _joined(self.extension_sources, address)
-            case Effect.EXCLUDE_NEWER:
-                changes["exclude_newer"] = setting.value
-        if setting.effect in ROLES:
-            # The user's own stay.
-            changes["logins"] = {**_logins(setting.value), **self.logins}
-            if is_chosen:
-                role = ROLES[setting.effect].format(setting.package)
-                choice = FolderSetting(setting.row.key, setting.file, address, role)
-                changes["chosen"] = (*self.chosen, choice)
-        # The settings are shown and compared; only ``logins`` has what is secret.
-        plain = setting._replace(value=without_logins(setting.value))
-        return replace(self, settings=(*self.settings, plain), **changes)
 
 
 def read_sources(
@@ -456,58 +426,35 @@ def read_sources(
     Raises:
         UsageError: if an address is none, or a configuration file is malformed.
     """
-    from gpuinstall.sources.configuration import (
-        read_configuration,
-        settings_to_record,
-        trusts_folder,
-    )
+    from gpuinstall.sources.configuration import read_configuration, trusts_folder
     from gpuinstall.sources.requirements_file import with_variables
 
-    configurations = read_configuration(environ, folder)
     index = torch_index or configured
-    base = torch_index_of(index)
-    choices = []
+    settings = list(read_configuration(environ, folder))
     if configured and not torch_index:
         file = folder / "pyproject.toml"
-        choices.append(FolderSetting("torch-index", file, base, _SUPPLIES_TORCH))
-    certificates = environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE")
-    for one in configurations:
-        if one.certificates and not certificates:
-            certificates = one.certificates
-            if one.is_of_folder:
-                role = "the certificates to trust"
-                choices.append(FolderSetting("cert", one.file, certificates, role))
+        requested = source_setting("gpuinstall", "torch-index", configured, file)
+        settings.insert(0, requested)
+    certificates = [environ.get("SSL_CERT_FILE"), environ.get("REQUESTS_CA_BUNDLE")]
+    certificates += [one.value for one in settings if one.effect is Effect.CERTIFICATES]
     sources = Sources(
-        torch_index=base,
+        torch_index=torch_index_of(index),
         is_torch_index_requested=bool(index),
-        certificates=certificates,
-        configured=tuple(settings_to_record(configurations)),
-        chosen=tuple(choices),
+        certificates=next(filter(None, certificates), None),
         trust_folder=trusts_folder(environ),
         logins=_logins(index or OFFICIAL),
     )
-    of_folder = [one for one in configurations if one.is_of_folder]
-    by_folder = _addresses(of_folder)
-    by_user = _addresses(one for one in configurations if not one.is_of_folder)
-    for key, written in _addresses(configurations).items():
+    for written in settings:
         setting = written
-        if key not in by_folder:
-            setting = setting._replace(value=with_variables(written.value, environ))
-        # Of several default indexes the strongest configuration's counts.
-        if setting.effect is Effect.INDEX and sources.default_index:
-            continue
+        if setting.is_own:
+            # Nothing else of the user's configuration says where packages come from.
+            if setting.row.effect not in ROLES:
+                continue
+            setting = setting._replace(value=with_variables(setting.value, environ))
         _check_form(setting)
-        sources = sources.obeying(
-            setting,
-            is_chosen=key not in by_user,
-            is_of_folder=key in by_folder,
-        )
-    return sources.with_settings(
-        setting
-        for one in of_folder
-        for setting in one.settings
-        if setting.row.effect not in ROLES
-    )
+        # Of several default indexes the strongest configuration's counts.
+        sources = sources.obeying(setting, overrides=False)
+    return sources
 
 
 def torch_index_of(requested: str | None) -> str:
@@ -530,23 +477,6 @@ def _check_form(setting: SourceSetting) -> None:
     form, instead = _FORMS.get(setting.effect, ("(?s:.*)", ""))
     if not re.fullmatch(form, setting.value):
         raise _not_obeyed(setting, instead)
-
-
-def _addresses(
-    configurations: Iterable[Configuration],
-) -> dict[tuple[Effect, Location], SourceSetting]:
-    """Return the addresses of sources by what becomes of them, those of the strongest configuration first."""
-    settings = dict[tuple[Effect, Location], SourceSetting]()
-    for one in configurations:
-        for setting in one.settings:
-            if setting.row.effect in ROLES:
-                key = setting.row.effect, Location.parse(setting.value)
-                settings.setdefault(key, setting)
-    return settings
-
-
-def _locations(addresses: Iterable[str | None]) -> set[Location]:
-    return {Location.parse(address) for address in addresses if address}
 
 
 def _naming(addresses: Iterable[str]) -> str:
@@ -586,10 +516,6 @@ def _bare(address: str) -> str:
     if not bare.startswith("git+"):
         return bare
     return re.sub(r"@[^/@]*\Z", "", bare.removeprefix("git+"))
-
-
-def _joined(addresses: tuple[str, ...], address: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*addresses, address)))
 
 
 def _logins(address: str) -> dict[str, str]:

@@ -23,6 +23,7 @@ from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client
 from tests.lab.index import Habits, StandInIndex
+from tests.lab.own_sources import naming
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
 
@@ -47,8 +48,8 @@ def client(tmp_path):
         yield client
 
 
-def _named(index, **more):
-    return Sources(torch_index=index.torch_index, is_torch_index_requested=True, **more)
+def _named(index):
+    return Sources(torch_index=index.torch_index, is_torch_index_requested=True)
 
 
 def _files(listing):
@@ -74,9 +75,10 @@ def test_every_layout_lists_the_same_wheels(habits, folder, client):
 
 def test_silent_index_is_said_once_and_the_folder_still_serves(folder, client):
     with StandInIndex(folder) as index:
-        sources = Sources(
-            index.torch_index,
-            find_links=(str(folder / "whl" / "cpu"), "file:///nowhere"),
+        sources = naming(
+            ("find-links", str(folder / "whl" / "cpu")),
+            ("find-links", "file:///nowhere"),
+            torch_index=index.torch_index,
         )
     listing = read_listing(sources, client, TAGS, ["torch"])
     assert not listing.index_answers
@@ -89,12 +91,12 @@ def test_named_index_comes_before_folders_and_the_official_one_after_them(
 ):
     place = str(folder / "whl" / "cu126")
     with StandInIndex(folder) as index:
-        official = Sources(index.torch_index, find_links=(place,))
+        official = naming(("find-links", place), torch_index=index.torch_index)
         assert (
             read_listing(official, client, ["cu126"], ["torch"]).wheels[0].source
             == place
         )
-        named = _named(index, find_links=(place,))
+        named = naming(("find-links", place), sources=_named(index))
         assert (
             read_listing(named, client, ["cu126"], ["torch"]).wheels[-1].source == place
         )
@@ -102,7 +104,7 @@ def test_named_index_comes_before_folders_and_the_official_one_after_them(
 
 def test_configured_default_index_is_asked_and_comes_last(folder, client):
     with StandInIndex(folder) as index:
-        sources = _named(index, default_index=index.default_index)
+        sources = naming(("index-url", index.default_index), sources=_named(index))
         listing = read_listing(sources, client, ["cu126"], ["torch"])
     assert listing.default_listed
     assert [wheel.source for wheel in listing.wheels] == [
@@ -121,7 +123,10 @@ def test_local_indexes_are_read_by_their_pages_or_their_files(folder, client, tm
     )
     (tmp_path / "links.html").write_text(f'<a href="files/{name}">x</a>', "utf-8")
     places = ((tmp_path / "links.html").as_uri(), str(folder / "simple"))
-    sources = Sources(find_links=places, default_index=(tmp_path / "simple").as_uri())
+    sources = naming(
+        *(("find-links", place) for place in places),
+        ("index-url", (tmp_path / "simple").as_uri()),
+    )
     listing = read_listing(sources, client, [], ["torch"])
     found = [
         (wheel.source, wheel.url) for wheel in listing.wheels if wheel.filename == name

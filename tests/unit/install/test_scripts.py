@@ -11,6 +11,7 @@ from gpuinstall.environments.records import remember
 from gpuinstall.install.hold import hold
 from gpuinstall.install.removal import find_prunable, prune, remove_cache
 from gpuinstall.install.scripts import Script
+from gpuinstall.sources.requirements_file import RequirementsFile
 from tests.lab.listener import Listener
 from tests.unit.install.environments import make_environment
 
@@ -102,7 +103,9 @@ def test_every_name_of_a_script_has_a_place(cache, tmp_path):
         tmp_path / name
         for name in ("train.py", "\udcff.py", "ä b'.py", f"{'n' * 250}.py", "-c.py")
     ]
-    places = [Script(file, ("torch",), None).paths.folder for file in files]
+    places = [
+        Script(file, RequirementsFile(("torch",)), None).paths.folder for file in files
+    ]
     assert [place.name.rpartition("-")[0] for place in places] == [
         "train",
         "_",

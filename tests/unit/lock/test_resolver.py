@@ -7,8 +7,8 @@ from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.file.lock import is_unknown, unknown_hash
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.uv.project import ResolverProject, simple_page
-from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Page
+from tests.lab.own_sources import naming
 from tests.unit.lock.wheels_here import listed, torch
 
 TARGET = Target("cu126")
@@ -83,9 +83,9 @@ def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path):
 
 
 def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_path):
-    sources = Sources(
-        extra_indexes=("https://corp.example/simple",),
-        exclude_newer="2026-01-01",
+    sources = naming(
+        ("extra-index-url", "https://corp.example/simple"),
+        ("exclude-newer", "2026-01-01"),
     )
     asked = ("torch==2.14.1+cu126", "ours")
     project = ResolverProject(

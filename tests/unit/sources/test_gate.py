@@ -137,9 +137,11 @@ def test_the_users_own_address_is_not_the_folders_choice(tmp_path):
     (own,) = address_settings([f"x @ {URL}"], Path("the command line"))
     listed = RequirementsFile.of(tmp_path / "in.txt", [f"x @ {URL}", f"y @ {GIT}"])
 
-    sources = Sources(trust_folder=False).with_own(own)
+    settings = (own._replace(is_own=True), *listed.settings)
 
-    assert sources.with_settings(listed.settings).chosen[0].value == GIT
+    sources = Sources(trust_folder=False).with_settings(settings)
+
+    assert [choice.value for choice in sources.chosen] == [GIT]
 
 
 def test_uv_resolves_without_what_tells_of_the_user(tmp_path):

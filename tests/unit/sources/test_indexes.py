@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.sources.configuration import (
-    Configuration,
     parse_pip_file,
     pip_variables,
     uv_settings,
@@ -35,21 +34,22 @@ find_links = /wheels ./near https://index.example/links
 [install]
 cert = /ca.pem
 """
-    configuration = parse_pip_file(text, PIP_FILE, FOLDER)
-    assert written(configuration.settings) == [
+    settings = parse_pip_file(text, PIP_FILE, FOLDER)
+    assert written(settings) == [
         ("--index-url", "https://index.example/simple"),
         ("--extra-index-url", "https://a.example/simple"),
         ("--extra-index-url", "https://b.example/simple"),
         ("--find-links", "/wheels"),
         ("--find-links", "/project/near"),
         ("--find-links", "https://index.example/links"),
+        ("cert", "/ca.pem"),
     ]
-    assert (configuration.certificates, configuration.file) == ("/ca.pem", PIP_FILE)
+    assert {setting.file for setting in settings} == {PIP_FILE}
 
 
 def test_pip_section_install_beats_global():
     text = "[install]\nindex-url = https://install.example\n[global]\nindex-url = https://global.example\n"
-    settings = parse_pip_file(text, PIP_FILE, FOLDER).settings
+    settings = parse_pip_file(text, PIP_FILE, FOLDER)
     assert written(settings) == [("--index-url", "https://install.example")]
 
 
@@ -60,9 +60,10 @@ def test_pip_variables_are_read_and_empty_ones_say_nothing():
         "PIP_CERT": "/ca.pem",
         "HOME": "/home/x",
     }
-    configuration = pip_variables(environ, FOLDER)
-    assert written(configuration.settings) == [("--find-links", "/wheels")]
-    assert configuration.certificates == "/ca.pem"
+    assert written(pip_variables(environ, FOLDER)) == [
+        ("--find-links", "/wheels"),
+        ("cert", "/ca.pem"),
+    ]
 
 
 def test_uv_variables_may_carry_names_and_the_newer_default_comes_first():
@@ -101,13 +102,12 @@ def test_uv_table_knows_default_extra_and_explicit_indexes():
 @given(st.text())
 def test_any_pip_file_is_read_or_refused(text):
     with suppress(ValueError):
-        assert isinstance(parse_pip_file(text, PIP_FILE, FOLDER), Configuration)
+        assert isinstance(parse_pip_file(text, PIP_FILE, FOLDER), list)
 
 
 @pytest.mark.parametrize(
     "table",
     [
-        {"find-links": "/wheels"},
         {"index-url": 3},
         {"index": [{"name": "x"}]},
         {"index": ["x"]},

@@ -9,7 +9,6 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.values import replace
 from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.request.declaration import (
     read_declaration,
@@ -24,6 +23,7 @@ from gpuinstall.sources.provenance import (
     recorded_sources,
 )
 from tests.lab.index_text import steps_of
+from tests.lab.own_sources import naming
 
 INDEX = "https://corp.example/simple"
 HASH = "sha256:" + "a" * 64
@@ -47,6 +47,9 @@ for line, below in steps_of(
 """How a file of each tool writes a setting."""
 
 ELSEWHERE = {
+    ("pip", "cert"),
+    ("gpuinstall", "torch-index"),
+    ("gpuinstall", "libraries of cuda-compat in a lock"),
     ("uv", "constraint-dependencies"),
     ("gpuinstall", "index of a package in a lock"),
     ("gpuinstall", "extension-sources"),
@@ -68,10 +71,10 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.HASH: lambda sources: (
         sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS})
     ),
-    Effect.ADDRESS: lambda sources: sources.demanded,
-    Effect.LOCATED: lambda sources: sources.chosen[0].role == "the source of mine",
-    Effect.FILE: lambda sources: sources.chosen[0].role == "requirements",
-    Effect.KNOWN_INDEX: lambda sources: sources.demanded,
+    Effect.ADDRESS: lambda sources: [*sources.demanded] == ["mine"],
+    Effect.LOCATED: lambda sources: "the source of mine" in str(sources.chosen[0]),
+    Effect.FILE: lambda sources: "requirements" in str(sources.chosen[0]),
+    Effect.KNOWN_INDEX: lambda sources: refused(sources),  # noqa: PLW0108  it stands below
     Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
     Effect.EXCLUDE_NEWER: lambda sources: (
         sources.uv_settings()["exclude-newer"] == "2026-01-01"
@@ -96,7 +99,7 @@ def settings_in(folder, name, text):
         )
         (folder / name).write_text(f"{text}\n# ///\n", "utf-8")
         script = read_script(folder / name)
-        return script.settings if script else ()
+        return script.listed.settings if script else ()
     (folder / name).write_text(text, "utf-8")
     if name in {"uv.lock", "poetry.lock"}:
         return read_team_settings(folder / name)
@@ -221,7 +224,7 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path):
     )
     read = read_script(script)
     assert read is not None
-    assert (read.requirements, read.constraints) == (
+    assert (read.listed.requirements, read.listed.constraints) == (
         (f"mine @ {tmp_path / 'lib'}", "six"),
         ("six<2",),
     )
@@ -298,7 +301,7 @@ def test_the_source_of_a_package_in_a_workspace_is_refused_unless_the_member_say
         (tmp_path / "pyproject.toml").write_text(WORKSPACE + source, "utf-8")
         (member / "pyproject.toml").write_text(PROJECT, "utf-8")
         with pytest.raises(
-            UsageError, match=r"sources \(workspace\) of mine cannot be obeyed"
+            UsageError, match=r"sources \(workspace.*\) of mine cannot be obeyed"
         ):
             sources_of_folder(member, environ)
         (member / "pyproject.toml").write_text(PROJECT + EXPLICIT, "utf-8")
@@ -347,10 +350,12 @@ def test_an_index_of_another_tool_is_refused_with_its_line_until_uv_has_it(tmp_p
             folder.mkdir()
             (folder / name).write_text(text, "utf-8")
             sources = Sources().with_settings(read_declaration(folder).listed.settings)
-            known = replace(sources, extra_indexes=(INDEX, "https://first.example"))
-            replace(known, find_links=("https://other.example",)).check_known_indexes(
-                lambda: None
-            )
+            naming(
+                ("extra-index-url", INDEX),
+                ("extra-index-url", "https://first.example"),
+                ("find-links", "https://other.example"),
+                sources=sources,
+            ).check_known_indexes(lambda: None)
             refusal = refused(sources)
             if refusal is None or not (
                 INDEX in str(refusal.hint)

@@ -217,7 +217,8 @@ def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_
         }
         (setting,) = read_sources(None, variables, folder).chosen
         role = "a source of torch" if key == "find-links" else ""
-        is_known = key in setting.key and (setting.file, setting.role) == (path, role)
+        is_known = key in setting.row.key and setting.file == path
+        is_known &= str(setting).endswith(f"says{role and f': {role}'}")
         is_same = Location.parse(setting.value) == Location.parse(address)
         if not (is_known and is_same and "secret" not in str(setting)):
             wrong.append((key, address, str(setting)))
@@ -245,7 +246,7 @@ def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(
         folder,
         configured="https://torch.example/whl",
     )
-    assert [setting.key for setting in sources.chosen] == ["find-links"]
+    assert [setting.row.key for setting in sources.chosen] == ["find-links"]
     assert sources.torch_index == "https://mine.example"
     configured = read_sources(
         None, environ | other, folder, configured="https://torch.example/whl"

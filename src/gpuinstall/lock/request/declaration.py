@@ -21,7 +21,6 @@ from gpuinstall.lock.request.tools import (
     address_of,
     poetry_entries,
     project_settings,
-    reading,
     table_in,
     tool_settings,
 )
@@ -32,12 +31,12 @@ from gpuinstall.sources.requirements_file import (
     read_conda,
     read_listed,
     read_requirements,
+    reading,
     split_group,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from gpuinstall.lock.request.tools import Table
     from gpuinstall.sources.provenance import SourceSetting
@@ -111,7 +110,7 @@ def read_declaration(
     folder: Path,
     configured: Sequence[str] | None = None,
 ) -> Declaration:
-    """Return what a folder asks for.
+    """Return what a folder asks for: by its project, and if that lists no requirements, by the first file beside it.
 
     Args:
         folder: The folder.
@@ -121,16 +120,22 @@ def read_declaration(
         UsageError: if a file is malformed.
     """
     project = folder / PROJECT
-    document = parse_toml(read_listed(project)) if project.is_file() else {}
-    if configured:
-        with _reading(project):
-            listed = _from_sources(configured, table_in(document, "tool"), project)
-        declared = Declaration(listed=listed)
-    else:
-        declared = _read_own_files(folder, document)
-    settings = (*declared.listed.settings, *_tool_settings(folder))
+    declared = Declaration()
+    document: Table = {}
+    # Without a project nothing is parsed, and a plan need not load what parses it.
+    if project.is_file():
+        with reading(project):
+            document = parse_toml(read_listed(project))
+            if configured:
+                declared = Declaration(listed=_listed(configured, document, project))
+            else:
+                declared = parse_project(document, project)
+    if not configured:
+        declared = _with_files(declared, folder, document)
+    listed = declared.listed
+    settings = (*listed.settings, *_tool_settings(folder))
     return declared._replace(
-        listed=declared.listed._replace(settings=settings),
+        listed=listed._replace(settings=settings),
         unread={
             name: export
             for name, export in _EXPORTED_BY.items()
@@ -139,28 +144,8 @@ def read_declaration(
     )
 
 
-def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
-    """Yield what the tools' own files beside a project say of sources."""
-    for name in TOOL_FILES:
-        path = folder / name
-        if path.is_file():
-            with _reading(path):
-                table = parse_toml(read_listed(path, folder))
-                yield from tool_settings(table, path)
-
-
-def _reading(path: Path) -> AbstractContextManager[None]:
-    return reading(f"{path} is malformed", "requirements-malformed")
-
-
-def _read_own_files(folder: Path, pyproject: Table) -> Declaration:
-    """Return what the project asks for; if it lists no requirements itself, those of the first file beside it."""
-    # Without a project nothing is parsed, and a plan need not load what parses it.
-    declared = (
-        parse_project(_with_dev(pyproject), folder / PROJECT)
-        if pyproject
-        else Declaration()
-    )
+def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declaration:
+    """Return what a project asks for with its setup.py, or with the first file beside it that has requirements."""
     tool = table_in(pyproject, "tool")
     is_declared = declared.package or "project" in pyproject or tool.get("poetry")
     is_package = table_in(tool, "uv").get("package", True)
@@ -172,10 +157,18 @@ def _read_own_files(folder: Path, pyproject: Table) -> Declaration:
         path = folder / name
         if path.is_file() and read_listed(path, folder):
             # What the project says of sources counts for it too.
-            return declared._replace(
-                file=name, listed=declared.listed | read_inputs(str(path))
-            )
+            listed = declared.listed | read_inputs(str(path))
+            return declared._replace(file=name, listed=listed)
     return declared._replace(file=declared.package_file)
+
+
+def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
+    """Yield what the tools' own files beside a project say of sources."""
+    for name in TOOL_FILES:
+        path = folder / name
+        if path.is_file():
+            with reading(path):
+                yield from tool_settings(parse_toml(read_listed(path, folder)), path)
 
 
 def read_inputs(name: str) -> RequirementsFile:
@@ -191,12 +184,12 @@ def read_inputs(name: str) -> RequirementsFile:
         return _with_wheels_of_conda(read_conda(path))
     if path.name != PROJECT:
         return read_requirements(path)
-    text = read_listed(path)
-    with _reading(path):
-        document = parse_toml(text)
-    what = f"{path} has no usable dependency group {group!r}"
-    with reading(what, "group-unknown") if group else _reading(path):
-        return _read_project(document, path, group)
+    with reading(path):
+        document = parse_toml(read_listed(path))
+        if not group:
+            return _from_folder(_dependencies(document), document, path)
+    with reading(f"{path} has no usable dependency group {group!r}", "group-unknown"):
+        return _from_folder(_in_groups(document, [group]), document, path)
 
 
 def read_limits(name: str) -> RequirementsFile:
@@ -207,9 +200,7 @@ def read_limits(name: str) -> RequirementsFile:
     """
     path = Path(name)
     _check_form(path)
-    file = read_requirements(path)
-    limits = file.requirements + file.constraints
-    return file._replace(requirements=(), constraints=limits)
+    return read_requirements(path).as_limits()
 
 
 def _check_form(path: Path) -> None:
@@ -220,23 +211,39 @@ def _check_form(path: Path) -> None:
         raise UsageError("requirements-unread", message, hint=export)
 
 
-def _read_project(
-    document: Table,
-    path: Path,
-    group: str,
+def read_whole_project(path: Path, extras: Iterable[str]) -> RequirementsFile:
+    """Return what a project requires with extras, and what its build does.
+
+    Raises:
+        UsageError: It is malformed.
+    """
+    with reading(path):
+        document = parse_toml(read_listed(path))
+        project = table_in(document, "project")
+        known = sorted(project.get("optional-dependencies", {}).keys() & extras)
+        required = [
+            *_dependencies(document),
+            *table_in(document, "build-system").get("requires", ()),
+            *(f"{project['name']}[{extra}]" for extra in known),
+        ]
+        return _listed(required, document, path)
+
+
+def _from_folder(
+    written: Iterable[str], document: Table, path: Path
 ) -> RequirementsFile:
-    """Return the dependencies of a ``pyproject.toml``, or of one of its groups; paths start from where it lies."""
-    project = document.get("project", {})
-    if group:
-        # As the project's own dependencies: what [tool] says of sources counts for them too.
-        project = {**project, "dependencies": _in_groups(_with_dev(document), [group])}
-    listed = parse_project(
-        {**document, "project": project, "dependency-groups": {}}, path
-    ).listed
+    """Return requirements of a project that may lie elsewhere, whose paths start from where it lies."""
+    listed = _listed(written, document, path)
     folder = path.absolute().parent
     if folder == Path.cwd():  # uv's settings in the working folder are configuration
         return listed
-    requirements = [_from_folder(path.parent, text) for text in listed.requirements]
+    requirements = []
+    for text in listed.requirements:
+        place = parse_requirement(text).path or "~"
+        located = os.path.normpath(path.parent / place)
+        is_relative = not place.startswith("~")
+        new = text.replace(f" @ {place}", f" @ {located}", 1)
+        requirements.append(new if is_relative else text)
     further = (
         *_tool_settings(folder),
         *uv_settings(table_in(document, "tool", "uv"), path),
@@ -244,37 +251,6 @@ def _read_project(
     return listed._replace(
         requirements=tuple(requirements), settings=(*listed.settings, *further)
     )
-
-
-def read_whole_project(path: Path, extras: Iterable[str]) -> RequirementsFile:
-    """Return what a project requires with extras, and what its build does.
-
-    Raises:
-        UsageError: It is malformed.
-    """
-    text = read_listed(path)
-    with _reading(path):
-        document = parse_toml(text)
-        project = table_in(document, "project")
-        known = sorted(project.get("optional-dependencies", {}).keys() & extras)
-        required = [
-            *project.get("dependencies", ()),
-            *table_in(document, "build-system").get("requires", ()),
-            *(f"{project['name']}[{extra}]" for extra in known),
-        ]
-        if "dependencies" not in project:
-            required += _poetry_requirements(table_in(document, "tool", "poetry"))
-        whole = {**project, "dependencies": required}
-        listed = {**document, "project": whole, "dependency-groups": {}}
-        return parse_project(listed, path).listed
-
-
-def _from_folder(folder: Path, text: str) -> str:
-    """Write a requirement of a path that starts from ``folder`` so that it starts from the working folder."""
-    path = parse_requirement(text).path
-    if not path or path.startswith("~"):
-        return text
-    return text.replace(f" @ {path}", f" @ {os.path.normpath(folder / path)}", 1)
 
 
 def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
@@ -285,10 +261,7 @@ def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
     return listed._replace(requirements=(*others, *listed.requirements))
 
 
-def parse_project(
-    pyproject: Table,
-    file: Path = Path(PROJECT),
-) -> Declaration:
+def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
     """Return the dependencies of ``[project]`` and of the groups that uv installs unasked (``default-groups``, or dev).
 
     Those that uv takes from an address are asked for by that address.
@@ -296,53 +269,49 @@ def parse_project(
     Raises:
         UsageError: if they are malformed.
     """
-    tool = table_in(pyproject, "tool")
-    uv = table_in(tool, "uv")
-    poetry = table_in(tool, "poetry")
-    project = table_in(pyproject, "project")
-    what = "pyproject.toml: the project's dependencies or groups are malformed"
-    with reading(what, "config-malformed"):
-        groups = pyproject.get("dependency-groups", {})
-        selected = uv.get("default-groups")
-        if selected is None:
-            selected = [name for name in groups if normalised(name) == "dev"]
-        elif selected == "all":
-            selected = groups
-        written = list(project.get("dependencies", ()))
-        written += _in_groups(pyproject, selected)
-        if "dependencies" not in project:
-            written += _poetry_requirements(poetry)
-        listed = _from_sources(_expanded(written, project, set()), tool, file)
-        is_package = uv.get("package")
+    project = table_in(document, "project")
+    poetry = table_in(document, "tool", "poetry")
+    with reading(file, "config-malformed"):
+        written = [*_dependencies(document), *_in_groups(document)]
+        listed = _listed(written, document, file)
+        is_package = table_in(document, "tool", "uv").get("package")
         if is_package is None:
             is_dynamic = "dependencies" in project.get("dynamic", ())
-            is_built = "build-system" in pyproject or is_dynamic
+            is_built = "build-system" in document or is_dynamic
             is_package = is_built and poetry.get("package-mode", True)
     name = project.get("name") or poetry.get("name") or _UNNAMED
     return Declaration(listed=listed, package=str(name) if is_package else "")
 
 
-def _with_dev(pyproject: Table) -> Table:
-    """Return a project with the group dev as uv has it: ``dev-dependencies`` of its table are in it."""
-    further = table_in(pyproject, "tool", "uv").get("dev-dependencies")
-    if not further:
-        return pyproject
-    groups = table_in(pyproject, "dependency-groups")
-    what = "pyproject.toml: dev-dependencies is malformed"
-    with reading(what, "config-malformed"):
-        return {
-            **pyproject,
-            "dependency-groups": {**groups, "dev": [*groups.get("dev", ()), *further]},
-        }
+def _dependencies(document: Table) -> Iterable[str]:
+    """Return what a project itself requires, by Poetry's own tables if the standard's are silent."""
+    project = table_in(document, "project")
+    if "dependencies" in project:
+        return list(project["dependencies"])
+    return _poetry_requirements(table_in(document, "tool", "poetry"))
 
 
-def _in_groups(pyproject: Table, names: Iterable[str]) -> list[str]:
-    """Return what dependency groups require."""
+def _in_groups(document: Table, names: Iterable[str] | None = None) -> Iterable[str]:
+    """Return what dependency groups require: these, or those that uv installs unasked."""
+    uv = table_in(document, "tool", "uv")
+    groups = table_in(document, "dependency-groups")
+    # As uv has it, which had no groups before.
+    further = uv.get("dev-dependencies")
+    if further:
+        groups = {**groups, "dev": [*groups.get("dev", ()), *further]}
+    if names is None:
+        own = [name for name in groups if normalised(name) == "dev"]
+        names = uv.get("default-groups", own)
+    if not groups and not names:
+        return ()
     from packaging.dependency_groups import resolve_dependency_groups
+    from packaging.errors import ExceptionGroup
 
-    return list(
-        resolve_dependency_groups(pyproject.get("dependency-groups", {}), *names)
-    )
+    try:
+        selected = groups if names == "all" else names
+        return resolve_dependency_groups(groups, *selected)
+    except ExceptionGroup as error:
+        raise ValueError("; ".join(map(str, error.exceptions))) from None
 
 
 def _expanded(
@@ -363,12 +332,13 @@ def _expanded(
             yield from _expanded(project["optional-dependencies"][extra], project, seen)
 
 
-def _from_sources(
-    requirements: Iterable[str],
-    tool: Table,
+def _listed(
+    written: Iterable[str],
+    document: Table,
     file: Path,
 ) -> RequirementsFile:
     """Return requirements, each once, with what ``[tool]`` of the same file says of their sources."""
+    tool = table_in(document, "tool")
     uv = table_in(tool, "uv")
     sources = [
         *poetry_entries(table_in(tool, "poetry")),
@@ -380,11 +350,12 @@ def _from_sources(
         for name, source in sources
         if isinstance(source, dict) and address_of(source)
     }
-    written = dict.fromkeys(requirements)
-    names = {one.name for one in map(parse_requirement, written) if not one.url}
+    expanded = _expanded(written, table_in(document, "project"), set())
+    lines = dict.fromkeys(expanded)
+    names = {one.name for one in map(parse_requirement, lines) if not one.url}
     return RequirementsFile.of(
         file,
-        [_from_source(text, addresses) for text in written],
+        [_from_source(text, addresses) for text in lines],
         uv_constraints(uv),
         project_settings(tool, file, names),
     )
@@ -410,10 +381,9 @@ def _poetry_requirements(poetry: Table) -> Iterator[str]:
     for name, entry in poetry_entries(poetry):
         if name == "python" or entry.get("optional"):
             continue
-        place = ",".join(poetry_specifiers(entry.get("version", "")))
         address = address_of(entry)
-        if address:
-            place = f" @ {address}"
+        bounds = ",".join(poetry_specifiers(entry.get("version", "")))
+        place = f" @ {address}" if address else bounds
         conditions = []
         for bound in poetry_specifiers(entry.get("python", "")):
             # python_version has no patch release: as such, 3.11.9 is 3.11, and older than 3.11.2.

@@ -82,7 +82,7 @@ def name_torch_source(
         sources = session.sources
         setting = sources.chooser_of(source) or sources.chooser_of(file.url)
         if setting:
-            place = f"{setting.key} in {setting.file}"
+            place = f"{setting.row.key} in {setting.file}"
             session.reporter.notice(
                 "Torch", f"it comes from {file.url}, as {place} says"
             )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from packaging.errors import ExceptionGroup
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml
@@ -22,7 +20,7 @@ from gpuinstall.sources.provenance import (
     SourceSetting,
     source_setting,
 )
-from gpuinstall.sources.requirements_file import PROJECT, read_listed
+from gpuinstall.sources.requirements_file import PROJECT, read_listed, reading
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -42,38 +40,11 @@ _INDEX = re.compile(
     r"(sources?|pypi( .+)?) url"
     r"|(.+ )?pypi-options (index.url|extra-index-urls|find.links( (url|path))?)"
     r"|(.+ )?pypi-dependencies \S+ index"
-    r"|resolution overrides \S+"
     r"|(.+ )?env-vars (PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 )
 """Where these tools write an index: the names of the tables and of the key, with a blank between."""
 
 _LOCKS = ("uv.lock", "poetry.lock")
-
-
-@contextmanager
-def reading(
-    what: str,
-    code: str,
-    hint: str | None = None,
-) -> Iterator[None]:
-    """Raise UsageError that ``what`` is so, if a table has another form than expected or a malformed requirement."""
-    try:
-        yield
-    except (
-        ExceptionGroup,
-        ValueError,
-        TypeError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        UsageError,
-    ) as error:
-        # One of a requirement does not say where it stands; what says it goes on as it is.
-        if isinstance(error, UsageError) and not error.code.startswith("requirement-"):
-            raise
-        errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
-        reason = " ".join("; ".join(map(str, errors)).split())
-        raise UsageError(code, f"{what}: {reason}", hint=hint) from None
 
 
 def table_in(document: Table, *names: str) -> Table:
@@ -151,8 +122,7 @@ def _uv_sources(
         elif address:
             yield setting("sources (git, url, path)", address)
         elif package in packages:
-            is_member = written is None or "workspace" in source
-            yield setting("sources (workspace)" if is_member else BY_MARKER, "")
+            yield setting(BY_MARKER, "")
         else:
             # A dependency may require it: then the command ends.
             yield setting("sources (git, url, path)", "")
@@ -178,8 +148,6 @@ def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:
         for word in words:
             address = re.sub(r"^[\w.-]+=", "", word)  # uv takes NAME=ADDRESS
             if "://" not in address:
-                if " overrides " in names:  # a mere version
-                    continue
                 address = str(file.parent.absolute() / address)
             line = _line_of(word, file)
             yield source_setting(OTHER_TOOLS, "sources", address, file, line=line)
@@ -301,7 +269,7 @@ def _packages(path: Path) -> list[Table]:
 
 
 def _reading_lock(path: Path) -> AbstractContextManager[None]:
-    return reading(f"{path.name} is malformed", "team-lock-malformed", "Repair it")
+    return reading(path, "team-lock-malformed", "Repair it")
 
 
 def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:

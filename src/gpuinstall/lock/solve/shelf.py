@@ -269,7 +269,7 @@ class Shelf:
         is_bound = name in self.names or name in self.problem.files
         page = None if is_bound else self.session.known_page(name)
         # Which of its files a date hides, uv alone decides.
-        if page is None or self.session.sources.is_dated(name):
+        if page is None or self.session.sources.exclude_newer:
             return ListedProgram(name)
         newest = next(iter(self.releases(name)), None)
         for source in parse_sources(page, name):

@@ -309,6 +309,5 @@ def resolver_settings(
     if newest:
         settings["exclude-newer"] = newest
         # Their pages have no dates: uv would take none of their files.
-        undated = sorted({*pages, *sources.get("undated", ())})
-        settings["exclude-newer-package"] = dict.fromkeys(undated, False)
+        settings["exclude-newer-package"] = dict.fromkeys(sorted(pages), False)
     return tomli_w.dumps(settings)

@@ -16,7 +16,6 @@ from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv.project import versions_in
 from gpuinstall.plan.values import PROGRAM_REASONS, Choice
-from gpuinstall.sources.provenance import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -174,12 +173,7 @@ def check_addresses(
         served: The packages that an index serves, with the addresses of their files.
         sources: What the files say.
     """
-    demanded = {
-        setting.package: setting
-        for setting in sources.demanded
-        if setting.effect is Effect.ADDRESS
-    }
-    for name, setting in sorted(demanded.items()):
+    for name, setting in sorted(sources.demanded.items()):
         if name in served and setting.value not in served[name]:
             raise UsageError(
                 "source-setting",

@@ -6,7 +6,6 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
-from gpuinstall.base.values import replace
 from gpuinstall.lock.request.tools import (
     read_team_lock,
     read_team_settings,
@@ -14,6 +13,7 @@ from gpuinstall.lock.request.tools import (
 )
 from gpuinstall.lock.uv.resolution import check_addresses, requested_hashes
 from gpuinstall.sources import Sources
+from tests.lab.own_sources import naming
 
 UV = """\
 version = 1
@@ -151,8 +151,9 @@ def test_a_package_of_an_index_that_is_no_source_here_is_refused(tmp_path):
     for file, row in BY_INDEX.items():
         sources = obeyed(tmp_path, file, row)
         sources.check_known_indexes(lambda: INDEX)
-        replace(sources, extra_indexes=(INDEX,)).check_known_indexes(lambda: None)
-        replace(sources, default_index=INDEX).check_known_indexes(lambda: None)
+        for key in ("extra-index-url", "index-url"):
+            known = naming((key, INDEX), sources=sources)
+            known.check_known_indexes(lambda: None)
         with pytest.raises(
             UsageError, match=rf"{file}: index of a package of ours"
         ) as raised:
@@ -197,6 +198,5 @@ def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path):
 
 def test_a_folder_of_files_is_an_index_by_its_path(tmp_path):
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
-    replace(sources, find_links=(str(tmp_path.parent / "wheels"),)).check_known_indexes(
-        lambda: None
-    )
+    known = naming(("find-links", str(tmp_path.parent / "wheels")), sources=sources)
+    known.check_known_indexes(lambda: None)

@@ -1,0 +1,18 @@
+"""Sources that the user's own configuration of uv names."""
+
+from pathlib import Path
+from typing import Any
+
+from gpuinstall.sources import Sources
+from gpuinstall.sources.provenance import source_setting
+
+
+def naming(
+    *rows: tuple[str, str], sources: Sources | None = None, **more: Any
+) -> Sources:
+    """Return sources with settings, each a key of uv and its value."""
+    sources = sources or Sources(**more)
+    for key, value in rows:
+        setting = source_setting("uv", key, value, Path("uv.toml"))
+        sources = sources.obeying(setting._replace(is_own=True))
+    return sources

@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
@@ -42,8 +42,6 @@ _FLAGS = frozenset(
     }
 )
 """The options that take no value."""
-_PIP_PART = re.compile(r"(['\"]?)pip\1\s*:")
-_OTHER_YAML = re.compile(r"[{\[&*]|[\w-]+['\"]?\s*:(\s|$)")
 _LINE = re.compile(
     r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
 )
@@ -192,59 +190,43 @@ def read_requirements(path: Path) -> RequirementsFile:
 
 
 def read_conda(path: Path) -> RequirementsFile:
-    """Read an ``environment.yml`` as conda writes it: the pip part, and apart from it the packages of conda.
+    """Read an ``environment.yml``: the pip part, and apart from it the packages of conda.
 
     Raises:
-        UsageError: Dependencies are in another form of YAML, and would be passed over.
+        UsageError: It is malformed.
     """
     conda = []
     lines = []
-    # None until a key has come.
-    inside: bool | None = None
-    # How far the pip part is indented; None outside of it.
-    pip_depth: int | None = None
-    for number, line in _lines(path):
-        item = re.match(r"( *)- +(.+)", line.rstrip())
-        key = re.match(r"['\"]?([\w-]+)['\"]?\s*:", line)
-        if item and inside:
-            depth = len(item[1])
-            entry = item[2].strip("'\"")
-            if _PIP_PART.fullmatch(item[2]):
-                pip_depth = depth
+    with reading(path):
+        for entry in _conda_dependencies(read_listed(path)):
+            if isinstance(entry.value, str):
+                conda.append(entry.value)
                 continue
-            if pip_depth is not None and depth <= pip_depth:
-                pip_depth = None
-            if _OTHER_YAML.match(entry):
-                raise _not_on_lines(path, number)
-            if not entry:
-                continue
-            if pip_depth is None:
-                conda.append(entry)
-            else:
-                lines.append((number, entry))
-        elif key:
-            inside = key[1] == "dependencies"
-            pip_depth = None
-        if not item and _is_lost(line, key, inside):
-            raise _not_on_lines(path, number)
+            [(key, listed)] = entry.value
+            if key.value != "pip":
+                raise ValueError(f"it has dependencies of {key.value}")
+            for line in listed.value:
+                number = line.start_mark.line + 1
+                # As conda writes them into a file for pip.
+                texts = map(_without_comment, line.value.splitlines())
+                lines += [(number, text) for text in texts]
     return _Reader(path).parse(lines, path) | RequirementsFile(conda=tuple(conda))
 
 
-def _is_lost(line: str, key: re.Match[str] | None, inside: bool | None) -> bool:
-    """Whether a line may be of dependencies, or hide them, in a form of YAML that is not read."""
-    if key:
-        return bool(inside) and line[key.end() :].strip() not in {"", "[]"}
-    if line.strip() in {"", "---"}:
-        return False
-    return inside is not False or not line.startswith((" ", "-"))
+def _conda_dependencies(text: str) -> Iterator[Any]:
+    """Yield the entries of all lists of dependencies, as nodes that know their lines."""
+    import yaml
 
-
-def _not_on_lines(path: Path, number: int) -> UsageError:
-    return UsageError(
-        "requirements-malformed",
-        f"{path}, line {number}: dependencies are read only as a list with a line for each",
-        hint="conda env export   # writes them like that",
-    )
+    try:
+        root = yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+    for key, listed in root.value if root else ():
+        # What is merged would be passed over.
+        if key.value == "<<":
+            raise ValueError("it has <<")
+        if key.value == "dependencies" and listed.value:
+            yield from listed.value
 
 
 @contextmanager
@@ -302,13 +284,17 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         if not parts:
             first = number
         # A comment ends with its line, also if that ends in a backslash: the next one counts.
-        text = _COMMENT.sub("", line, count=1)
+        text = _without_comment(line)
         parts.append(text.removesuffix("\\"))
         if not text.endswith("\\"):
             yield first, " ".join(parts)
             parts = []
     if parts:
         yield first, " ".join(parts)
+
+
+def _without_comment(line: str) -> str:
+    return _COMMENT.sub("", line, count=1)
 
 
 class _Reader:

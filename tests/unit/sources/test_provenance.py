@@ -530,12 +530,15 @@ def test_no_form_of_the_pip_part_is_passed_over(tmp_path):
         f"dependencies:\n  - pip: ['{option}']\n",
         f"dependencies:\n  - {{pip: ['{option}']}}\n",
         f"dependencies: [{{pip: ['{option}']}}]\n",
+        f"dependencies:\n  - &all {{pip: ['{option}']}}\n",
+        f"<<: {{dependencies: [{{pip: ['{option}']}}]}}\n",
+        f"dependencies:\n  - npm:\n    - {option}\n",
     ):
         read[text] = ["requirements-malformed"]
         with suppress(UsageError):
             read[text] = [
                 one.row.key for one in settings_in(tmp_path, "environment.yml", text)
             ]
-    assert [*read.values()] == [["--extra-index-url"]] * 3 + [
+    assert [*read.values()] == [["--extra-index-url"]] * 7 + [
         ["requirements-malformed"]
-    ] * 3
+    ] * 2

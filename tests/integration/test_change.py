@@ -78,6 +78,15 @@ def test_packages_that_others_put_there_stay_and_are_named_and_stop_nothing(proj
     assert "cowsay" in project.lock("pylock.cpu.toml")
 
 
+def test_no_server_is_asked_for_the_torch_that_stays(project, stand_in):
+    stand_in.forget()
+    succeed(project, "install", "cowsay")
+    succeed(project, "remove", "cowsay")
+    asked = {request.path for request in stand_in.log}
+    torch = [path for path in asked if "torch-2" in path and path.endswith(".whl")]
+    assert torch == []
+
+
 def test_a_version_that_another_tool_moved_comes_back_and_is_named_with_both(project):
     with_uv(project, "install", "alpha==2.0")
     said = succeed(project, "sync")

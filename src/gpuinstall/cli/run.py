@@ -196,7 +196,7 @@ def _check_fitness(project: Project, *, require_gpu: bool) -> None:
     venv, machine = project.paths.venv, project.machine
     if require_gpu:
         _check_gpu(machine)
-    existing = inspect_environment(project.paths)
+    existing = inspect_environment(project.paths, machine)
     marker = existing.marker
     if marker is None or not existing.has_python:
         raise UsageError(

@@ -165,12 +165,12 @@ def startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:
             names = sorted(os.listdir(f"{venv}/{folder}"))
         except OSError:
             continue
-        for name in filter(is_startup_file, names):
+        for name in filter(_is_startup_file, names):
             path = f"{folder}/{name}"
             yield f"{path}/__init__.py" if os.path.isdir(f"{venv}/{path}") else path
 
 
-def is_startup_file(name: str) -> bool:
+def _is_startup_file(name: str) -> bool:
     """Whether Python runs a file or a folder of this name, beside the packages, at its start."""
     module, _, _ = name.partition(".")
     return name.endswith(".pth") or module in _STARTUP_MODULES

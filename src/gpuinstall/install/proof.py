@@ -162,7 +162,7 @@ def verify(
 
     python = interpreter(venv)
     # Before kernels run: what changes meanwhile was not proven.
-    stamp = take_stamp(venv, fingerprint(project.machine))
+    stamp = take_stamp(venv, fingerprint(project.machine), earlier)
     verdict = None
     is_kept = False
     if ahead:

@@ -144,8 +144,10 @@ class ExistingEnvironment(Value):
         if self.lock is None:
             return ""
         changed = changed_build(self.packages, self.recorded, load_catalog().is_tied)
-        # A stamp covers what torch loads; a module in Python that is gone is in no stamp.
-        return changed or damaged_torch(self.installed)
+        if changed or self.stamp:
+            # What torch loads is as it was proven; a module in Python that is gone is verify's to find.
+            return changed
+        return damaged_torch(self.installed)
 
     def check_unchanged(self) -> None:
         """Check, before anything starts in it, that torch is what was proven.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.base import uv
-from gpuinstall.base.environment_paths import interpreter, packages_folders
+from gpuinstall.base.environment_paths import below, interpreter, packages_folders
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import write_atomically, write_temporarily
 from gpuinstall.base.removal import remove_path
@@ -121,7 +122,17 @@ def unpack_packages(
 
 def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> None:
     """Make an environment whose packages come before those of another, which it has too."""
-    run_uv(uv.create(place.python, staging), session)
+    if place.is_ours:
+        # By copies of its own, for which uv takes a tenth of a second.
+        for path in (place.python, place.venv / "pyvenv.cfg", place.venv / "lib64"):
+            copy = staging / below(path, place.venv)
+            copy.parent.mkdir(exist_ok=True)
+            if os.path.lexists(path):
+                shutil.copy2(path, copy, follow_symlinks=False)
+        for folder in place.packages_folders:
+            (staging / below(folder, place.venv)).mkdir(parents=True, exist_ok=True)
+    else:
+        run_uv(uv.create(place.python, staging), session)
     folders = place.layout.path if place.layout else place.packages_folders
     lines = [f"import site; site.addsitedir({str(folder)!r})\n" for folder in folders]
     write_temporarily(packages_folders(staging)[0] / "zz_others.pth", "".join(lines))

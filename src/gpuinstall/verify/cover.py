@@ -16,7 +16,6 @@ from gpuinstall.environments.stamp import (
     FileStamp,
     Stamp,
     file_stamp,
-    is_startup_file,
     loading_variables,
     stamped_python,
     startup_files,
@@ -35,23 +34,29 @@ _PLUGINS = "[torch.backends]"
 """The entry points that ``import torch`` loads, whatever package they lie in."""
 
 
-def take_stamp(venv: Path, machine: str) -> Stamp:
-    """Return the stamp of an environment as it is now, on the machine of this fingerprint; nothing of it is proven yet."""
+def take_stamp(venv: Path, machine: str, earlier: Stamp | None = None) -> Stamp:
+    """Return the stamp of an environment as it is now; nothing of it is proven yet.
+
+    Args:
+        venv: The environment.
+        machine: The fingerprint of the machine.
+        earlier: One of the same environment: the libraries of a package are read from it if its RECORD is as it was.
+    """
     root = venv.resolve()
     folders = packages_folders(root)
     packages = {package.name: package for package in read_packages(folders)}
-    roots = [
-        *_ROOTS,
-        *(name for name in packages if _is_loaded_with_torch(packages[name])),
-    ]
+    sites = [folder.relative_to(root).as_posix() for folder in folders]
+    own = list(startup_files(str(root), sites))
+    roots = [*_ROOTS, *_loaded_with_torch(packages.values(), own)]
     core = _with_requirements(roots, packages)
-    own = list(
-        startup_files(
-            str(root), [folder.relative_to(root).as_posix() for folder in folders]
-        )
-    )
+    known = _libraries_by_record(earlier, root) if earlier else {}
     for name in sorted(core):
-        own += [_record_of(packages[name], root), *_libraries_of(packages[name], root)]
+        record = _record_of(packages[name], root)
+        own.append(record)
+        if record in known:
+            own += known[record]
+        else:
+            own += _libraries_of(packages[name], root)
     files = {TORCH: _stamps(own, root)}
     for module, package in program_packages(folders).items():
         beside = _with_requirements([package.name], packages) - core
@@ -67,14 +72,39 @@ def take_stamp(venv: Path, machine: str) -> Stamp:
     )
 
 
-def _is_loaded_with_torch(package: InstalledPackage) -> bool:
-    """Whether torch, or Python before it, loads a package that torch does not require."""
-    if _PLUGINS in package.entry_points:
-        return True
-    # A .pth file may import a module of its package, which Python then runs before torch.
-    return any(
-        is_startup_file(file.path) for file in package.files if "/" not in file.path
-    )
+def _libraries_by_record(stamp: Stamp, root: Path) -> dict[str, list[str]]:
+    """Return the libraries of each package that a stamp covers, by its RECORD if that is as it was."""
+    libraries: dict[str, list[str]] = {}
+    of_package: list[str] = []
+    for path, earlier in stamp.files[TORCH].items():
+        if path.endswith(".dist-info/RECORD"):
+            of_package = []
+            if file_stamp(f"{root}/{path}") == earlier:
+                libraries[path] = of_package
+        elif _LIBRARY.search(path):
+            # Those of a package stand behind its RECORD.
+            of_package.append(path)
+    return libraries
+
+
+def _loaded_with_torch(
+    packages: Iterable[InstalledPackage], startup: Iterable[str]
+) -> Iterator[str]:
+    """Yield the names of packages that torch, or Python before it, loads although torch does not require them.
+
+    Args:
+        packages: Those of the environment.
+        startup: What Python runs at its start: a .pth file may import a module of its package.
+    """
+    names = {path.rpartition("-packages/")[2] for path in startup}
+    for package in packages:
+        if _PLUGINS in package.entry_points:
+            yield package.name
+        # Those of the roots are long, and their packages are covered anyway.
+        elif package.name not in _ROOTS and any(
+            file.path in names for file in package.files
+        ):
+            yield package.name
 
 
 def _with_requirements(
@@ -141,7 +171,7 @@ def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[s
     modules = [
         row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)
     ]
-    is_extension = package.is_native and TORCH in _requirements(package)
+    is_extension = TORCH in _requirements(package) and package.is_native
     if not modules and (package.name in known or is_extension):
         modules.append(_main_module(package))
     return modules

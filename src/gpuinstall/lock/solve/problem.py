@@ -58,7 +58,7 @@ class Problem(Value):
     """The torch that stays, and for which its plan was made."""
 
     locked: Mapping[str, str] = field(default_factory=dict)
-    """The sha256 of the files that stay, by name."""
+    """The sha256 of the files that stay, by name and by address."""
 
     files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
     """The one file of each extension, by name."""

@@ -76,7 +76,7 @@ class Near(Value):
     torch: Version | None = None
     python: str | None = None
     hashes: Mapping[str, str] = field(default_factory=dict)
-    """The sha256 of the files that stay, by name."""
+    """The sha256 of the files that stay, by name and by address."""
 
 
 def resolve_locks(
@@ -210,13 +210,12 @@ def _are_weighed(request: Request, held: Iterable[Lock]) -> bool:
 
 
 def _kept_hashes(held: Sequence[Lock], moving: Collection[str]) -> dict[str, str]:
-    """Return the sha256 of the files of locks, by name."""
-    files = chain.from_iterable(lock.files for lock in held)
-    return {
-        file.name: file.sha256
-        for file in files
-        if file.sha256 and file.package not in moving
-    }
+    """Return the sha256 of the files of locks, by name and by address."""
+    hashes = {}
+    for file in chain.from_iterable(lock.files for lock in held):
+        if file.sha256 and file.package not in moving:
+            hashes[file.name] = hashes[file.url] = file.sha256
+    return hashes
 
 
 def _may_have(request: LockRequest, torch: str) -> bool:
@@ -453,6 +452,7 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
         family=loop.shelf.names,
         pages=loop.pages(answer.build),
         prebuilt=loop.prebuilt,
+        locked=problem.locked,
         session=session,
     )
     relaxed = {

@@ -99,6 +99,7 @@ def checked(
     family: Collection[str],
     pages: _Pages,
     prebuilt: Mapping[str, tuple[Wheel, ...]],
+    locked: Mapping[str, str],
     session: Session,
 ) -> Resolution:
     """Return what uv resolved, its files checked for where they come from.
@@ -110,6 +111,7 @@ def checked(
         family: The names that are bound to the sources of torch.
         pages: The packages that have a source of their own, with its files.
         prebuilt: The file of each extension.
+        locked: The sha256 of files that were locked before, by address: no server is asked for them.
         session: The sources and the clients of the run.
 
     Raises:
@@ -126,7 +128,10 @@ def checked(
     requested = requested_hashes(request.request.requirements, document, sources)
     if requested:
         document = with_requested_files(document, requested, session)
-    files = locked_files(document)
+    files = tuple(
+        replace(file, sha256=file.sha256 or locked.get(file.url))
+        for file in locked_files(document)
+    )
     return Resolution(
         request=request,
         plan=plan,

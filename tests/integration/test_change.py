@@ -170,6 +170,24 @@ def test_an_edited_file_is_kept_and_named_when_its_package_goes(project):
     assert kept.exists()
 
 
+def test_a_record_that_a_power_cut_has_emptied_comes_back(project):
+    (site(project) / "alpha" / "mine.py").write_text("mine")
+    caches = (project.caches / "uv").rglob("alpha-1.0.dist-info/RECORD")
+    for record in (site(project) / "alpha-1.0.dist-info" / "RECORD", *caches):
+        record.write_text("")
+    assert "RECORD is empty" in project.run("verify").err
+    refused = project.refusal("sync", exit_code=4)
+    assert refused["code"] == "cache-damaged"
+    command = refused["hint"].partition("   #")[0]
+    process.run(command.split(), env=project.environment)
+    said = succeed(project, "sync")
+    assert "alpha/mine.py" in said.partition("Moved")[2].splitlines()[0]
+    assert (site(project) / "alpha-1.0.dist-info" / "RECORD").stat().st_size > 0
+    succeed(project, "env", "remove", "--yes")
+    [mine] = project.folder.glob(".venv.kept/**/mine.py")
+    assert mine.read_text() == "mine"
+
+
 def test_what_pip_changes_while_we_fetch_is_seen(project, stand_in):
     stand_in.default.pace = 0.3
     running = project.start("install", "cowsay", "alpha==2.0")

@@ -53,9 +53,8 @@ def find_damage(packages: Iterable[InstalledPackage]) -> Iterator[Damage]:
     shared = shared_files(packages)
     for package in packages:
         folder = package.record.parent
-        record = package.record / "RECORD"
         lost = tuple(path for path in package.lost if str(folder / path) not in shared)
-        if file_size(record) == 0:
+        if package.is_record_lost:
             # The cache was written in the same seconds.
             yield Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
         elif lost:

@@ -184,6 +184,14 @@ def damaged_torch(packages: Iterable[InstalledPackage]) -> str:
     return ""
 
 
+def lost_record(packages: Iterable[InstalledPackage]) -> str:
+    """Return which of some packages has lost its RECORD; empty if none has."""
+    for package in packages:
+        if package.is_record_lost:
+            return f"{package.name} {package.version} is damaged: its RECORD is empty"
+    return ""
+
+
 def advice_words(python: Path) -> dict[str, str]:
     """Return the words by which advice names the environment of an interpreter.
 

@@ -87,10 +87,21 @@ def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
 
 def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
     """Return the paths that an installer, Python, the making of the environment, or gpuinstall wrote."""
-    known = recorded_paths(venv, packages_folders(venv)) | _own_files(venv)
+    folders = packages_folders(venv)
+    known = recorded_paths(venv, folders) | _own_files(venv)
+    lost_records = tuple(
+        f"{package.record.relative_to(venv).as_posix()}/"
+        for package in read_packages(folders)
+        if package.is_record_lost
+    )
     owned = set[str]()
     for path in paths:
         if path in known or _MADE.fullmatch(path) or _COMPILED.fullmatch(path):
+            owned.add(path)
+        elif path.startswith(lost_records):
+            owned.add(path)
+        # Nothing is lost of what has another name, as all has that uv linked from its cache.
+        elif lost_records and (venv / path).lstat().st_nlink > 1:
             owned.add(path)
     return owned
 

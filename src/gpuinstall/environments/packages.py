@@ -23,6 +23,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VERSION = re.compile(r"[\w.+!]*")
 _NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
 _REQUIRES = re.compile(r"(?m)^Requires-Dist: *(.+)$")
+_OF_INSTALLER = re.compile(
+    r"\.dist-info/(INSTALLER|RECORD|REQUESTED|direct_url\.json|uv_cache\.json)\Z"
+)
 _OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
 
 
@@ -50,6 +53,12 @@ class InstalledPackage(Value):
     def record_text(self) -> str:
         """The text of RECORD; empty if there is none."""
         return _text(self.record / "RECORD")
+
+    @property
+    def is_record_lost(self) -> bool:
+        """Whether its RECORD names no file of its wheel: a power cut has emptied it, here or in uv's cache."""
+        has_one = file_size(self.record / "RECORD") >= 0
+        return has_one and all(_OF_INSTALLER.search(file.path) for file in self.files)
 
     @property
     def recorded(self) -> tuple[RecordedFile, ...]:

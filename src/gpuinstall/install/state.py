@@ -33,7 +33,7 @@ from gpuinstall.environments.environment import (
     versions_of,
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.packages import file_size, read_packages
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.environments.stamp import file_stamp, read_stamp
 from gpuinstall.install.file_change import recorded_names, shared_with_others
@@ -110,6 +110,12 @@ class ExistingEnvironment(Value):
         """Return the packages in its own folders that have one of these names."""
         return [package for package in self.installed if package.name in names]
 
+    @cached_property
+    def emptied(self) -> tuple[str, ...]:
+        """The packages in its own folders whose RECORD is empty, as a power cut leaves it."""
+        records = {one.name: one.record / "RECORD" for one in self.installed}
+        return tuple(name for name in records if file_size(records[name]) == 0)
+
     @property
     def is_proven(self) -> bool:
         """Whether every device of this machine passed, and all that the proof covers is as it was."""
@@ -144,6 +150,9 @@ class ExistingEnvironment(Value):
         if self.lock is None:
             return ""
         changed = changed_build(self.packages, self.recorded, load_catalog().is_tied)
+        cut = [name for name in self.emptied if name in self.recorded]
+        if cut:
+            changed = changed or f"{cut[0]} is damaged: its RECORD is empty"
         if changed or self.stamp:
             # What torch loads is as it was proven; a module in Python that is gone is verify's to find.
             return changed
@@ -339,6 +348,7 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     if not marker or not is_usable or marker.python != fit.choice.python:
         return anew
     unchanged = set(_unchanged_packages(existing, new))
+    unchanged -= {*existing.emptied}
     own = set(marker.packages)
     if existing.changed_build:
         # Parts of another build share folders with those of this one: nvidia-cudnn-cu13 with nvidia-cudnn-cu12.

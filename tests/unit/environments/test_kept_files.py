@@ -224,3 +224,15 @@ def test_other_files_in_the_working_folder_stay(paths):
         write(paths.work / name / "file")
     clear_away(paths)
     assert {path.name for path in paths.work.iterdir()} == names
+
+
+def test_of_a_package_with_an_empty_record_goes_what_has_another_name(paths, tmp_path):
+    site = paths.venv / "lib/python3.12/site-packages"
+    (site / "cut-1.0.dist-info").mkdir(parents=True)
+    (site / "cut-1.0.dist-info" / "RECORD").touch()
+    write(site / "cut" / "mine.py")
+    cached = write(tmp_path / "cache" / "cut.so", "of the wheel")
+    os.link(cached, site / "cut" / "cut.so")
+    remove(paths)
+    assert kept(paths) == {".venv/lib/python3.12/site-packages/cut/mine.py"}
+    assert cached.exists()

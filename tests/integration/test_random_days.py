@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,11 +27,16 @@ from hypothesis.stateful import (
 
 from gpuinstall.base import process, uv
 from tests.lab.driver import NO_GPU
+from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 SPECIFIERS = ("alpha==1.0", "alpha==2.0", "beta", "torch==2.13.0", "torch==2.14.1")
-KEPT = re.compile(r"\.venv\.kept/[^/]+|\.venv\.gpuinstall/last/environment")
+INTO = ("--into", "--venv", "app")
+KEPT = re.compile(
+    r"\.venv\.kept/[^/]+|\.venv\.gpuinstall/last/environment"
+    r"|app/lib/[^/]+/site-packages/\.gpuinstall\.kept/[^/]+"
+)
 """What is named of where a file lies now."""
 
 
@@ -85,6 +91,30 @@ class Days(RuleBasedStateMachine):
     @rule()
     def roll_back(self):
         self.ours("env", "rollback")
+
+    @rule(specifier=st.sampled_from(SPECIFIERS))
+    def install_into(self, specifier):
+        self.ours("install", *INTO, specifier)
+
+    @rule()
+    def roll_back_into(self):
+        self.ours("env", "rollback", *INTO)
+
+    @rule(
+        place=st.sampled_from(["share/data", "{site}/data", "{site}/alpha"]),
+        specifier=st.sampled_from(SPECIFIERS),
+    )
+    def mount_and_install(self, place, specifier):
+        """Install while a folder of the user's is mounted in the environment, be it in the place of a package."""
+        source = self.folder / "mounted"
+        if not (source / "data.txt").exists():
+            self.put("mounted/data.txt", next(self.numbers))
+        there = self.placed(f".venv/{place}")
+        if not (there.is_symlink() or os.getuid()):
+            there.mkdir(parents=True, exist_ok=True)
+            with mounted(there, "--bind", source):
+                self.days.append(f"mount {there}")
+                self.ours("install", specifier)
 
     @rule(
         specifier=st.sampled_from(SPECIFIERS),
@@ -152,11 +182,12 @@ class Days(RuleBasedStateMachine):
                 "{site}/alpha/",
                 "{site}/alpha/__pycache__/",
             ]
-        )
+        ),
+        environment=st.sampled_from([".venv", ".venv", "app"]),
     )
-    def write(self, place):
+    def write(self, place, environment):
         number = next(self.numbers)
-        self.put(f".venv/{place}mine-{number}.txt", number)
+        self.put(f"{environment}/{place}mine-{number}.txt", number)
 
     @rule(
         name=st.sampled_from(
@@ -171,6 +202,17 @@ class Days(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(["alpha/__init__.py", "alpha/page.html"]),
+        specifier=st.sampled_from(SPECIFIERS),
+    )
+    def edit_and_install_into(self, name, specifier):
+        path = self.placed(f"app/{{site}}/{name}")
+        if path.is_file():
+            path.unlink()
+            self.put(f"app/{{site}}/{name}", next(self.numbers))
+        self.ours("install", *INTO, specifier)
+
+    @rule(
+        name=st.sampled_from(["alpha/__init__.py", "alpha/page.html"]),
         words=st.sampled_from(
             ["install alpha==1.0", "install alpha==2.0", "remove alpha"]
         ),
@@ -179,9 +221,12 @@ class Days(RuleBasedStateMachine):
         self.edit(name)
         self.ours(*words.split())
 
+    def placed(self, name):
+        """Return the path of a file, in the packages of either environment if its name says so."""
+        return self.folder / name.format(site=self.site.relative_to(self.venv))
+
     def put(self, name, number):
-        name = name.format(site=self.site.relative_to(self.venv).as_posix())
-        path = self.folder / name
+        path = self.placed(name)
         # A checkout that is linked into the packages lies in the folder too.
         folder = self.folder.resolve()
         path = path.parent.resolve() / path.name
@@ -189,7 +234,7 @@ class Days(RuleBasedStateMachine):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"mine {number}\n")
             self.mine[path.relative_to(folder).as_posix()] = f"mine {number}\n"
-            self.days.append(f"write {name}: {number}")
+            self.days.append(f"write {path}: {number}")
 
     @rule()
     def link(self):
@@ -252,7 +297,8 @@ class Days(RuleBasedStateMachine):
             text = self.mine[path]
             found = [
                 file
-                for root in (self.venv, *self.folder.glob(".venv.*"))
+                for pattern in (".venv*", "app*", "mounted", "dev-*")
+                for root in self.folder.glob(pattern)
                 for file in root.rglob(path.rpartition("/")[2])
                 if file.is_file() and file.read_text() == text
             ]
@@ -308,6 +354,10 @@ def make(stand_in, play, tmp_path):
         folder.mkdir(parents=True)
         made = Workshop(folder, workshop.caches, workshop.variables)
         made.document("install", "torch==2.14.1", "alpha==1.0")
+        process.run(
+            [uv.uv(), "venv", "--quiet", "--python", sys.executable, folder / "app"]
+        )
+        made.document("install", *INTO, "torch==2.13.0", "alpha==1.0")
         return made
 
     return another

@@ -202,24 +202,28 @@ class Days(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(["alpha/__init__.py", "alpha/page.html"]),
-        specifier=st.sampled_from(SPECIFIERS),
+        goes=st.booleans(),
     )
-    def edit_and_install_into(self, name, specifier):
+    def edit_and_change(self, name, goes):
+        """Edit a package that then goes, or is replaced."""
+        other = self.other_alpha(".venv")
+        self.edit(name)
+        self.ours(*(("remove", "alpha") if goes else ("install", other)))
+
+    @rule(name=st.sampled_from(["alpha/__init__.py", "alpha/page.html"]))
+    def edit_and_change_into(self, name):
+        other = self.other_alpha("app")
         path = self.placed(f"app/{{site}}/{name}")
         if path.is_file():
             path.unlink()
             self.put(f"app/{{site}}/{name}", next(self.numbers))
-        self.ours("install", *INTO, specifier)
+        self.ours("install", *INTO, other)
 
-    @rule(
-        name=st.sampled_from(["alpha/__init__.py", "alpha/page.html"]),
-        words=st.sampled_from(
-            ["install alpha==1.0", "install alpha==2.0", "remove alpha"]
-        ),
-    )
-    def edit_and_change(self, name, words):
-        self.edit(name)
-        self.ours(*words.split())
+    def other_alpha(self, environment):
+        """Return the version of alpha that is not in an environment."""
+        site = self.placed(f"{environment}/{{site}}")
+        is_old = any(site.glob("alpha-1.0.dist-info"))
+        return "alpha==2.0" if is_old else "alpha==1.0"
 
     def placed(self, name):
         """Return the path of a file, in the packages of either environment if its name says so."""

@@ -96,12 +96,13 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
     )
     owned = set[str]()
     for path in paths:
-        if path in known or _MADE.fullmatch(path) or _COMPILED.fullmatch(path):
-            owned.add(path)
-        elif path.startswith(lost_records):
-            owned.add(path)
-        # Nothing is lost of what has another name, as all has that uv linked from its cache.
-        elif lost_records and (venv / path).lstat().st_nlink > 1:
+        if (
+            path in known
+            or _MADE.fullmatch(path)
+            or _COMPILED.fullmatch(path)
+            or path.startswith(lost_records)
+            or (lost_records and (venv / path).lstat().st_nlink > 1)
+        ):
             owned.add(path)
     return owned
 

@@ -98,11 +98,9 @@ def _loaded_with_torch(
     """
     names = {path.rpartition("-packages/")[2] for path in startup}
     for package in packages:
-        if _PLUGINS in package.entry_points:
-            yield package.name
-        # Those of the roots are long, and their packages are covered anyway.
-        elif package.name not in _ROOTS and any(
-            file.path in names for file in package.files
+        if _PLUGINS in package.entry_points or (
+            package.name not in _ROOTS
+            and any(file.path in names for file in package.files)
         ):
             yield package.name
 

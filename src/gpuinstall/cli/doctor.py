@@ -10,11 +10,10 @@ from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import number_of
-from gpuinstall.cli.install import name_active
+from gpuinstall.cli.active import environment_to_read, name_active
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, finding_entries, framed
 from gpuinstall.cli.probe import machine_line
-from gpuinstall.environments.application import find_application
 from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.sources import Sources
 
@@ -30,7 +29,13 @@ if TYPE_CHECKING:
 )
 def command(options: CommandOptions) -> Outcome:
     """Examine machine, driver, environment and project."""
-    folder = _examined_folder(options.environment)
+    folder = environment_to_read(options)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(
+            "environment-missing",
+            f"{options.environment} is not a folder",
+            hint="gpuinstall doctor --venv DIR",
+        )
     name_active("doctor", folder, options.terminal)
     settings = Settings(
         Request((), backend=os.environ.get("GPUINSTALL_BACKEND") or None), venv=folder
@@ -56,25 +61,6 @@ def command(options: CommandOptions) -> Outcome:
         errors=finding_entries(faults) if exit_code else (),
         status="partial" if faults and not exit_code else None,
     )
-
-
-def _examined_folder(venv: Path) -> Path:
-    """Return the environment to examine: that of an application, if the folder has none of its own.
-
-    Raises:
-        UsageError: It is a file.
-    """
-    folder = venv.absolute()
-    application = find_application(folder.parent)
-    if application and not folder.exists():
-        return application.environment
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(
-            "environment-missing",
-            f"{venv} is not a folder",
-            hint="gpuinstall doctor --venv DIR",
-        )
-    return folder
 
 
 def _examine(project: Project, *, is_named: bool) -> Examination:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import os
 import re
 import sys
 from collections import deque
@@ -21,6 +20,7 @@ from gpuinstall.base.text import number_of
 from gpuinstall.base.uv import uv_in_words
 from gpuinstall.catalog.failures.classify import RecognisedCause
 from gpuinstall.catalog.failures.table import load_failures
+from gpuinstall.cli.active import environment_to_read
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 
@@ -51,7 +51,7 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
     """Find the cause in an error message: TEXT itself or its number (F38), a file or stdin."""
     from gpuinstall.diagnose.explanation import explain_text
 
-    venv = _environment(options.environment.absolute())
+    venv = environment_to_read(options)
     words = _words(venv)
     document = _read_text(" ".join(text))
     explanation = explain_text(
@@ -89,12 +89,6 @@ def _look(venv: Path) -> ThisMachine:
     from gpuinstall.diagnose.this_machine import read_this_machine
 
     return read_this_machine(venv)
-
-
-def _environment(venv: Path) -> Path:
-    """Return the environment that is meant: conda's active one, if there is no other."""
-    conda = os.environ.get("CONDA_PREFIX")
-    return Path(conda) if conda and not venv.exists() else venv
 
 
 def _show_here(terminal: Terminal, explanation: Explanation) -> None:

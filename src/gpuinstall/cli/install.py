@@ -5,19 +5,18 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
 import click
 
-from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import activation, parent_program, quoted, this_shell
 from gpuinstall.base.text import duration, number_of, readable
+from gpuinstall.cli.active import check_started, name_active
 from gpuinstall.cli.options import (
     REQUEST,
     SOURCING,
@@ -28,13 +27,11 @@ from gpuinstall.cli.options import (
 from gpuinstall.cli.outcome import Outcome, Row, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.application import find_application
-from gpuinstall.environments.environment import read_marker
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from gpuinstall.base.reporter import Reporter
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
@@ -154,6 +151,8 @@ def change_request(project: Project, options: CommandOptions) -> Outcome:
     from gpuinstall.base.requirement import normalised
     from gpuinstall.install.state import InstallOptions
 
+    if not options.names_environment:
+        check_started(project.paths.venv, project.reporter)
     name_active("install", project.paths.venv, project.reporter)
     selected = InstallOptions(
         replace=options.replace,
@@ -161,35 +160,6 @@ def change_request(project: Project, options: CommandOptions) -> Outcome:
         moving=tuple(map(normalised, options.packages)),
     )
     return carry_out(project, selected, is_dry_run=options.dry_run)
-
-
-def name_active(
-    command: str,
-    venv: Path,
-    reporter: Reporter,
-) -> None:
-    """Write that a command is not for the environment that is activated, and the command that is."""
-    active = active_environment(venv, os.environ)
-    if active is None:
-        return
-    # An environment that gpuinstall did not make is changed package by package, never replaced.
-    into = ("--into",) if command == "install" and read_marker(active) is None else ()
-    advice = Advice(OURS, (command, *into, "--venv", str(active)))
-    place = display_path(venv.absolute())
-    reporter.step(
-        "Active", f"{active}, and this is for {place}; for the active one: {advice}"
-    )
-
-
-def active_environment(venv: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the environment that the shell has activated; None if it is ``venv``, or the one that runs gpuinstall."""
-    # What was activated in a conda environment comes before it.
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        active = Path(environ.get(name, ""))
-        if active.is_absolute() and interpreter(active).is_file():
-            known = {venv.resolve(), Path(sys.prefix).resolve()}
-            return None if active.resolve() in known else active
-    return None
 
 
 def carry_out(

@@ -10,7 +10,7 @@ from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import MachineError, UsageError, VerificationError
 from gpuinstall.base.values import replace
-from gpuinstall.cli.install import name_active
+from gpuinstall.cli.active import environment_to_read, name_active
 from gpuinstall.cli.options import CommandOptions, find_interpreter
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
@@ -55,7 +55,7 @@ def command(options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import check_start, say_unfinished
     from gpuinstall.sources.configuration import trusts_folder
 
-    python, venv = options.interpreter, options.environment
+    python, venv = options.interpreter, environment_to_read(options)
     if not python:
         name_active("verify", venv, options.terminal)
     target = _find_interpreter(python, venv)

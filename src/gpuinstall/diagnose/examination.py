@@ -24,6 +24,7 @@ from gpuinstall.diagnose.evidence import (
     read_project,
 )
 from gpuinstall.diagnose.repair import read_repair, repair_steps
+from gpuinstall.diagnose.this_machine import BUILD_CHECKS, read_this_machine
 from gpuinstall.environments.environment import (
     advice_words,
     read_origin,
@@ -164,7 +165,7 @@ def examine(
     elif is_there:
         packages = len(evidence.contents.packages)
         examined = ExaminedEnvironment(venv, None, packages, was_started=False)
-        findings.append(not_started(venv))
+        findings += [*build_faults(evidence), not_started(venv)]
     elif named:
         fix = Advice(OURS, ("install", *words))
         message = f"there is no environment at {venv}"
@@ -234,6 +235,19 @@ def run_checks(evidence: DoctorEvidence) -> DoctorFindings:
     """Make every check."""
     for check in CHECKS:
         yield from check(evidence)
+
+
+def build_faults(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield what the files of a torch that is not started tell: its build does not run here, or uses no GPU."""
+    here = read_this_machine(evidence.venv, evidence.machine)
+    for check in BUILD_CHECKS:
+        for fault in check(here):
+            yield evidence.fault(
+                "build-unfit",
+                fault.message,
+                entry=fault.id,
+                fixes=(evidence.install(),),
+            )
 
 
 def not_started(venv: Path) -> Finding:

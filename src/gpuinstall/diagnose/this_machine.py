@@ -128,9 +128,9 @@ class ThisMachine(Value):
         }
 
 
-def read_this_machine(venv: Path) -> ThisMachine:
-    """Look at this machine and at an environment, which need not be there."""
-    machine = read_machine()
+def read_this_machine(venv: Path, machine: Machine | None = None) -> ThisMachine:
+    """Look at this machine, unless it is known, and at an environment, which need not be there."""
+    machine = machine or read_machine()
     packages = read_packages(packages_folders(venv))
     return ThisMachine(
         machine,
@@ -254,6 +254,10 @@ def idle_gpus(here: ThisMachine) -> Iterator[LocalFault]:
             yield LocalFault(vendor.idle_causes[0], message)
 
 
+BUILD_CHECKS = (build_without_code, old_driver, idle_gpus)
+"""What the files of torch tell of its build and this machine."""
+
+
 def absent_torch(here: ThisMachine) -> Iterator[LocalFault]:
     """Yield that an environment has no torch."""
     if here.torch is None and interpreter(here.venv).exists():
@@ -345,9 +349,7 @@ def other_libraries(here: ThisMachine) -> Iterator[LocalFault]:
 
 LOCAL_CHECKS: tuple[Callable[[ThisMachine], Iterator[LocalFault]], ...] = (
     machine_problems,
-    build_without_code,
-    old_driver,
-    idle_gpus,
+    *BUILD_CHECKS,
     absent_torch,
     other_companions,
     newer_numpy,

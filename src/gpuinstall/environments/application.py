@@ -61,6 +61,21 @@ def find_application(folder: Path) -> Application | None:
     return None
 
 
+def started_environment(folder: Path) -> Path | None:
+    """Return the environment in which what lies in a folder is started: an application's, else one that its user made.
+
+    None is the usual one of a project: its ``.venv``, whether it is there or not.
+    """
+    application = find_application(folder)
+    if application:
+        return application.environment
+    if not (folder / ".venv").exists():
+        for name in ("venv", "env"):
+            if (folder / name / "pyvenv.cfg").is_file():
+                return folder / name
+    return None
+
+
 def application_of(environment: Path) -> Application | None:
     """Return the application that an environment belongs to."""
     application = find_application(environment.parent)

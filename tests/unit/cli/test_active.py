@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.cli.install import active_environment, name_active
+from gpuinstall.cli.active import active_environment, name_active
 from gpuinstall.cli.terminal import Terminal
 from tests.unit.install.environments import make_environment
 

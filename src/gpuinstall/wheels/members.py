@@ -79,6 +79,8 @@ class Members(Value):
     """The packages that torch's own build answers for."""
     compiled_beside: _Whole
     """What requires one of these may have GPU code although no row names it."""
+    works_on_cpu: _Whole
+    """The packages that do their work on the CPU if their library for GPUs does not load."""
     stated: Mapping[str, Statement]
     """By package."""
     pairs: tuple[Clash, ...]

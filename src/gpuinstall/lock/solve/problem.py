@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import (
     ParsedRequirement,
     marker_holds,
@@ -18,9 +20,10 @@ from gpuinstall.lock.file.target import minor
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.plan import Plan
 from gpuinstall.plan.demand import parse_request
+from gpuinstall.plan.values import HELD_BACK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from packaging.version import Version
 
@@ -47,6 +50,9 @@ class Problem(Value):
 
     common: Version | None = None
     """The newest torch that all targets run; None: there is no other target."""
+
+    holder: str = ""
+    """The target that runs no newer one."""
 
     pins: tuple[str, ...] = ()
     """Constraints that keep what a lock holds."""
@@ -207,6 +213,59 @@ def pose_together(
     )
 
 
+def held_back_by(requests: Requests, chosen: Version) -> list[Reason]:
+    """Return which target or machine keeps torch at the one chosen, and what the others would have."""
+    first = requests[0]
+    # Of several targets with programs each says it of itself.
+    if first.request.newest_per_target or (len(requests) > 1 and first.names_programs):
+        return []
+    return [
+        Reason(HELD_BACK, f"{newest_for(name, chosen)}; the others would have {torch}")
+        for name, torch in holders(requests, chosen).items()
+    ]
+
+
+def newest_for(name: str, torch: Version) -> str:
+    """Return in words who keeps torch at a version."""
+    return f"torch {torch} is the newest for {name}"
+
+
+def holders(requests: Requests, chosen: Version) -> dict[str, Version]:
+    """Return the targets or machines without which a newer torch would be chosen, each with that torch."""
+    members = dict(chain.from_iterable(map(_members, requests)))
+    torches = {
+        name: {build.torch for build in one.plan.runnable}
+        for name, one in members.items()
+    }
+    found: dict[str, Version] = {}
+    if len(members) == 1 or chosen < max(set.intersection(*torches.values())):
+        return found
+    for name in members:
+        others = [torches[other] for other in members if other != name]
+        without = max(set.intersection(*others))
+        if without > chosen:
+            found[name] = without
+    return found
+
+
+def _members(request: LockRequest) -> Iterator[tuple[str, LockRequest]]:
+    """Yield the machines that a lock has to serve, as if each had its own; else its target."""
+    if not request.serves:
+        yield request.label, request
+    for machine in request.serves:
+        alone = replace(request, machine=machine, serves=())
+        if request.machine.glibc:
+            # A target stands for older systems.
+            alone = replace(
+                alone, machine=replace(machine, glibc=request.machine.glibc)
+            )
+        gpus = [gpu.label for gpu in machine.gpus]
+        name = " + ".join(gpus) or "a machine without GPUs"
+        if machine.driver:
+            name += f" with driver {machine.driver.version}"
+        yield name, alone.asking(backend=None)
+
+
 def _agreed(
     requests: Requests,
     plans: Sequence[Plan],
@@ -222,10 +281,12 @@ def _agreed(
     if not is_shared or first.request.newest_per_target:
         return problems
     common = frozenset.intersection(*(problem.torches for problem in problems))
+    holder = next(iter(holders(requests, max(common))), "all targets")
     return [
         replace(
             problem.with_builds(one for one in problem.builds if one.torch in common),
             common=max(common),
+            holder=holder,
         )
         for problem in problems
     ]

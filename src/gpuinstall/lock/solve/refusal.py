@@ -42,7 +42,7 @@ def _refused_by_facts(facts: list[Fact], loop: Loop) -> Conflict:
     known = "is known to run" if unread else "runs"
     why = f"no older version {known} here{unread}{other_name(package, loop)}"
     command = f"gpuinstall run python -m pip install {package}"
-    hint = f"{command}   # installs it anyway, beside torch"
+    hint = f"Run it again without {package}\n{command}   # afterwards: installs it anyway, beside torch"
     return Conflict(NoBuildError(NO_CODE, newest.why, why=why, hint=hint))
 
 

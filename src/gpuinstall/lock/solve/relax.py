@@ -16,11 +16,13 @@ from gpuinstall.base.errors import (
     NoBuildError,
 )
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.project import read_folder_project
 from gpuinstall.lock.solve.problem import pose_together, without_versions
-from gpuinstall.lock.solve.remarks import shortened
+from gpuinstall.lock.solve.remarks import NO_CODE, shortened
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, build_conflict
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.relax import nearest_request, version_limits
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 
 ALONE = 6
 """How many pins are tried alone, the last named first."""
+
+_REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE}
+"""The codes of refusals that other versions of what is pinned may end."""
 
 _FAILURES_OF_A_VERSION = {BUILD_FAILED, "build-needs-torch"}
 """The codes of failures that another version of the package, one that has a wheel, may not have."""
@@ -79,9 +84,7 @@ def resolve_relaxed(
             )
             for one in opened
         ]
-    family = opened[0].catalog.family
-    limits = version_limits(opened[0].request)
-    pins = tuple(one for one in limits if one.name not in family)
+    pins = _pins_of_programs(opened)
     answer: list[Resolution] | Conflict = Conflict(refusal)
     why = ""
     for yielding in _concessions(pins):
@@ -92,6 +95,36 @@ def resolve_relaxed(
         why = why or answer.why
         refusal = answer.error
     raise refusal
+
+
+def name_relax(
+    requests: Sequence[LockRequest],
+    refusal: GpuInstallError,
+    session: Session,
+    *,
+    resolve: Resolve,
+) -> None:
+    """Name ``--relax`` in a refusal, if an answer has all but some of the pins.
+
+    Nobody has asked for it yet, so it is looked for in silence, and nothing is built.
+    """
+    pins = _pins_of_programs(requests)
+    if not pins or refusal.code not in _REFUSALS_OF_PINS:
+        return
+    sourcing = replace(session.sourcing, only_binary=True)
+    quiet = replace(session, reporter=Reporter(), sourcing=sourcing)
+    with suppress(GpuInstallError):
+        answer = resolve(requests, session=quiet, yielding=pins)
+        if not isinstance(answer, Conflict):
+            fallen = some([*answer[0].relaxed.values()])
+            hint = f"Run it again with --relax: there is an answer without {fallen}"
+            refusal.hint = "\n".join(filter(None, (hint, refusal.hint)))
+
+
+def _pins_of_programs(requests: Sequence[LockRequest]) -> Pins:
+    family = requests[0].catalog.family
+    limits = version_limits(requests[0].request)
+    return tuple(one for one in limits if one.name not in family)
 
 
 def relaxed_again(

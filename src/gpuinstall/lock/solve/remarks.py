@@ -15,6 +15,7 @@ from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.listing import COMPANIONS
 from gpuinstall.lock.solve.facts import WHEELS_AT_ONCE
+from gpuinstall.lock.solve.problem import newest_for
 from gpuinstall.lock.uv.project import MISSING_EXTRAS, OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.members import load_members
@@ -71,7 +72,7 @@ class Remarks:
         if torch == newest:
             return ""
         if torch == problem.common:
-            return f"torch {torch} is the newest that all targets run"
+            return newest_for(problem.holder, torch)
         if problem.near.get("torch", "").partition("+")[0] == str(torch):
             return ""
         return self._why_not("torch", newest)
@@ -228,6 +229,8 @@ class Remarks:
                 continue
             row, judgement = reading.rows[self._answer.torch]
             why = reading.reasons[self._answer.torch] or judgement.doubt
+            if why and load_members().works_on_cpu.fullmatch(row.package):
+                why += "; it works on the CPU"
             if why:
                 yield Reason(PART, f"{row.package} {wheel.version} {why}")
             if row.opens and row.package in load_members().must_open:

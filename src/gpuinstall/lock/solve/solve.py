@@ -26,7 +26,11 @@ from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.solve.extensions import with_files
 from gpuinstall.lock.solve.live import live_requests
 from gpuinstall.lock.solve.loop import Loop
-from gpuinstall.lock.solve.problem import pose_together, without_versions
+from gpuinstall.lock.solve.problem import (
+    held_back_by,
+    pose_together,
+    without_versions,
+)
 from gpuinstall.lock.solve.refusal import refusal
 from gpuinstall.lock.solve.remarks import Remarks
 from gpuinstall.lock.uv.builds import BuildSite, check_builds, source_builds
@@ -118,8 +122,12 @@ def resolve_locks(
         answer = _resolve(live, near, session, usual=requests, metadata=metadata)
         if not isinstance(answer, Conflict):
             preferred = live[0].request.preferred
+            held_back = held_back_by(live, answer[0].choice.build.torch)
             return [
-                one.warned_of(_moved(one.versions, preferred, moving)) for one in answer
+                one.warned_of(_moved(one.versions, preferred, moving)).remarked(
+                    held_back
+                )
+                for one in answer
             ]
         conflict = answer
     if conflict is None:
@@ -127,13 +135,13 @@ def resolve_locks(
     elsewhere = _with_other_python(live, near, conflict, session)
     if elsewhere:
         return elsewhere
-    if live[0].request.relax:
-        from gpuinstall.lock.solve.relax import resolve_relaxed
+    from gpuinstall.lock.solve.relax import name_relax, resolve_relaxed
 
-        # Nothing of a lock stays that was made for other words.
-        return resolve_relaxed(
-            live, conflict.error, session, resolve=partial(_resolve, near=Near())
-        )
+    # Nothing of a lock stays that was made for other words.
+    resolve = partial(_resolve, near=Near())
+    if live[0].request.relax:
+        return resolve_relaxed(live, conflict.error, session, resolve=resolve)
+    name_relax(live, conflict.error, session, resolve=resolve)
     raise conflict.error
 
 
@@ -442,9 +450,6 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
             programs=remarks.constraints(),
         )
         plan = plan_or_raise(outcome, problem.wanted.machine)
-    else:
-        held_back = [Reason(PROGRAM_HELD_BACK, text) for text in remarks.held_back()]
-        plan = replace(plan, reasons=(*plan.reasons, *held_back))
     resolution = checked(
         answer.document,
         problem.wanted,
@@ -458,6 +463,9 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
     relaxed = {
         pin.name: pin.text for pin in problem.yielding if pin.name in answer.given_way
     }
+    if not problem.is_open:
+        held_back = [Reason(PROGRAM_HELD_BACK, text) for text in remarks.held_back()]
+        resolution = resolution.remarked(held_back)
     return replace(resolution.warned_of(remarks.warnings()), relaxed=relaxed)
 
 

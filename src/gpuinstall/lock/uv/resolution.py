@@ -80,6 +80,11 @@ class Resolution(Value):
         """The version of each package; empty for one out of a folder."""
         return versions_in(self.document)
 
+    def remarked(self, reasons: Iterable[Reason]) -> Resolution:
+        """Return the same with further reasons in its plan."""
+        plan = replace(self.plan, reasons=(*self.plan.reasons, *reasons))
+        return replace(self, plan=plan)
+
     def warned_of(self, reasons: Iterable[Reason]) -> Resolution:
         """Return the same with further warnings in its plan."""
         return replace(

@@ -297,7 +297,9 @@ class Judge:
 
     def has_fallback(self, package: str) -> bool:
         """Whether what was requested is known to do without a package, or the one version that is allowed without a GPU."""
-        pinned = [one.name for one in self._problem.wanted.request.parsed if one.is_exact]
+        pinned = [
+            one.name for one in self._problem.wanted.request.parsed if one.is_exact
+        ]
         if package in pinned and load_members().works_on_cpu.fullmatch(package):
             return True
         extension = load_extensions().rows.get(package)

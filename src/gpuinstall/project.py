@@ -176,10 +176,8 @@ class Project(Value):
     @cached_property
     def conda(self) -> CondaRequest:
         """What conda's packages ask for in the file of the folder, and in those of earlier commands and of the caller."""
-        files = list(self.settings.files.values())
-        if not self.settings.only:
-            # Of several that name a Python, the last counts.
-            files = [self.declaration.listed, *self._earlier_files.values(), *files]
+        # Of several that name a Python, the last counts.
+        files = [*self._own_files, *self.settings.files.values()]
         return parse_conda(joined_files(files).conda)
 
     @property
@@ -213,19 +211,17 @@ class Project(Value):
         return read_team_lock(self._team_lock, markers)
 
     @cached_property
-    def _earlier_files(self) -> dict[str, RequirementsFile]:
-        """The files that earlier commands read, by their paths from the folder, as they are today.
+    def _files(self) -> dict[str, RequirementsFile]:
+        """What files ask for today, by their paths from the folder: its own, uv's settings, and those of earlier commands.
 
         One that cannot be read asks for what it did when the lock was made: an image may hold the lock without it.
         Raise UsageError for it if sources were named then: its packages would come from the default index.
         """
         recorded = self._recorded
-        files: dict[str, RequirementsFile] = {}
+        files = {**self.declaration.files, **self._limits}
         gone = []
         for name, lines in recorded.files.items():
-            if name in {*self.declaration.files, *self._limits} or is_settings(
-                name, lines
-            ):
+            if name in files or is_settings(name, lines):
                 continue
             try:
                 files[name] = read_again(name, lines, self.paths.folder)
@@ -312,16 +308,17 @@ class Project(Value):
         own = [setting._replace(is_own=True) for setting in words.settings]
         return words._replace(settings=tuple(own))
 
+    @property
+    def _own_files(self) -> Iterable[RequirementsFile]:
+        """What the folder asks for, if that counts."""
+        return () if self.settings.only else self._folder_files
+
     @cached_property
     def _folder_files(self) -> tuple[RequirementsFile, ...]:
-        """What the folder asks for: by its files, those of earlier commands, and by its locks what was added by hand."""
+        """What the folder asks for: by files, and by its locks what was added by hand."""
         locks = self.paths.folder / "pylock.*.toml"
-        return (
-            self.declaration.whole,
-            *self._limits.values(),
-            *self._earlier_files.values(),
-            parse_lines(by_hand(self._recorded), locks),
-        )
+        by_locks = parse_lines(by_hand(self._recorded), locks)
+        return (*self._files.values(), by_locks)
 
     @cached_property
     def _limits(self) -> dict[str, RequirementsFile]:
@@ -362,10 +359,8 @@ class Project(Value):
 
     def _nested_settings(self) -> Iterator[SourceSetting]:
         """Yield what projects among the requirements say of sources."""
-        files = [*self.settings.files.values(), self._words]
-        if not self.settings.only:
-            files += self._folder_files
-        listed = joined_files(files)
+        files = self.settings.files.values()
+        listed = joined_files((*files, self._words, *self._own_files))
         texts = (*listed.requirements, *listed.constraints)
         projects = [text for text in texts if parse_requirement(text).path]
         if projects:
@@ -509,8 +504,7 @@ class Project(Value):
     @property
     def folder_request(self) -> Request:
         """What the folder asks for today: by its files, by those of earlier commands, and what was added by hand."""
-        files = _lines({**self._limits, **self._earlier_files})
-        return declaring(self._recorded, {**self.declaration.files, **files})
+        return declaring(self._recorded, _lines(self._files))
 
     @cached_property
     def _added(self) -> tuple[RequirementsFile, dict[str, tuple[str, ...]]]:
@@ -531,7 +525,8 @@ class Project(Value):
     def _announce(self, reporter: Reporter) -> None:
         """Report which files of the folder count, and which are not read."""
         declared = self.declaration
-        if declared.whole.requirements not in {(), ("torch",)}:
+        listed = joined_files(declared.files.values())
+        if listed.requirements not in {(), ("torch",)}:
             message = str(declared)
             if self.preferred:
                 message += f"; {len(self.preferred)} versions of its own lock"
@@ -660,7 +655,7 @@ class Project(Value):
 
 
 def _lines(files: Mapping[str, RequirementsFile]) -> dict[str, tuple[str, ...]]:
-    return {name: file.lines for name, file in files.items()}
+    return {name: file.lines for name, file in files.items() if file.lines}
 
 
 def lock_requests(

@@ -76,23 +76,15 @@ class Declaration(NamedTuple):
     """The files of other tools that are not read, with the command that writes each into one that is."""
 
     @property
-    def whole(self) -> RequirementsFile:
-        """The requirements with the project itself."""
-        return self.listed | RequirementsFile.of(Path(PROJECT), self._project_itself)
-
-    @property
-    def _project_itself(self) -> Lines:
-        """The project as a requirement, unless it is among the requirements."""
+    def files(self) -> dict[str, RequirementsFile]:
+        """What each file asks for, the project itself by the file that makes it one."""
+        files = {self.file: self.listed}
         addresses = {parse_requirement(line).url for line in self.listed.requirements}
-        is_listed = not addresses.isdisjoint({".", "./"})
-        return ("-e .",) if self.package and not is_listed else ()
-
-    @property
-    def files(self) -> dict[str, Lines]:
-        """What each file asks for, line by line; ``-c`` stands before constraints."""
-        files = {self.package_file: self._project_itself}
-        files[self.file] = (*self.listed.lines, *files.get(self.file, ()))
-        return {name: lines for name, lines in files.items() if lines}
+        if self.package and addresses.isdisjoint({".", "./"}):
+            itself = RequirementsFile.of(Path(self.package_file), ("-e .",))
+            listed = files.get(self.package_file, RequirementsFile())
+            files[self.package_file] = listed | itself
+        return files
 
     def __str__(self) -> str:
         count = len(self.listed.requirements)

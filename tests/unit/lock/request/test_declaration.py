@@ -8,6 +8,7 @@ from gpuinstall.lock.request.declaration import (
     read_declaration,
     read_inputs,
 )
+from gpuinstall.sources.requirements_file import joined_files
 
 PROJECT = '[project]\nname = "thing"\ndependencies = ["torch>=2.9", "numpy"]\n[dependency-groups]\ndev = ["pytest"]\n'
 BACKEND = '[build-system]\nrequires = ["hatchling"]\n'
@@ -27,6 +28,14 @@ dependencies:
 variables:
   - not: this
 """
+
+
+def lines(declared):
+    return {name: file.lines for name, file in declared.files.items()}
+
+
+def whole(declared):
+    return joined_files(declared.files.values()).requirements
 
 
 def write(folder, **files):
@@ -135,16 +144,16 @@ def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
     tmp_path, files, line, requirements
 ):
     declared = read_declaration(write(tmp_path, **files))
-    assert (str(declared), declared.whole.requirements) == (line, requirements)
+    assert (str(declared), whole(declared)) == (line, requirements)
 
 
 def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path):
     declared = read_declaration(
         write(tmp_path, setup__py="", requirements__txt="rich\n")
     )
-    assert declared.files == {"requirements.txt": ("rich",), "setup.py": ("-e .",)}
+    assert lines(declared) == {"requirements.txt": ("rich",), "setup.py": ("-e .",)}
     of_project = read_declaration(write(tmp_path, pyproject__toml=PROJECT + BACKEND))
-    assert of_project.files == {
+    assert lines(of_project) == {
         "pyproject.toml": ("torch>=2.9", "numpy", "pytest", "-e .")
     }
 
@@ -187,9 +196,7 @@ sphinx = "*"
 
 
 def test_the_tables_of_poetry_from_before_the_standard_are_read(tmp_path):
-    assert read_declaration(
-        write(tmp_path, pyproject__toml=POETRY)
-    ).whole.requirements == (
+    assert whole(read_declaration(write(tmp_path, pyproject__toml=POETRY))) == (
         "torch<3,>=2.1",
         "einops<0.8,>=0.7.0",
         'tomli; python_full_version >= "3.11.2"',

@@ -42,9 +42,9 @@ def test_the_groups_that_uv_is_configured_for_count(groups, last):
 
 
 def test_a_folder_without_a_project_depends_on_nothing(tmp_path):
-    assert read_declaration(tmp_path).whole.requirements == ()
+    assert read_declaration(tmp_path).listed.requirements == ()
     (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n", "utf-8")
-    assert read_declaration(tmp_path).whole.requirements == ()
+    assert read_declaration(tmp_path).listed.requirements == ()
 
 
 @pytest.mark.parametrize(

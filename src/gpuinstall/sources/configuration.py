@@ -6,6 +6,7 @@ Sources: pip's "Configuration" topic (pip.pypa.io) and uv's "Configuration files
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -63,13 +64,41 @@ class ConfigurationFiles(Value):
 
     environ: Mapping[str, str]
 
+    def _folder(self, variable: str, default: str) -> Path:
+        return Path(self.environ.get(variable) or self._home / default)
+
+    @property
+    def _home(self) -> Path:
+        home = self.environ.get("HOME") or self.environ.get("USERPROFILE")
+        return Path(home or Path.home())
+
+    @property
+    def user_folder(self) -> Path:
+        """The folder of the user's configuration of all programs."""
+        if sys.platform == "win32":
+            return self._folder("APPDATA", "")
+        return self._folder("XDG_CONFIG_HOME", ".config")
+
+    @property
+    def _machine_folders(self) -> list[Path]:
+        if sys.platform == "win32":
+            return [self._folder("PROGRAMDATA", "C:/ProgramData")]
+        folders = self.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
+        return [*map(Path, filter(None, folders.split(":"))), Path("/etc")]
+
     @property
     def pip(self) -> list[Path]:
         """Those of the machine and of the user, then the near ones."""
         requested = self.environ.get("PIP_CONFIG_FILE")
         if requested == os.devnull:
             return []
-        files = self._pip_machine
+        folders = [folder / "pip" for folder in self._machine_folders]
+        if sys.platform == "darwin":
+            folders = [Path("/Library/Application Support/pip")]
+        elif sys.platform != "win32":
+            # Of the whole machine, without a folder of pip's own.
+            folders[-1] = Path("/etc")
+        files = [folder / PIP_NAME for folder in folders]
         # The variable stands for the user's own files, if it names one that is there.
         if not requested or not Path(requested).exists():
             files += self.pip_own
@@ -79,27 +108,18 @@ class ConfigurationFiles(Value):
     def pip_near(self) -> list[Path]:
         """The file of the environment that is active, and the one that the variable names."""
         prefix = self.environ.get("VIRTUAL_ENV") or self.environ.get("CONDA_PREFIX")
-        requested = self.environ.get("PIP_CONFIG_FILE")
         files = [Path(prefix, PIP_NAME)] if prefix else []
-        return [*files, Path(requested)] if requested else files
-
-    @property
-    def _pip_machine(self) -> list[Path]:
-        if sys.platform == "darwin":
-            return [Path("/Library/Application Support/pip", PIP_NAME)]
-        files = [folder / "pip" / PIP_NAME for folder in self._machine_folders]
-        return files if sys.platform == "win32" else [*files, Path("/etc", PIP_NAME)]
+        return [*files, *map(Path, filter(None, [self.environ.get("PIP_CONFIG_FILE")]))]
 
     @property
     def pip_own(self) -> list[Path]:
         """The user's own files of pip."""
         config = self.user_folder
-        if sys.platform == "win32":
-            return [self._home / "pip" / PIP_NAME, config / "pip" / PIP_NAME]
+        legacy = "pip" if sys.platform == "win32" else ".pip"
         application_support = self._home / "Library/Application Support"
         if sys.platform == "darwin" and (application_support / "pip").is_dir():
             config = application_support
-        return [self._home / ".pip" / PIP_NAME, config / "pip" / PIP_NAME]
+        return [self._home / legacy / PIP_NAME, config / "pip" / PIP_NAME]
 
     @property
     def uv_user(self) -> list[Path]:
@@ -109,35 +129,13 @@ class ConfigurationFiles(Value):
         requested = self.environ.get("UV_CONFIG_FILE")
         if requested:
             return [Path(requested)]
-        folders = self._machine_folders
-        if sys.platform != "win32":
-            folders.append(Path("/etc"))
-        files = [folder / _UV_FILE for folder in folders]
+        files = [folder / _UV_FILE for folder in self._machine_folders]
         return [*[file for file in files if file.is_file()][:1], self.uv_own]
 
     @property
     def uv_own(self) -> Path:
         """The user's own file of uv."""
         return self.user_folder / _UV_FILE
-
-    @property
-    def _machine_folders(self) -> list[Path]:
-        if sys.platform == "win32":
-            return [Path(self.environ.get("PROGRAMDATA", "C:/ProgramData"))]
-        folders = self.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
-        return [Path(folder) for folder in folders.split(":") if folder]
-
-    @property
-    def user_folder(self) -> Path:
-        """The folder of the user's configuration of all programs."""
-        if sys.platform == "win32":
-            return Path(self.environ.get("APPDATA") or self._home)
-        return Path(self.environ.get("XDG_CONFIG_HOME") or self._home / ".config")
-
-    @property
-    def _home(self) -> Path:
-        home = self.environ.get("HOME") or self.environ.get("USERPROFILE")
-        return Path(home or Path.home())
 
 
 def own_file(tool: str, environ: Mapping[str, str]) -> Path:
@@ -180,10 +178,9 @@ def _own(setting: SourceSetting) -> SourceSetting:
 
 def _is_in(folder: Path, file: Path) -> bool:
     """Whether a file is in a folder, as they are named or as links lead."""
-    absolute = Path(os.path.normpath(file.absolute()))
-    real = Path(os.path.realpath(file))
-    return absolute.is_relative_to(folder) or real.is_relative_to(
-        os.path.realpath(folder)
+    return any(
+        Path(place(file)).is_relative_to(place(folder))
+        for place in (os.path.abspath, os.path.realpath)
     )
 
 
@@ -270,17 +267,17 @@ def trusts_folder(environ: _Environ) -> bool:
     """
     variable = environ.get(TRUST_FOLDER)
     if variable:
-        if variable not in {"0", "1"}:
-            raise UsageError(
-                "trust-folder", f"{TRUST_FOLDER} is {variable!r}, and not 0 or 1"
-            )
-        return variable == "1"
+        trusted = {"0": False, "1": True}.get(variable)
+        if trusted is None:
+            message = f"{TRUST_FOLDER} is {variable!r}, and not 0 or 1"
+            raise UsageError("trust-folder", message)
+        return trusted
     path = ConfigurationFiles(environ).user_folder / "gpuinstall" / "config.toml"
     with _reading(path):
         trusted = parse_toml(_text(path)).get("trust-folder", True)
-        if not isinstance(trusted, bool):
-            raise TypeError("trust-folder is true or false")
-    return trusted
+        if isinstance(trusted, bool):
+            return trusted
+        raise TypeError("trust-folder is true or false")
 
 
 def pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
@@ -331,12 +328,11 @@ def _pip_option(name: str) -> str:
 def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
     """Yield what uv's ``UV_*`` variables say of indexes and links; each stands for the file of its setting."""
     for name, key in _UV_VARIABLES.items():
-        value = environ.get(name, "")
-        words = value.split(",") if key == "find-links" else value.split()
+        is_of_files = key == "find-links"
+        words = environ.get(name, "").split("," if is_of_files else None)
         for word in filter(None, map(str.strip, words)):
-            index_name, equals, rest = word.partition("=")
-            is_named = key != "find-links" and equals and "/" not in index_name
-            address = rest if is_named else word
+            # An index may have a name before it.
+            address = word if is_of_files else re.sub("^[^=/]+=", "", word)
             yield source_setting("uv", key, _located(key, address, folder), Path(name))
 
 

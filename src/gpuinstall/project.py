@@ -37,12 +37,11 @@ from gpuinstall.lock.request.declaration import (
     read_declaration,
 )
 from gpuinstall.lock.request.history import (
-    adding,
     by_hand,
-    declaring,
     following,
     read_own_lock,
     recorded_request,
+    renewed,
     without,
 )
 from gpuinstall.lock.request.tools import (
@@ -493,10 +492,11 @@ class Project(Value):
         settings = self.settings
         words, files = self._added
         if settings.only:
-            files = {**_lines(self._limits), **files}
-            request = adding(FOLDERS_OWN, words, files)
+            limits = _lines(self._limits)
+            request = renewed(FOLDERS_OWN, limits, words.lines, files)
         else:
-            request = adding(self.folder_request, words, files)
+            today = _lines(self._files)
+            request = renewed(self._recorded, today, words.lines, files)
             request = without(request, settings.without)
             self._announce(Reporter() if quiet else self.reporter)
         return self._completed(following(request, self._recorded))
@@ -504,7 +504,7 @@ class Project(Value):
     @property
     def folder_request(self) -> Request:
         """What the folder asks for today: by its files, by those of earlier commands, and what was added by hand."""
-        return declaring(self._recorded, _lines(self._files))
+        return renewed(self._recorded, _lines(self._files))
 
     @cached_property
     def _added(self) -> tuple[RequirementsFile, dict[str, tuple[str, ...]]]:

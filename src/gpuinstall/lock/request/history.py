@@ -23,7 +23,7 @@ from gpuinstall.lock.request.declaration import PROJECT_FILES, locks_in
 from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from gpuinstall.lock.file.lock import Lock, Record
 
@@ -32,33 +32,50 @@ if TYPE_CHECKING:
 _INPUTS = re.compile(r"^inputs = \[(.*?)\]$", re.MULTILINE | re.DOTALL)
 
 
-def declaring(request: Request, files: LinesByFile) -> Request:
-    """Return what ``files`` ask for today in place of what they did; beside it stays what was added by hand.
+def renewed(
+    request: Request,
+    files: LinesByFile,
+    words: Iterable[str] = (),
+    further: LinesByFile | None = None,
+) -> Request:
+    """Return a request as its files have it today, with what is added; beside it stays what was added by hand.
 
-    A line that is new there stands for what was added of the same name.
+    By name: "torch==2.13" and "torch" are two requests for one package. What is by hand stands for what files ask, and
+    a line that is new in a file for what is by hand.
+
+    Args:
+        request: As it was recorded.
+        files: What files ask for today, in place of what they did.
+        words: Lines that are added by hand.
+        further: What files ask for that are added.
     """
     before = set(chain.from_iterable(request.files.values()))
-    new = set(chain.from_iterable(files.values())) - before
+    hand = _by_name(by_hand(request))
+    for line in chain.from_iterable(files.values()):
+        if line not in before:
+            hand.pop(_name(line), None)
+    for line in chain.from_iterable((further or {}).values()):
+        hand.pop(_name(line), None)
+    hand |= _by_name(words)
     others = {
         name: lines
         for name, lines in request.files.items()
         if name not in PROJECT_FILES
     }
-    return _merged(_without(by_hand(request), new), {**others, **files}, request)
-
-
-def adding(
-    request: Request,
-    words: RequirementsFile,
-    files: LinesByFile,
-) -> Request:
-    """Return a request with requirements by hand and of ``files``, each in place of what was added of the same name."""
-    new = {*words.lines, *chain.from_iterable(files.values())}
-    before = by_hand(request)
-    order = [_name(line) for line in (*before, *words.lines)]
-    lines = [*_without(before, new), *words.lines]
-    lines.sort(key=lambda line: order.index(_name(line)))
-    return _merged(lines, {**request.files, **files}, request)
+    all_files = {**others, **files, **(further or {})}
+    of_files = chain.from_iterable(all_files.values())
+    listed = parse_lines(
+        (
+            *(line for line in of_files if _name(line) not in hand),
+            *chain.from_iterable(hand.values()),
+        )
+    )
+    return replace(
+        request,
+        requirements=canonical(listed.requirements),
+        constraints=canonical(listed.constraints),
+        files=all_files,
+    )
 
 
 def by_hand(request: Request) -> list[str]:
@@ -68,33 +85,16 @@ def by_hand(request: Request) -> list[str]:
     return [line for line in file.lines if line not in listed]
 
 
+def _by_name(lines: Iterable[str]) -> dict[str, list[str]]:
+    groups = dict[str, list[str]]()
+    for line in lines:
+        groups.setdefault(_name(line), []).append(line)
+    return groups
+
+
 def _name(line: str) -> str:
     """Return the name of a requirement; a constraint has one of its own."""
     return line if line.startswith("-c ") else parse_requirement(line).name
-
-
-def _without(lines: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return the lines of other packages."""
-    # By name: "torch==2.13" and "torch" are two requests for one package.
-    names = set(map(_name, others))
-    return [line for line in lines if _name(line) not in names]
-
-
-def _merged(
-    others: Collection[str],
-    files: LinesByFile,
-    request: Request,
-) -> Request:
-    """Return a request of files, whose requirements all hold, and of lines by hand, which stand for theirs."""
-    listed = parse_lines(
-        (*_without(chain.from_iterable(files.values()), others), *others)
-    )
-    return replace(
-        request,
-        requirements=canonical(listed.requirements),
-        constraints=canonical(listed.constraints),
-        files=files,
-    )
 
 
 def without(request: Request, names: Iterable[str]) -> Request:
@@ -132,10 +132,8 @@ def _check_removable(name: str, request: Request) -> None:
 
 def following(request: Request, recorded: Request) -> Request:
     """Return a request as the successor of what was recorded."""
-    has_same_requirements = set(request.requirements) == set(recorded.requirements)
-    is_same = has_same_requirements and set(request.constraints) == set(
-        recorded.constraints
-    )
+    before = {*recorded.requirements}, {*recorded.constraints}
+    is_same = before == ({*request.requirements}, {*request.constraints})
     # The first request of a folder changes nothing.
     is_new = bool(recorded.requirements) and not is_same
     return replace(request, revision=recorded.revision + is_new)

@@ -3,10 +3,9 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.lock.request.history import (
-    adding,
-    declaring,
     following,
     recorded_request,
+    renewed,
     without,
 )
 from gpuinstall.sources.requirements_file import RequirementsFile
@@ -18,7 +17,8 @@ DECLARED = Request(
 
 
 def add(asked, *requirements, **files):
-    return adding(asked, RequirementsFile(requirements), files)
+    words = RequirementsFile(requirements).lines
+    return renewed(asked, asked.files, words, files)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_what_a_project_declares_today_stands_for_what_it_declared_before(
     declared, requirements
 ):
     today = {"pyproject.toml": declared}
-    assert declaring(DECLARED, today).requirements == requirements
+    assert renewed(DECLARED, today).requirements == requirements
 
 
 def test_what_was_added_by_hand_stays_until_the_project_says_otherwise():
     today = {"pyproject.toml": ("torch", "numpy")}
-    asked = add(declaring(FOLDERS_OWN, today), "torch==2.13.0")
-    assert set(declaring(asked, today).requirements) == {"torch==2.13.0", "numpy"}
+    asked = add(renewed(FOLDERS_OWN, today), "torch==2.13.0")
+    assert set(renewed(asked, today).requirements) == {"torch==2.13.0", "numpy"}
     newer = {"pyproject.toml": ("torch>=2.14", "numpy")}
-    assert set(declaring(asked, newer).requirements) == {"torch>=2.14", "numpy"}
+    assert set(renewed(asked, newer).requirements) == {"torch>=2.14", "numpy"}
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,7 @@ def sync_command(options: CommandOptions) -> Outcome:
     ) as project:
         options.terminal.machines.append(project.machine)
         if not of_team:
-            _check_inputs(project.paths.folder, selected_target)
+            _check_inputs(project, selected_target)
         selected = InstallOptions(
             locked=not of_team,
             target=str(selected_target) if selected_target else None,
@@ -352,17 +352,18 @@ def sync_command(options: CommandOptions) -> Outcome:
     return outcome
 
 
-def _check_inputs(folder: Path, target: Target | None) -> None:
+def _check_inputs(project: Project, target: Target | None) -> None:
     """Raise LockError if a requirements file that a lock was made from requests something else today."""
     from gpuinstall.lock.file.fit import read_locks
     from gpuinstall.lock.request.declaration import changed_inputs
     from gpuinstall.lock.request.project import changed_build_files
 
+    folder, today = project.paths.folder, project.folder_request.files
     for lock in read_locks(folder):
         if target and lock.name != target.filename:
             continue
         reasons = [
-            *changed_inputs(lock.record.requirements_files, folder),
+            *changed_inputs(lock.record.requirements_files, today),
             *changed_build_files(lock.record, folder),
         ]
         for reason in reasons:

@@ -13,10 +13,9 @@ from gpuinstall.catalog import authored
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-_PACKAGE = re.compile(r"(?:\S+::)?([\w.-]+)\s*(.*?)\s*(?:\[(.*)\])?")
+_PACKAGE = re.compile(r"(?:\S+::)?([\w.-]+)\s*([^\[]*)")
 _VERSION = re.compile(r"(==?)?(\d\w*(?:\.\w+)*?)(\.?\*)?")
 _BUILD_BEHIND = re.compile(r"(.*[^=<>!~])=([^=<>!~]+)")
-_BRACKET = re.compile(r"(\w+)\s*=\s*(?:'([^']*)'|\"([^\"]*)\"|([^,]*))")
 _CPU_BUILD = re.compile(r"(?:^|[*_])cpu", re.ASCII)
 _CUDA_BUILD = re.compile(r"cuda_?(\d{2})\.?(\d)", re.ASCII)
 
@@ -61,25 +60,17 @@ class _Spec(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> _Spec:
-        """Read ``name``, ``name=1.2=build``, ``name >=1.2 build`` or ``name[version='>=1.2', build='*cuda*']``."""
+        """Read ``name``, ``name=1.2=build`` or ``name >=1.2 build``; another form is of no known package."""
         match = _PACKAGE.fullmatch(text)
         if match is None:
             return cls(text, text)
-        name, constraint, brackets = match.groups()
-        keys = {
-            key: next(filter(None, values), "")
-            for key, *values in _BRACKET.findall(brackets or "")
-        }
-        version, _, build = re.sub(r"([<>=!~,|])\s+", r"\1", constraint).partition(" ")
+        name, constraint = match.groups()
+        joined_up = re.sub(r"([<>=!~,|])\s+", r"\1", constraint.strip())
+        version, _, build = joined_up.partition(" ")
         behind = _BUILD_BEHIND.fullmatch(version)
         if behind:
             version, build = behind.groups()
-        return cls(
-            text,
-            name,
-            version=keys.get("version", version).replace(" ", ""),
-            build=keys.get("build", build).strip(),
-        )
+        return cls(text, name, version=version, build=build.strip())
 
     @property
     def bounds(self) -> str:
@@ -117,8 +108,6 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
     python = None
     for spec in specs:
         wheel = table["wheels"].get(spec.name)
-        if wheel is not None and "{cuda}" in wheel:
-            wheel = _name_for_cuda(wheel, specs, table["preferences"])
         if spec.name == "python":
             exact = re.match(r"==(3\.\d+)", spec.bounds)
             python = (exact[1] if exact else spec.bounds) or python
@@ -162,13 +151,3 @@ def _backends(
         elif cuda:
             by_build.append(f"cu{cuda[1]}{cuda[2]}")
     return list(filter(known_backend, (*reversed(by_version), *by_build)))
-
-
-def _name_for_cuda(
-    name: str,
-    specs: Collection[_Spec],
-    preferences: dict[str, str],
-) -> str | None:
-    """Return the name of a wheel that carries CUDA's major, as other packages pin that; None if none does."""
-    majors = [spec.cuda[0] for spec in specs if spec.name in preferences and spec.cuda]
-    return name.format(cuda=majors[-1]) if majors else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -449,17 +448,14 @@ def is_settings(name: str, lines: Lines) -> bool:
     return name in PROJECT_FILES or (are_limits and kind in {"uv.toml", PROJECT})
 
 
-def changed_inputs(files: Mapping[str, Lines], folder: Path) -> Iterator[Reason]:
-    """Yield which of the files that a lock was made from ask for something else today.
+def changed_inputs(
+    recorded: Mapping[str, Lines], today: Mapping[str, Lines]
+) -> Iterator[Reason]:
+    """Yield which of the files that a lock was made from ask for something else ``today``.
 
-    One that is gone is no other request: a lock may be shipped without it.
+    The project's own are read by every run. One that is gone is no other request: a lock may be shipped without it.
     """
-    for name, before in files.items():
-        # The project's own files are read by every run.
-        is_there = (folder / split_group(name)[0]).is_file()
-        if is_settings(name, before) or not is_there:
-            continue
-        with suppress(UsageError):
-            if set(read_again(name, before, folder).lines) == set(before):
-                continue
-        yield Reason("inputs-changed", f"{name} has changed since it was made")
+    for name, before in recorded.items():
+        is_same = set(today.get(name, before)) == set(before)
+        if not (is_same or is_settings(name, before)):
+            yield Reason("inputs-changed", f"{name} has changed since it was made")

@@ -36,16 +36,15 @@ CASES = {
     ("pytorch=*=*cpu*", "cuda-version=12.6"): CondaRequest(("torch",), backend="cpu"),
     ("pytorch >=2.4 cpu_generic*",): CondaRequest(("torch>=2.4",), backend="cpu"),
     ("pytorch >= 2.4, <2.6",): CondaRequest(("torch<2.6,>=2.4",)),
-    ("pytorch[version='>=2.4,<2.6', build='*cuda126*']",): CondaRequest(
-        ("torch<2.6,>=2.4",), backend="cu126"
+    ("pytorch[version='>=2.4,<2.6']",): CondaRequest(
+        without_wheel=("pytorch[version='>=2.4,<2.6']",)
     ),
     ("pytorch>=2.4=cuda126*", "pyg=2.6", "pytorch-scatter"): CondaRequest(
         ("torch>=2.4", "torch-geometric==2.6.*", "torch-scatter"), backend="cu126"
     ),
-    ("cupy>=13", "cuda-version=12.4", "cuda-nvcc=12.4"): CondaRequest(
-        ("cupy-cuda12x>=13",), backend="cu124", without_wheel=("cuda-nvcc=12.4",)
+    ("cuda-version=12.4", "cuda-nvcc=12.4", "cupy"): CondaRequest(
+        backend="cu124", without_wheel=("cuda-nvcc=12.4", "cupy")
     ),
-    ("cupy", "cuda-version>=12,<13"): CondaRequest(without_wheel=("cupy",)),
     ("", "??"): CondaRequest(without_wheel=("", "??")),
 }
 

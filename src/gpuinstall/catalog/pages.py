@@ -59,7 +59,7 @@ def parse_page(
     Raises:
         InstallationError: if the page is malformed or a name leads out of its folder.
     """
-    return _wheels(_links(page), backend, source)
+    return wheels_of(_links(page), backend, source)
 
 
 @cache
@@ -84,7 +84,7 @@ def parse_names(page: Page) -> frozenset[str]:
     if "json" in page.content_type:
         return _canonical(_json_names(page))
     links = _links(page, _MOST_NAMES)
-    wheels = _wheels(links, None, DEFAULT_INDEX)
+    wheels = wheels_of(links, None, DEFAULT_INDEX)
     names = []
     for link in links:
         path = urlsplit(link.url).path
@@ -106,7 +106,7 @@ def parse_folder(
 ) -> tuple[Wheel, ...]:
     """Return the wheels among the names of the files in an absolute ``folder``."""
     links = (PageFile((folder / name).as_uri(), name) for name in names)
-    return _wheels(links, None, source)
+    return wheels_of(links, None, source)
 
 
 class PageFile(NamedTuple):
@@ -160,11 +160,16 @@ def _links(
     return tuple(links)
 
 
-def _wheels(
+def wheels_of(
     links: Iterable[PageFile],
     backend: str | None,
     source: WheelSource,
 ) -> tuple[Wheel, ...]:
+    """Return the wheels among files, and of the others nothing.
+
+    Raises:
+        InstallationError: if a name leads out of its folder.
+    """
     wheels = [_wheel(link, backend, source) for link in links]
     return tuple(filter(None, wheels))
 

@@ -6,14 +6,12 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from packaging.utils import parse_wheel_filename
-
 from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.location import Location
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
-from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
+from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.catalog.extensions import (
     Beside,
     list_files,
@@ -21,7 +19,7 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.catalog.pages import parse_page
+from gpuinstall.catalog.pages import PageFile, parse_page, wheels_of
 from gpuinstall.lock.file.fit import read_locks
 from gpuinstall.sources.provenance import is_of_pytorch
 
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from gpuinstall.catalog import Wheel
     from gpuinstall.lock.file.lock import Lock, LockedFile
     from gpuinstall.sources.session import Session
 
@@ -122,22 +121,14 @@ def with_locked_builds(
 
 def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
     """Yield the builds that the catalogue does not know, for each platform that a wheel of torch serves."""
-    with suppress(ValueError):
-        _, version, _, tags = parse_wheel_filename(file.name)
-        backend = known_backend(version.local)
-        wheel = Wheel(
-            "torch",
-            version,
-            file.name,
-            file.url,
-            tags,
-            file.sha256,
-            backend=version.local,
-            source=f"{catalog.torch_index}/{backend}" if backend else DEFAULT_INDEX,
-        )
+    link = PageFile(file.url, file.name, file.sha256)
+    for listed in wheels_of([link], None, DEFAULT_INDEX):
+        wheel = listed
+        backend = known_backend(wheel.backend)
         if backend:
+            wheel = replace(wheel, source=f"{catalog.torch_index}/{backend}")
             catalog = catalog.serving(backend.kind)
-        for os, arch in platforms(tags):
+        for os, arch in platforms(wheel.tags):
             yield from unknown_builds([wheel], catalog.builds_for(os, arch), os, arch)
 
 

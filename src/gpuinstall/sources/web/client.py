@@ -311,37 +311,29 @@ class Client:
             stream=True,
             allow_redirects=redirects,
         )
-        return gate.ask(lambda: _sent(send))
+        return gate.ask(send)
 
     def _opened(self) -> Session:
         # Imported in one thread alone: if several do, CPython may find a deadlock between them.
         with self._lock:
             import requests
             from requests.adapters import HTTPAdapter
+            from urllib3.util import Retry
 
             if self._session is None:
                 self._session = requests.Session()
                 self._session.headers["User-Agent"] = f"gpuinstall/{__version__}"
+                # Once more if the host had closed a connection that was kept open.
+                again = Retry(1, connect=0, respect_retry_after_header=False)
                 for scheme in ("http://", "https://"):
-                    self._session.mount(scheme, HTTPAdapter(pool_maxsize=32))
+                    adapter = HTTPAdapter(pool_maxsize=32, max_retries=again)
+                    self._session.mount(scheme, adapter)
             return self._session
 
 
 def _no_credentials(request: PreparedRequest) -> PreparedRequest:
     """Add none: with ``auth=None`` those of a netrc file would be sent."""
     return request
-
-
-def _sent(send: Callable[[], Response]) -> Response:
-    """Send a request; once more if the host had closed a connection that was kept open."""
-    from requests.exceptions import ConnectionError as ConnectionFailed
-
-    try:
-        return send()
-    except ConnectionFailed as error:
-        if "Connection aborted" not in str(error):
-            raise
-        return send()
 
 
 def _check(response: Response, url: str) -> None:

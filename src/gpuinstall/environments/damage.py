@@ -10,7 +10,7 @@ from gpuinstall.base.text import some
 from gpuinstall.environments.packages import file_size, recorded_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.environments.packages import InstalledPackage, RecordedFile
@@ -53,19 +53,37 @@ def find_damage(packages: Iterable[InstalledPackage]) -> Iterator[Damage]:
     shared = shared_files(packages)
     for package in packages:
         folder = package.record.parent
-        lost = tuple(path for path in package.lost if str(folder / path) not in shared)
-        if package.is_record_lost:
-            # The cache was written in the same seconds.
-            yield Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
-        elif lost:
-            is_cut = any((folder / path).exists() for path in lost)
-            yield Damage(package, "lost", lost, is_cut)
-        else:
-            rows = edited_files(package)
-            edited = [row.path for row in rows if str(folder / row.path) not in shared]
-            if edited:
-                links = [(folder / path).stat().st_nlink for path in edited]
-                yield Damage(package, "edited", tuple(edited), max(links) > 1)
+        loss = _loss(package, shared)
+        if loss:
+            yield loss
+            continue
+        rows = edited_files(package)
+        edited = [row.path for row in rows if str(folder / row.path) not in shared]
+        if edited:
+            links = [(folder / path).stat().st_nlink for path in edited]
+            yield Damage(package, "edited", tuple(edited), max(links) > 1)
+
+
+def find_losses(packages: Iterable[InstalledPackage]) -> Iterator[Damage]:
+    """Yield which of some packages have lost files or their RECORD."""
+    packages = tuple(packages)
+    shared = shared_files(packages)
+    for package in packages:
+        loss = _loss(package, shared)
+        if loss:
+            yield loss
+
+
+def _loss(package: InstalledPackage, shared: Collection[str]) -> Damage | None:
+    if package.is_record_lost:
+        # The cache was written in the same seconds.
+        return Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
+    folder = package.record.parent
+    lost = tuple(path for path in package.lost if str(folder / path) not in shared)
+    if not lost:
+        return None
+    is_cut = any((folder / path).exists() for path in lost)
+    return Damage(package, "lost", lost, is_cut)
 
 
 def shared_files(packages: Iterable[InstalledPackage]) -> set[str]:

@@ -176,22 +176,6 @@ def changed_build(
     return f"{first} is {installed[first]} instead of {recorded[first]}"
 
 
-def damaged_torch(packages: Iterable[InstalledPackage]) -> str:
-    """Return which file of a torch among some packages is gone or cut; empty if it is whole."""
-    for torch in packages:
-        if torch.name == "torch" and torch.lost:
-            return f"torch {torch.version} is damaged: {torch.lost[0]} is missing or truncated"
-    return ""
-
-
-def lost_record(packages: Iterable[InstalledPackage]) -> str:
-    """Return which of some packages has lost its RECORD; empty if none has."""
-    for package in packages:
-        if package.is_record_lost:
-            return f"{package.name} {package.version} is damaged: its RECORD is empty"
-    return ""
-
-
 def advice_words(python: Path) -> dict[str, str]:
     """Return the words by which advice names the environment of an interpreter.
 

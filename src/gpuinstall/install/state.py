@@ -24,10 +24,10 @@ from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.environments.damage import find_losses
 from gpuinstall.environments.environment import (
     Marker,
     changed_build,
-    damaged_torch,
     fingerprint,
     read_marker,
     versions_of,
@@ -156,7 +156,8 @@ class ExistingEnvironment(Value):
         if changed or self.stamp:
             # What torch loads is as it was proven; a module in Python that is gone is verify's to find.
             return changed
-        return damaged_torch(self.installed)
+        losses = find_losses(self.called({"torch"}))
+        return next((loss.message for loss in losses), "")
 
     def check_unchanged(self) -> None:
         """Check, before anything starts in it, that torch is what was proven.

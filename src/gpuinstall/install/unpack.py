@@ -18,7 +18,7 @@ from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined
 from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.activation import settle_activation
-from gpuinstall.environments.environment import damaged_torch, lost_record
+from gpuinstall.environments.damage import find_losses
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     constraint_lines,
@@ -223,13 +223,11 @@ def _check_files(
     place, names = existing.paths, priced.comes
     staging = place.staging
     packages = read_packages(packages_folders(staging))
-    damage = damaged_torch(packages) or lost_record(packages)
-    if damage:
-        name, _, _ = damage.partition(" ")
-        clean = joined((uv.uv(), "cache", "clean", name))
+    for loss in find_losses(packages):
+        clean = joined((uv.uv(), "cache", "clean", loss.package.name))
         raise InstallationError(
             "cache-damaged",
-            damage,
+            loss.message,
             why="uv's cache has the same damaged file: environments share the cache's files",
             hint=f"{clean}   # then run it again",
         )

@@ -5,6 +5,7 @@ Sources: pip's "Configuration" topic (pip.pypa.io) and uv's "Configuration files
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -372,8 +373,11 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
             yield source_setting("uv", key, located, file)
         return
     text = ":all:" if value is True else " ".join(map(str, values))
-    if key in {"override-dependencies", "dependency-metadata"} and "@" in text:
-        key = f"{key} (by URL)"
+    if key in {"override-dependencies", "dependency-metadata"}:
+        if "@" in text:
+            key = f"{key} (by URL)"
+        else:
+            text = json.dumps(values)
     if (key, text) != ("index-strategy", "first-index"):
         yield source_setting("uv", key, text, file)
 

@@ -44,6 +44,7 @@ class Effect(Enum):
         "obeyed, but not for the packages of PyTorch's index, which has no dates"
     )
     CONSTRAINT = "obeyed: a constraint"
+    RESOLUTION = "obeyed: uv is given it, but for the packages of PyTorch"
     FILE = "read: a file outside the folder is named, and belongs to the same user"
     TORCH = "answered: the build of torch is chosen here"
     REFUSED = "refused"
@@ -59,6 +60,7 @@ _OBEYED = frozenset(
         Effect.HASH,
         Effect.ONLY_BINARY,
         Effect.EXCLUDE_NEWER,
+        Effect.RESOLUTION,
     }
 )
 
@@ -159,9 +161,9 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "index-strategy": _FIRST_INDEX,
         "require-hashes": _LIST_IT,
         "override-dependencies (by URL)": _OVERRIDES,
-        "override-dependencies": Effect.UNRELATED,
+        "override-dependencies": Effect.RESOLUTION,
         "dependency-metadata (by URL)": _OVERRIDES,
-        "dependency-metadata": Effect.UNRELATED,
+        "dependency-metadata": Effect.RESOLUTION,
         "build-constraint-dependencies": Effect.UNRELATED,
         "extra-build-dependencies": Effect.UNRELATED,
         "extra-build-variables": Effect.UNRELATED,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -121,6 +123,20 @@ class Sources(Value):
         """The find-links of the folder, which are such indexes too; the user's own serve the family alone."""
         links = self._of(Effect.FIND_LINKS)
         return tuple(dict.fromkeys(link.value for link in links if not link.is_own))
+
+    @property
+    def overrides(self) -> list[str]:
+        """The requirements that stand in place of those of packages, as uv's settings of the folder have them."""
+        return self._of_resolution("override-dependencies")
+
+    @property
+    def metadata(self) -> list[Mapping[str, Any]]:
+        """The rows of these settings that stand in place of METADATA of packages."""
+        return self._of_resolution("dependency-metadata")
+
+    def _of_resolution(self, key: str) -> list[Any]:
+        settings = [one for one in self._of(Effect.RESOLUTION) if one.row.key == key]
+        return [*chain.from_iterable(json.loads(one.value) for one in settings)]
 
     @property
     def extension_sources(self) -> tuple[str, ...]:

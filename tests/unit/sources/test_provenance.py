@@ -79,6 +79,10 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.EXCLUDE_NEWER: lambda sources: (
         sources.uv_settings()["exclude-newer"] == "2026-01-01"
     ),
+    Effect.RESOLUTION: lambda sources: (
+        sources.overrides == ["mine<2"]
+        or sources.metadata == [{"name": "mine", "requires-dist": ["a"]}]
+    ),
     Effect.TORCH: lambda sources: (
         sources.ignored_settings and sources.places == Sources().places
     ),

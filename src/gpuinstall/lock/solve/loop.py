@@ -380,6 +380,13 @@ class Loop:
         further: Sequence[str],
     ) -> dict[str, Any]:
         """Return METADATA of a version with what it leaves out."""
+        for told in self.session.sources.metadata:
+            # The user says what METADATA of it should.
+            if told["name"] == fact.package and told.get("version") == fact.version:
+                return {
+                    **told,
+                    "requires-dist": [*told.get("requires-dist", ()), *further],
+                }
         metadata = self.shelf.metadata(wheel)
         own = [_lenient(str(text)) for text in metadata.get_all("Requires-Dist", ())]
         row = _row(fact.package, fact.version, [*filter(None, own), *further])

@@ -16,7 +16,7 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
@@ -110,7 +110,7 @@ def resolve_locks(
         InstallationError: if a source or uv fails.
         UsageError: if no lock has a package that is to move.
     """
-    live, unreachable = live_requests(requests, session)
+    live, unreachable = live_requests(_overridden(requests, session), session)
     if unreachable:
         raise _refused_anyway(requests, session, unreachable).error
     conflict: Conflict | None = None
@@ -143,6 +143,16 @@ def resolve_locks(
         return resolve_relaxed(live, conflict.error, session, resolve=resolve)
     name_relax(live, conflict.error, session, resolve=resolve)
     raise conflict.error
+
+
+def _overridden(requests: Requests, session: Session) -> Requests:
+    """Return requests in which what uv's settings have in place of requirements of the family limits our builds."""
+    family = requests[0].catalog.family
+    overrides = map(parse_requirement, session.sources.overrides)
+    limits = tuple(one.text for one in overrides if one.name in family)
+    return [
+        one.asking(constraints=(*one.request.constraints, *limits)) for one in requests
+    ]
 
 
 def _nearness(

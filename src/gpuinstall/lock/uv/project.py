@@ -30,6 +30,7 @@ from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, field
+from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.file.lock import unknown_hash
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES, resolver_settings
 from gpuinstall.lock.uv.errors import (
@@ -55,6 +56,8 @@ OWN_PACKAGES = "gpuinstall-"
 
 PREFERRED = "pylock.preferred.toml"
 """The lock that uv finds where it is to write one, and stays close to."""
+
+OVERRIDES = "overrides.txt"
 
 _CACHE_CONTROL = {"api": "max-age=600", "files": "max-age=600"}
 """For how long uv takes what the default index answered from its cache: for as long as that index itself says.
@@ -124,14 +127,13 @@ class ResolverProject(Value):
                 "cache-control": _CACHE_CONTROL,
             }
             settings["index"].append(row)
-        settings["dependency-metadata"] = [
-            *settings.get("dependency-metadata", ()),
-            *self.metadata,
-        ]
+        # Of two rows uv takes the first.
+        settings["dependency-metadata"] = [*self.metadata, *self.sources.metadata]
         files = {
             **self._pins_by_file(),
             "pyproject.toml": self.document,
             "addresses.in": "\n".join(self.addresses),
+            OVERRIDES: "\n".join(self.overrides),
             "uv.toml": resolver_settings(self.pages, settings),
         }
         for name, text in files.items():
@@ -178,11 +180,20 @@ class ResolverProject(Value):
         return [_located(text, self.folder) for text in requirements]
 
     @property
+    def overrides(self) -> list[str]:
+        """The requirements that stand in place of those of packages; in place of the family's stands what we choose."""
+        family = load_catalog().family
+        requirements = map(parse_requirement, self.sources.overrides)
+        return [one.text for one in requirements if one.name not in family]
+
+    @property
     def inputs(self) -> list[str]:
-        """The files of the folder that uv resolves."""
+        """The files of the folder that uv resolves, and those that it does so by."""
         inputs = ["pyproject.toml"]
         if self.addresses:
             inputs.append("addresses.in")
+        if self.overrides:
+            inputs += ["--override", OVERRIDES]
         return inputs
 
     @property

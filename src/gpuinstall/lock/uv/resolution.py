@@ -12,6 +12,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.catalog import Wheel
 from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv.project import versions_in
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from gpuinstall.base.finding import Reason
-    from gpuinstall.catalog import Wheel
     from gpuinstall.catalog.pages import PageFile
     from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest
@@ -217,25 +217,21 @@ def with_files_of_pages(
     document: Mapping[str, Any],
     pages: _Pages,
 ) -> dict[str, Any]:
-    """Take each wheel from the page of the build that was chosen: uv was given one of every name, the best build's."""
+    """Take each wheel from the page of the build that was chosen: uv was given one of every version, the best build's."""
     own = {
-        (package, wheel.filename): wheel
+        (package, str(wheel.version)): wheel
         for package, wheels in pages.items()
         for wheel in wheels
+        if isinstance(wheel, Wheel)
     }
     packages = []
     for package in document["packages"]:
-        name = package["name"]
-        files = []
-        for entry in package.get("wheels", ()):
-            file = LockedFile(name, _address(entry))
-            wheel = own.get((name, file.name))
-            if wheel is None or wheel.url == file.url:
-                files.append(entry)
-                continue
-            hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
-            files.append({"url": wheel.url, "hashes": hashes})
-        packages.append({**package, "wheels": files} if files else package)
+        wheel = own.get((package["name"], package.get("version", "")))
+        if wheel is None or wheel.url in map(_address, package.get("wheels", ())):
+            packages.append(package)
+            continue
+        hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
+        packages.append({**package, "wheels": [{"url": wheel.url, "hashes": hashes}]})
     return {**document, "packages": packages}
 
 

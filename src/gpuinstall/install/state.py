@@ -445,7 +445,7 @@ class InstallState(Value):
 
         A lock that was made for another request does not fit, unless no new one is to be made.
         """
-        from gpuinstall.lock.file.fit import judge  # which takes long to load
+        from gpuinstall.lock.file.fit import fit  # which takes long to load
 
         options, request, own = self.options, self.request, self.existing.intact_lock
         if options.upgrade or options.moving:
@@ -457,13 +457,8 @@ class InstallState(Value):
         ]
         if own and not options.locked and own.name not in {lock.name for lock in locks}:
             locks.append(own)
-        judged = judge(
-            locks,
-            request.machine,
-            request.request,
-            request.catalog,
-            exact=not options.locked,
-        )
+        wanted = request.machine, request.request, request.catalog
+        judged = [fit(lock, *wanted, exact=not options.locked) for lock in locks]
         # Why its own copy does not fit is of no interest.
         return tuple(
             one

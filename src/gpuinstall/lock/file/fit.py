@@ -10,7 +10,11 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
-from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.base.requirement import (
+    ParsedRequirement,
+    marker_environment,
+    parse_requirement,
+)
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
@@ -74,26 +78,35 @@ def fit(
     machine: Machine,
     request: Request,
     catalog: Catalog,
+    *,
+    exact: bool = False,
 ) -> LockVerdict:
-    """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for."""
+    """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for.
+
+    Args:
+        lock: The lock.
+        machine: The machine that it is to run on.
+        request: What it has to hold.
+        catalog: The builds of torch.
+        exact: Whether it has to be made from the very requirements, as far as it says so.
+    """
     python = _python_for(lock, machine, request)
     reason = (
-        _not_pinned(lock)
+        (_other_request(lock, request) if exact else None)
+        or _not_pinned(lock)
         or _not_from_wheels(lock, catalog)
         or _not_for(lock, python, machine)
         or _not_held(lock, python, machine, request)
     )
-    if reason:
-        return Rejection(lock, reason)
     build = locked_build(lock, machine, catalog)
-    if build is None:
+    if build is None and reason is None:
         message = f"the catalogue has no torch {lock.versions.get('torch')}"
-        return Rejection(lock, Reason("unknown-build", message))
+        reason = Reason("unknown-build", message)
+    if build is None or reason:
+        return Rejection(lock, cast("Reason", reason))
     alone = catalog.only(replace(build, pythons=(python,), confidence="low"))
     plan = choose(
-        machine,
-        replace(request, requirements=(f"torch=={build.torch}",)),
-        alone,
+        machine, replace(request, requirements=(f"torch=={build.torch}",)), alone
     )
     if isinstance(plan, Plan):
         # A build for GPUs does not serve a machine without any, but for the default index's, which may have no other.
@@ -109,11 +122,7 @@ def _python_for(
     request: Request,
 ) -> str:
     """Return the first Python that a lock is for: its own, those of the request, those of the machine."""
-    pythons = [
-        lock.python,
-        request.python,
-        *request.preferred_pythons,
-    ]
+    pythons = [lock.python, request.python, *request.preferred_pythons]
     pythons += reversed(machine.pythons or ())
     # A lock of another tool may serve several Pythons.
     allowed = lock.pylock.requires_python or SpecifierSet()
@@ -124,33 +133,6 @@ def _python_for(
         if minor[:1].isdigit() and f"{minor}.99" in allowed:
             return minor
     return ""
-
-
-def judge(
-    locks: Iterable[Lock],
-    machine: Machine,
-    request: Request,
-    catalog: Catalog,
-    *,
-    exact: bool = False,
-) -> list[LockVerdict]:
-    """Judge locks.
-
-    Args:
-        locks: The locks.
-        machine: The machine that they are to run on.
-        request: What they have to hold.
-        catalog: The builds of torch.
-        exact: Whether to take only those made from the very requirements, as far as they say so.
-    """
-    verdicts = list[LockVerdict]()
-    for lock in locks:
-        reason = _other_request(lock, request) if exact else None
-        if reason:
-            verdicts.append(Rejection(lock, reason))
-        else:
-            verdicts.append(fit(lock, machine, request, catalog))
-    return verdicts
 
 
 def _other_request(lock: Lock, request: Request) -> Reason | None:
@@ -257,13 +239,15 @@ def selected(
     machine: Machine,
 ) -> tuple[LockedFile, ...]:
     """Return the files with an address that the standard's own selection takes on ``machine``."""
-    files = []
-    for package, entry in _select(lock, python, machine):
-        url = getattr(entry, "url", None)
-        hashes = getattr(entry, "hashes", None)
-        if url and hashes:
-            files.append(LockedFile(package.name, url, hashes.get("sha256")))
-    return tuple(files)
+    names = {
+        id(entry): package.name for package, entry in _select(lock, python, machine)
+    }
+    files = [(names.get(id(entry)), entry) for _, entry in lock.entries]
+    return tuple(
+        LockedFile(name, entry.url, entry.hashes.get("sha256"))
+        for name, entry in files
+        if name and entry.url
+    )
 
 
 def _why_not(
@@ -293,22 +277,18 @@ def _not_pinned(lock: Lock) -> Reason | None:
 
 
 def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
-    members = [
-        package for package in lock.pylock.packages if package.name in catalog.family
+    from_wheels = {
+        name
+        for name, file in lock.entries
+        if (file.url or file.path or "").partition("#")[0].endswith(".whl")
+    }
+    built = [
+        name for name in lock.held if name in catalog.family and name not in from_wheels
     ]
-    built = [package.name for package in members if not _has_wheel(package)]
     if not built:
         return None
     message = f"{' and '.join(built)} has no wheel, and PyTorch packages are never built from source"
     return Reason("wrong-source", message)
-
-
-def _has_wheel(package: Package) -> bool:
-    if package.wheels:
-        return True
-    archive = package.archive
-    place = (archive.url or archive.path or "") if archive else ""
-    return place.partition("#")[0].endswith(".whl")
 
 
 def _not_for(
@@ -376,26 +356,11 @@ def _holds(
     return version is not None and specifier.contains(version, prereleases=True)
 
 
-def _target_of(machine: Machine) -> Target:
-    """Return the target that a machine is, with its own glibc."""
-    return Target(
-        CPU.tag,
-        machine.os,
-        machine.arch,
-        machine.glibc or GLIBC,
-    )
-
-
-def _environment_of(
-    machine: Machine,
-    python: str,
-) -> dict[str, str]:
+def _environment_of(machine: Machine, python: str) -> dict[str, str]:
     """Return the values of a machine's markers for ``X.Y``: its patch release there, or the newest that there can be."""
-    full = f"{python}.99"
-    for version in machine.pythons or ():
-        if version.startswith(f"{python}."):
-            full = version
-    return _target_of(machine).environment(full)
+    pythons = [one for one in machine.pythons or () if one.startswith(f"{python}.")]
+    full = [f"{python}.99", *pythons][-1]
+    return marker_environment(machine.os, machine.arch, full)
 
 
 def _select(
@@ -403,6 +368,6 @@ def _select(
     python: str,
     machine: Machine,
 ) -> list[tuple[Package, Any]]:
+    target = Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
     environment = cast("Environment", _environment_of(machine, python))
-    tags = _target_of(machine).tags(python)
-    return list(lock.pylock.select(environment=environment, tags=tags))
+    return list(lock.pylock.select(environment=environment, tags=target.tags(python)))

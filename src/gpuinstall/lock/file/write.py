@@ -12,7 +12,7 @@ from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.fetch import fetch_missing
-from gpuinstall.lock.file.fit import best, judge, read_locks, readable_lock
+from gpuinstall.lock.file.fit import best, fit, read_locks, readable_lock
 from gpuinstall.lock.file.lock import (
     LOCK_IN_CONFLICT,
     Lock,
@@ -123,11 +123,12 @@ def _serving(
             else {one.label}
         )
         candidates = [lock for lock in locks if lock.target in targets]
-        verdicts = judge(candidates, one.machine, one.request, one.catalog, exact=True)
-        fit = best(verdicts, one.machine, one.request, one.catalog)
-        if fit is None:
+        wanted = one.machine, one.request, one.catalog
+        verdicts = [fit(lock, *wanted, exact=True) for lock in candidates]
+        best_fit = best(verdicts, *wanted)
+        if best_fit is None:
             return []
-        lock = fit.lock
+        lock = best_fit.lock
         # Its requirements may come from other files than they did.
         if lock.is_ours and lock.record.requirements_files != one.request.files:
             return []

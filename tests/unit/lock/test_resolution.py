@@ -4,7 +4,12 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.lock.file.lock import LockedFile, unknown_hash
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.solve.members import fitting
-from gpuinstall.lock.uv.resolution import check_provenance, check_unbuilt, locked_files
+from gpuinstall.lock.uv.resolution import (
+    check_provenance,
+    check_unbuilt,
+    locked_files,
+    with_files_of_pages,
+)
 from tests.unit.lock.wheels_here import listed, torch
 
 TAGS = Target("cu126").tags("3.12")
@@ -15,6 +20,18 @@ NUMPY = LockedFile("numpy", "https://default.example/numpy-2.3.4-py3-none-any.wh
 
 def test_a_family_file_from_its_page_and_any_other_file_pass():
     check_provenance((LockedFile("torch", TORCH.url), NUMPY), {"torch": (TORCH,)})
+
+
+def test_a_file_is_that_of_the_chosen_builds_page_whatever_its_name():
+    best = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl")
+    own = listed("triton-3.8.0-cp312-cp312-manylinux_2_27_x86_64.whl")
+    given = [{"url": best.url, "hashes": {"sha256": HASH}}]
+    package = {"name": "triton", "version": "3.8.0", "wheels": given}
+    document = {"packages": [package]}
+
+    [taken] = with_files_of_pages(document, {"triton": (own,)})["packages"]
+    assert [wheel["url"] for wheel in taken["wheels"]] == [own.url]
+    assert with_files_of_pages(document, {"triton": (best,)}) == document
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.diagnose.repair import run_repairs
 from gpuinstall.machine.nvidia.toolchain import find_compiler
 from tests.lab.driver import NO_GPU
-from tests.lab.host import Answer
+from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.unit.install.environments import make_environment
 
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
@@ -25,6 +26,13 @@ PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
 def here(workshop, play):
     play(NO_GPU)
     return workshop
+
+
+@pytest.fixture
+def stranger():
+    host = Host("stranger", lambda _path, _headers: NOT_FOUND)
+    yield host
+    host.close()
 
 
 def strangers_environment(here) -> Path:
@@ -50,6 +58,43 @@ def test_a_forged_marker_starts_nothing(here, words):
     here.run(*words.split())
 
     assert not executed.exists()
+
+
+@pytest.mark.heavy
+def test_a_repair_asks_no_host_of_a_folder_that_is_not_trusted(here, stranger):
+    assert here.run("install", "-q", "torch").status == 0
+    for module in here.folder.glob(".venv/lib/python3*/site-packages/filelock*"):
+        shutil.rmtree(module)
+    index = f'extra-index-url = ["{stranger.url}/simple"]\n'
+    (here.folder / "uv.toml").write_text(index, "utf-8")
+
+    wary = here.having(GPUINSTALL_TRUST_FOLDER="0").run("doctor", "--fix", "-y")
+    asked = list(stranger.log)
+    trusting = here.run("doctor", "--fix", "-y")
+
+    assert "not trusted" in wary.err
+    assert asked == []
+    assert f"{stranger.url}/simple, as " in trusting.err
+
+
+NOT_TRUSTED = """\
+error: extra-index-url in {folder}/uv.toml, https://stranger.example/x.whl in {folder}/requirements.txt: not trusted
+  why   GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder
+  do    export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file
+"""
+
+
+def test_what_is_not_trusted_is_named_with_its_file_and_what_to_do(here):
+    (here.folder / "requirements.txt").write_text(
+        "torch\nx @ https://me:secret@stranger.example/x.whl\n", "utf-8"
+    )
+    index = 'extra-index-url = ["https://stranger.example/simple"]\n'
+    (here.folder / "uv.toml").write_text(index, "utf-8")
+
+    done = here.having(GPUINSTALL_TRUST_FOLDER="0").run("lock", "-q", "--target", "cpu")
+
+    assert done.status == 2
+    assert done.err == NOT_TRUSTED.format(folder=here.folder)
 
 
 @pytest.mark.parametrize("words", ["verify", "run true", "run --any true"])

@@ -291,7 +291,8 @@ def _install(
     index = build_index(fit.choice, session)
     settings = session.scratch / "uv.toml"
     served = index if is_served(index) else None
-    write_temporarily(settings, sync_settings(builds, site, served))
+    default = session.environment.get("UV_DEFAULT_INDEX")
+    write_temporarily(settings, sync_settings(builds, site, served, default))
     private_lock = session.scratch / "pylock.private.toml"
     transfer = Transfer(
         fit.lock,

@@ -41,6 +41,48 @@ def test_every_signal_that_ends_a_program_is_an_interrupt(name):
     assert running.returncode == 130
 
 
+LOADING = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            os.kill(os.getpid(), signal.{number})
+sys.meta_path.insert(0, Finder())
+sys.argv = ["gpuinstall", "probe"]
+from gpuinstall.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("gpuinstall.cli.main", ""),
+        ("click", ""),
+        ("gpuinstall.cli.probe", "\nerror: interrupted\n"),
+    ],
+)
+def test_an_interrupt_while_modules_load_ends_without_a_traceback(module, said, number):
+    code = LOADING.format(module=module, number=number)
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (130, said)
+
+
+def test_an_interrupt_before_there_are_handlers_ends_without_a_traceback():
+    code = LOADING.format(module="gpuinstall.base.interruption", number="SIGINT")
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_a_program_that_a_thread_waits_for_is_ended_at_once():
     code = f"""
 waiting = threading.Thread(target=lambda: print(process.run({SLEEP}).status))

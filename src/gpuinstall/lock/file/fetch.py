@@ -311,7 +311,9 @@ class Transfer(Value):
         etags = {file.url: head.etag for file, head in self.heads.items()}
         sizes = {file.url: size for file, size in self.missing.items() if size}
         sizes_by_name = {file.name: size or None for file, size in self.missing.items()}
-        environment = {**session.environment, **(variables or {})}
+        # As while resolving: code of packages may run.
+        variables = {**session.environment, **(variables or {})}
+        environment = uv.without_tokens(variables)
         environment |= uv.from_loopback(environment, session.patience)
 
         def keep(url: str, sha256: str) -> None:

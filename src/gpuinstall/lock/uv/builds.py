@@ -247,16 +247,25 @@ def sync_settings(
     builds: Sequence[SourceBuild],
     site: BuildSite,
     index: str | None = None,
+    default_index: str | None = None,
 ) -> str:
     """Return uv's settings to install with: what is built beside the torch that it imports, and that torch's index.
 
     uv's cache keeps what was built by the variables that its settings give it, and knows no torch (tried: it gave what
     was compiled beside another); so they name torch and what is compiled for.
+
+    Args:
+        builds: What is built.
+        site: Where.
+        index: The index of torch, if it serves.
+        default_index: The default index with its login, which no variable tells the code of packages.
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {"index": []}
     if index:
         # What a build needs is looked for there too, and many an index answers 403 for what it has not.
-        settings["index"] = [{"url": index, "ignore-error-codes": [403]}]
+        settings["index"].append({"url": index, "ignore-error-codes": [403]})
+    if default_index:
+        settings["index"].append({"url": default_index, "default": True})
     if builds:
         words = (site.versions.get("torch", ""), *site.architectures)
         variables = {"GPUINSTALL_BUILT_FOR": " ".join(words)}

@@ -339,12 +339,16 @@ class _Resolver:
             if not stopped:
                 return done
             package = stopped[1]
+            name = re.split(r"[ =]", package)[0]
+            # Such as that of a constraint by address, to which uv goes all the same.
+            if words and _built(name) not in words:
+                message = f"{package} {NO_WHEEL}"
+                raise NoBuildError("only-binary", message, hint=WITH_SOURCES)
             if package in tried:  # uv has not kept what it learned
                 return self.run(*words, *inputs)
             tried.add(package)
             _announce(package, self.session)
             # Nothing is built but the package itself.
-            name = re.split(r"[ =]", package)[0]
             alone = self.alone(package, *_WHEELS_ALONE, _built(name))
             if package in FAILED_BUILD.findall(unwrapped(alone.err)):
                 return alone

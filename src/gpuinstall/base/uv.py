@@ -236,16 +236,6 @@ def create(python: Path, folder: Path) -> list[str]:
     ]
 
 
-def add(
-    python: Path,
-    lock: Path,
-    settings: Path,
-    words: Iterable[str] = (),
-) -> list[str]:
-    """Put what ``lock`` names into the environment of ``python`` beside what it holds, built as ``settings`` say."""
-    return put_into(python, lock, ["--config-file", str(settings), *words])
-
-
 def put_into(
     python: Path,
     lock: Path,
@@ -259,17 +249,6 @@ def put_into(
         "--requirements",
         str(lock),
     ]
-
-
-def unpack(
-    python: Path,
-    lock: Path,
-    folder: Path,
-    words: Iterable[str] = (),
-) -> list[str]:
-    """Bring what ``lock`` names into uv's cache, and make a folder of links to it."""
-    links = ["--target", str(folder), "--link-mode", "symlink"]
-    return put_into(python, lock, [*links, *words])
 
 
 def take_out(python: Path, *packages: str) -> list[str]:

@@ -45,10 +45,10 @@ def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_com
     python = Path("/usr/bin/python3.12")
     commands = [
         uv.create(python, Path("/x/staging")),
-        uv.add(
+        uv.put_into(
             Path("/x/staging/bin/python"),
             Path("/x/pylock.private.toml"),
-            Path("/x/uv.toml"),
+            ["--config-file", "/x/uv.toml"],
         ),
         uv.compile_lock(python, "3.12", "x86_64-manylinux_2_28"),
     ]

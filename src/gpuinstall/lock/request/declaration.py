@@ -202,14 +202,16 @@ def _check_form(path: Path) -> None:
         raise UsageError("requirements-unread", message, hint=export)
 
 
-def read_whole_project(path: Path, extras: Iterable[str]) -> RequirementsFile:
+def read_whole_project(
+    text: str, path: Path, extras: Iterable[str]
+) -> RequirementsFile:
     """Return what a project requires with extras, and what its build does.
 
     Raises:
         UsageError: It is malformed.
     """
     with reading(path):
-        document = parse_toml(read_listed(path))
+        document = parse_toml(text)
         project = table_in(document, "project")
         known = sorted(project.get("optional-dependencies", {}).keys() & extras)
         required = [

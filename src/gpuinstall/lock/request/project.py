@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import tarfile
+import zipfile
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -10,13 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.files import expanded_home, parse_toml, read_raw, real_path
+from gpuinstall.base.files import (
+    DOCUMENT_BYTES,
+    expanded_home,
+    parse_toml,
+    read_raw,
+    real_path,
+)
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import is_remote, parse_requirement
 from gpuinstall.lock.file.lock import BUILD_FILES
 from gpuinstall.lock.request.declaration import PROJECT_FILES, read_whole_project
 from gpuinstall.sources.provenance import BY_ADDRESS, BY_MARKER, Effect
-from gpuinstall.sources.requirements_file import PROJECT
+from gpuinstall.sources.requirements_file import PROJECT, read_listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,6 +33,11 @@ if TYPE_CHECKING:
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.file.lock import Record
     from gpuinstall.sources.provenance import SourceSetting
+
+
+_IN_ARCHIVE = re.compile(rf"[^/]+/{PROJECT}")
+_MOST_BYTES = 1_000_000_000
+"""How far a source archive is unpacked in search of its project: it may have no end."""
 
 
 class FolderProject(NamedTuple):
@@ -90,15 +104,38 @@ def nested_settings(
             continue
         place = real_path(folder / expanded_home(requirement.path))
         key = (place, requirement.extras)
-        if key in seen or not (place / PROJECT).is_file():
+        text = "" if key in seen else _pyproject_of(place)
+        if not text:
             continue
         seen.add(key)
-        listed = read_whole_project(place / PROJECT, requirement.extra_names)
+        listed = read_whole_project(text, place / PROJECT, requirement.extra_names)
         for setting in listed.settings:
             is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
             if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
                 yield setting._replace(value=_from(place, setting))
         yield from nested_settings(listed.requirements, place, seen)
+
+
+def _pyproject_of(place: Path) -> str:
+    """Return the pyproject.toml of a project's folder, or in a source archive; empty if there is none."""
+    if (place / PROJECT).is_file():
+        return read_listed(place / PROJECT)
+    with suppress(OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile):
+        if place.suffix == ".zip":
+            with zipfile.ZipFile(place) as archive:
+                for entry in archive.infolist():
+                    if _IN_ARCHIVE.fullmatch(entry.filename):
+                        with archive.open(entry) as file:
+                            return file.read(DOCUMENT_BYTES).decode()
+        elif place.is_file():
+            with tarfile.open(place) as files:
+                for member in files:
+                    if _IN_ARCHIVE.fullmatch(member.name):
+                        content = files.extractfile(member)
+                        return content.read(DOCUMENT_BYTES).decode() if content else ""
+                    if member.offset + member.size > _MOST_BYTES:
+                        break
+    return ""
 
 
 def _from(folder: Path, setting: SourceSetting) -> str:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import Wheel
+from gpuinstall.catalog.pages import parse_files
 from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv.project import versions_in
@@ -129,6 +131,7 @@ def checked(
     check_unbuilt(document, family)
     document = with_files_of_pages(document, pages)
     check_provenance(locked_files(document), pages)
+    check_indexes(document, pages, session)
     document = with_own_indexes(dict(document), pages, session)
     requested = requested_hashes(request.request.requirements, document, sources)
     if requested:
@@ -263,6 +266,45 @@ def check_provenance(
         address = file.url.partition("?")[0]
         message = f"{file.package} would come from {address}"
         raise InstallationError("wrong-source", message, why=why)
+
+
+def check_indexes(
+    document: Mapping[str, Any],
+    pages: Collection[str],
+    session: Session,
+) -> None:
+    """Raise InstallationError for a file that no index here lists: uv obeys the sources of a tree that it fetches.
+
+    It does not say what it took from where.
+
+    Args:
+        document: uv's lock.
+        pages: The packages that have a source of their own.
+        session: The run.
+    """
+    trees = {"vcs", "archive", "directory"}
+    if not any(trees & package.keys() for package in document["packages"]):
+        return
+    places = filter(None, (*session.sources.places, session.default_index))
+    known = {Location.parse(place).server for place in places}
+    served = packages_of_indexes(document).keys() - set(pages)
+    for file in locked_files(document):
+        server = Location.parse(file.url).server
+        if file.package not in served or server in {*known, "file://"}:
+            continue
+        try:
+            page = session.page_of(file.package)
+        except InstallationError:  # uv has it in its cache
+            continue
+        links = parse_files(page) if page else ()
+        known |= {Location.parse(link.url).server for link in links}
+        if server not in known:
+            raise InstallationError(
+                "wrong-source",
+                f"{file.package} would come from {file.url}",
+                why="the pyproject.toml of a source tree chooses it, and no index here lists it there",
+                hint="If you trust the index that has it: export UV_INDEX=URL",
+            )
 
 
 def check_unbuilt(

@@ -1,0 +1,102 @@
+"""What a source tree that uv fetches, or an archive in the folder, says of sources by its own pyproject.toml."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base import process
+from tests.lab.driver import NO_GPU
+from tests.lab.host import NOT_FOUND, Answer, Host
+
+HEAD = '[project]\nname = "tool"\nversion = "1.0"\n'
+INDEX = '[[tool.uv.index]]\nname = "corp"\nurl = "{host}/simple"\nexplicit = true\n'
+SOURCE = '[tool.uv.sources]\nfilelock = { index = "corp" }\n'
+BUILT = 'dynamic = ["dependencies"]\n[build-system]\nbuild-backend = "gone"\n'
+
+
+@pytest.fixture
+def here(workshop, play):
+    play(NO_GPU)
+    return workshop
+
+
+@pytest.fixture
+def stranger(stand_in):
+    wheel = next((stand_in.folder / "simple").glob("filelock-*.whl"))
+
+    def respond(path, _headers):
+        if path.endswith(wheel.name):
+            return Answer(body=wheel.read_bytes())
+        if path == "/simple/filelock/":
+            link = f'<a href="/{wheel.name}">{wheel.name}</a>'
+            return Answer(body=link.encode(), content_type="text/html")
+        return NOT_FOUND
+
+    host = Host("stranger", respond)
+    yield host
+    host.close()
+
+
+def repository(folder: Path, pyproject: str) -> str:
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(pyproject, "utf-8")
+    author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+    for words in (("init", "-q"), ("add", "."), (*author, "commit", "-q", "-m", "x")):
+        assert process.run(["git", *words], cwd=folder).ok
+    return f"git+{folder.as_uri()}"
+
+
+@pytest.mark.parametrize("words", ["lock --target cpu", "plan --live", "install"])
+def test_an_index_that_a_repository_chooses_ends_the_command(
+    here, stranger, tmp_path, words
+):
+    text = f'{HEAD}dependencies = ["filelock"]\n{INDEX}{SOURCE}'
+    tree = repository(tmp_path / "tool", text.replace("{host}", stranger.url))
+    (here.folder / "requirements.txt").write_text(f"torch\ntool @ {tree}\n", "utf-8")
+
+    done = here.run(*words.split())
+
+    assert done.status == 4, done.err
+    assert f"filelock would come from {stranger.url}/" in done.err
+    assert "no index here lists it there" in done.err
+    assert not here.entries() & {".venv", "pylock.cpu.toml"}
+
+
+@pytest.mark.parametrize("form", ["a tarball", "a zip", "a constraint"])
+@pytest.mark.parametrize("how", ["an address", "a source", "an index"])
+def test_what_builds_an_archive_of_the_folder_is_named_or_refused(
+    here, stranger, stand_in, form, how
+):
+    wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
+    address = f"{stranger.url}/{wheel}"
+    text = {
+        "an address": f'{HEAD}{BUILT}requires = ["filelock @ {address}"]\n',
+        "a source": f'{HEAD}{BUILT}requires = ["filelock"]\n'
+        f'[tool.uv.sources]\nfilelock = {{ url = "{address}" }}\n',
+        "an index": f'{HEAD}{BUILT}requires = ["filelock"]\n{INDEX}{SOURCE}',
+    }[how].replace("{host}", stranger.url)
+    name = "tool-1.0.zip" if form == "a zip" else "tool-1.0.tar.gz"
+    if form == "a zip":
+        with zipfile.ZipFile(here.folder / name, "w") as archive:
+            archive.writestr("tool-1.0/pyproject.toml", text)
+    else:
+        with tarfile.open(here.folder / name, "w:gz") as files:
+            entry = tarfile.TarInfo("tool-1.0/pyproject.toml")
+            entry.size = len(text)
+            files.addfile(entry, io.BytesIO(text.encode()))
+    line = f"tool @ ./{name}\n"
+    lines = "tool\n-c limits.txt\n" if form == "a constraint" else line
+    (here.folder / "requirements.txt").write_text(f"torch\n{lines}", "utf-8")
+    (here.folder / "limits.txt").write_text(line, "utf-8")
+
+    wary = here.having(GPUINSTALL_TRUST_FOLDER="0").run("lock", "--target", "cpu")
+    asked = list(stranger.log)
+    done = here.run("lock", "-q", "--target", "cpu")
+
+    assert (wary.status, asked) == (2, [])
+    assert f"Index       {stranger.url}/" in done.err.partition("Code")[0], done.err

@@ -9,6 +9,7 @@ import pytest
 
 from gpuinstall.base import process, uv
 from tests.lab.driver import NO_GPU
+from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
 
 
@@ -200,6 +201,8 @@ def test_what_pip_changes_while_we_fetch_is_seen(project, stand_in):
     _, said = running.communicate()
     assert running.returncode == 0, said
     assert holds(project) == {"alpha": "2.0", "beta": "1.0", "cowsay": "6.1"}
+    succeed(project, "remove", "cowsay")
+    succeed(project, "install", "cowsay")
     assert (venv(project) / "saved.ipynb").exists()
 
 
@@ -255,3 +258,64 @@ def test_a_moved_or_copied_environment_is_made_right(project, stand_in, word):
     assert "already up to date" in succeed(there, "sync")
     if word == "Copied":
         assert "already up to date" in succeed(project, "sync")
+
+
+def test_a_data_folder_that_is_a_link_is_not_written_through(
+    project, stand_in_folder, tmp_path
+):
+    modules = {"gamma-1.0.data/data/share/jupyter/kernel.json": "the wheel's"}
+    make_wheel(stand_in_folder / "simple", "gamma", "1.0", modules=modules)
+    mine = tmp_path / "jupyter" / "kernel.json"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    (venv(project) / "share").mkdir(exist_ok=True)
+    (venv(project) / "share" / "jupyter").symlink_to(mine.parent)
+    assert project.refusal("install", "gamma", exit_code=2)["code"] == "leads-outside"
+    assert mine.read_text() == "mine"
+    succeed(project, "install", "cowsay")
+    (venv(project) / "share" / "jupyter").unlink()
+    succeed(project, "install", "gamma")
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.root
+def test_what_is_mounted_in_an_environment_outlives_every_change(project, tmp_path):
+    mine = tmp_path / "data" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with mounted(venv(project) / "data", "--bind", mine.parent):
+        succeed(project, "install", "torch==2.13.0")
+        succeed(project, "install", "cowsay")
+        succeed(project, "env", "rollback")
+        error = project.refusal("env", "remove", "--yes", exit_code=2)
+        assert error["code"] == "mount-point"
+    with mounted(site(project) / "alpha", "--bind", mine.parent):
+        error = project.refusal("install", "alpha==2.0", exit_code=2)
+        assert error["hint"].startswith("umount ")
+        succeed(project, "install", "cowsay")
+    assert mine.read_text() == "mine"
+    assert holds(project) == {"alpha": "1.0", "cowsay": "6.1"}
+
+
+AT_ONCE = (
+    ("install", "alpha==2.0"),
+    ("remove", "cowsay"),
+    ("install", "numpy"),
+    ("install", "torch==2.13.0"),
+    ("sync",),
+)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_commands_at_once_lose_nothing_of_one_another(project, count):
+    succeed(project, "install", "cowsay")
+    running = [project.start(*words) for words in AT_ONCE[:count]]
+    outputs = [one.communicate(timeout=300) for one in running]
+    assert [one.returncode for one in running] == [0] * count, outputs
+    expected = {"alpha": "2.0"} | ({"numpy": "2.3.4"} if count > 2 else {})
+    assert holds(project) == expected
+    torch = "2.13.0+cpu" if count > 3 else "2.14.1+cpu"
+    assert project.python("import torch; print(torch.__version__)") == torch
+    assert f'version = "{torch}"' in project.lock("pylock.cpu.toml")
+    assert "already up to date" in succeed(project, "sync")

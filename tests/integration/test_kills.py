@@ -9,7 +9,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -18,10 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base import process, uv
-from tests.frozen import GPUINSTALL
 from tests.lab.driver import NO_GPU
-from tests.lab.wheels import make_wheel
+from tests.lab.whole import (
+    faults,
+    found,
+    make_application,
+    publish_big,
+    site,
+    started,
+    write_notes,
+)
 
 WATCHED = int(os.environ.get("LAB_KILLS", "60"))
 """How many kills fall between the journal's name and the commit."""
@@ -44,49 +49,13 @@ WORDS = (
 def project(workshop, stand_in_folder, play):
     """A folder with an environment of ours and one that uv made, and files of the user's in both."""
     play(NO_GPU)
-    simple = stand_in_folder / "simple"
-    for version in ("1.0", "2.0"):
-        make_wheel(simple, "alpha", version, modules={"alpha/__init__.py": version})
-        modules = {f"big/{n % 50}/m{n}.py": f"{version} {n}" for n in range(FILES)}
-        make_wheel(
-            simple, "big", version, modules={**modules, "big/__init__.py": version}
-        )
-    app = workshop.folder / "app"
-    process.run([uv.uv(), "venv", "--quiet", "--python", sys.executable, app])
-    for words in (
-        (
-            "install",
-            "--into",
-            "--venv",
-            "app",
-            "torch==2.13.0",
-            "big==1.0",
-            "alpha==1.0",
-        ),
-        ("install", "torch==2.13.0"),
-        ("install", "torch==2.14.1", "big==1.0", "alpha==1.0"),
-    ):
-        workshop.document(*words)
+    publish_big(stand_in_folder / "simple", FILES)
+    app = make_application(workshop)
+    workshop.document("install", "torch==2.13.0")
+    workshop.document("install", "torch==2.14.1", "big==1.0", "alpha==1.0")
     for environment in (app, workshop.folder / ".venv"):
-        (environment / "notes.txt").write_text("mine")
-        (site(environment) / "big" / "notes.txt").write_text("mine")
+        write_notes(environment)
     return workshop
-
-
-def site(environment):
-    return next(environment.glob("lib/python*/site-packages"))
-
-
-def started(project, words):
-    """Start a command in a process group of its own."""
-    return subprocess.Popen(
-        [*GPUINSTALL, *words],
-        cwd=project.folder,
-        env=project.environment,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
 
 
 def changing(project, words):
@@ -140,36 +109,6 @@ def read(file):
         return ""
 
 
-def found(environment):
-    """What pip, uv and Python find wrong with an environment."""
-    python = environment / "bin" / "python"
-    checks = {
-        "import torch": [python, "-c", "import torch"],
-        "pip check": [python, "-m", "pip", "check"],
-        "uv pip check": [uv.uv(), "pip", "check", "--python", python],
-    }
-    if not (site(environment) / "pip").exists():
-        del checks["pip check"]
-    return [name for name, command in checks.items() if not process.run(command).ok]
-
-
-def faults(environment):
-    """What is wrong with an environment at rest."""
-    faults = found(environment)
-    for name in ("big", "alpha"):
-        records = [*site(environment).glob(f"{name}-*.dist-info")]
-        versions = {path.name.split("-")[1].removesuffix(".dist") for path in records}
-        modules = list((site(environment) / name).rglob("*.py"))
-        texts = {file.read_text().split()[0] for file in modules}
-        count = {"big": FILES + 1, "alpha": 1}[name] if versions else 0
-        if len(versions) > 1 or texts != versions or len(modules) != count:
-            faults.append(f"{name} {versions} has {len(modules)} files of {texts}")
-    for notes in (environment / "notes.txt", site(environment) / "big" / "notes.txt"):
-        if not notes.exists() or notes.read_text() != "mine":
-            faults.append(f"{notes} is gone")
-    return faults
-
-
 @pytest.mark.heavy
 def test_the_next_command_makes_whole_what_was_killed(project, capsys):
     chance = random.Random(0)
@@ -204,7 +143,7 @@ def test_the_next_command_makes_whole_what_was_killed(project, capsys):
         done = project.run("install", *into) if into else project.run("sync")
         if done.status != 0:
             wrong.append(f"{words}: {done.err}")
-        wrong += [f"{words}, {who}: {fault}" for fault in faults(environment)]
+        wrong += [f"{words}, {who}: {fault}" for fault in faults(environment, FILES)]
         shutil.rmtree(project.folder / ".venv.kept", ignore_errors=True)
     with capsys.disabled():
         sys.stdout.write(f"\nkilled: {json.dumps(counts)}\n")

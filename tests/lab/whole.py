@@ -1,0 +1,87 @@
+"""Whether an environment is whole, as it was or as it was to be, and has the user's files where they were."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from gpuinstall.base import process, uv
+from tests.frozen import GPUINSTALL
+from tests.lab.wheels import make_wheel
+from tests.lab.workshop import Workshop
+
+
+def publish_big(simple: Path, files: int):
+    """Publish alpha and big 1.0 and 2.0; big has so many files, and each says of what version it is."""
+    for version in ("1.0", "2.0"):
+        make_wheel(simple, "alpha", version, modules={"alpha/__init__.py": version})
+        modules = {f"big/{n % 50}/m{n}.py": f"{version} {n}" for n in range(files)}
+        modules["big/__init__.py"] = version
+        make_wheel(simple, "big", version, modules=modules)
+
+
+def make_application(workshop: Workshop) -> Path:
+    """Return an environment that uv has made, with the packages and an older torch."""
+    app = workshop.folder / "app"
+    process.run([uv.uv(), "venv", "--quiet", "--python", sys.executable, app])
+    into = ("install", "--into", "--venv", "app")
+    workshop.document(*into, "torch==2.13.0", "big==1.0", "alpha==1.0")
+    return app
+
+
+def write_notes(environment: Path):
+    """Write files of the user's into an environment."""
+    for notes in _notes(environment):
+        notes.write_text("mine", "utf-8")
+
+
+def _notes(environment: Path) -> tuple[Path, Path]:
+    return environment / "notes.txt", site(environment) / "big" / "notes.txt"
+
+
+def site(environment: Path) -> Path:
+    """Return the folder of the packages of an environment."""
+    return next(environment.glob("lib/python*/site-packages"))
+
+
+def started(
+    project: Workshop, words: tuple[str, ...], before: tuple[str, ...] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start a command in a process group of its own; ``before`` is what starts it."""
+    return subprocess.Popen(
+        [*before, *GPUINSTALL, *words],
+        cwd=project.folder,
+        env=project.environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def found(environment: Path) -> list[str]:
+    """Return what pip, uv and Python find wrong with an environment."""
+    python = environment / "bin" / "python"
+    checks: dict[str, list[str | Path]] = {
+        "import torch": [python, "-c", "import torch"],
+        "pip check": [python, "-m", "pip", "check"],
+        "uv pip check": [uv.uv(), "pip", "check", "--python", python],
+    }
+    if not (site(environment) / "pip").exists():
+        del checks["pip check"]
+    return [name for name, command in checks.items() if not process.run(command).ok]
+
+
+def faults(environment: Path, files: int) -> list[str]:
+    """Return what is wrong with an environment at rest; its big has so many files."""
+    faults = found(environment)
+    for name, count in {"big": files + 1, "alpha": 1}.items():
+        records = [*site(environment).glob(f"{name}-*.dist-info")]
+        versions = {path.name.split("-")[1].removesuffix(".dist") for path in records}
+        modules = list((site(environment) / name).rglob("*.py"))
+        texts = {file.read_text("utf-8").partition(" ")[0] for file in modules}
+        is_whole = len(modules) == (count if versions else 0)
+        if len(versions) > 1 or texts != versions or not is_whole:
+            faults.append(f"{name} {versions} has {len(modules)} files of {texts}")
+    for notes in _notes(environment):
+        if not notes.exists() or notes.read_text("utf-8") != "mine":
+            faults.append(f"{notes} is gone")
+    return faults

@@ -241,6 +241,12 @@ def is_of_this_user(path: Path) -> bool:
     return os.name != "posix" or path.lstat().st_uid in {0, os.getuid()}
 
 
+def is_private(folder: Path) -> bool:
+    """Whether a folder is this user's or root's, and no other can put anything there."""
+    writable = folder.stat().st_mode & stat.S_IWOTH
+    return is_of_this_user(folder) and not (os.name == "posix" and writable)
+
+
 def expanded_home(path: str) -> Path:
     """Return a path with the home folder for ``~``; as it is for a user whom the system does not know."""
     with suppress(RuntimeError):

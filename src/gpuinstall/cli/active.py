@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
@@ -15,10 +20,55 @@ from gpuinstall.environments.application import find_application, started_enviro
 from gpuinstall.environments.environment import read_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.cli.options import CommandOptions
+    from gpuinstall.cli.terminal import Terminal
+
+
+SERVING = frozenset(
+    ("doctor", "env", "export", "install", "lock", "plan", "remove", "sync", "verify")
+)
+"""The commands that serve a folder; ``run`` does too, and starts the command where it was typed."""
+
+
+@contextmanager
+def served(terminal: Terminal) -> Iterator[Path]:
+    """Work in the folder that a command serves, the nearest above that asks for something, and write which it is.
+
+    Yields:
+        The folder in which the command was typed.
+    """
+    from gpuinstall.lock.request.declaration import served_folder
+
+    here = Path.cwd()
+    source = click.get_current_context().get_parameter_source("venv")
+    is_named = source not in {ParameterSource.DEFAULT, None}
+    folder = here if is_named else served_folder(here)
+    if folder != here:
+        terminal.step(
+            "Folder", f"{display_path(folder)}, as nothing is requested in {here.name}"
+        )
+        os.chdir(folder)
+    try:
+        yield here
+    finally:
+        os.chdir(here)
+
+
+def located(value: Any, folder: Path) -> Any:
+    """Return the value of an option with the paths in it as they are from ``folder``, in which it was typed."""
+    if isinstance(value, tuple):
+        return tuple(located(one, folder) for one in value)
+    if isinstance(value, Path):
+        return folder / value
+    if isinstance(value, str) and value != "-":
+        path, bracket, extras = value.partition("[")
+        # A bare word is a package, whatever lies there.
+        if re.search(r"[./\\]", path) and (folder / path).exists():
+            return f"{folder / path}{bracket}{extras}"
+    return value
 
 
 def environment_to_read(options: CommandOptions) -> Path:

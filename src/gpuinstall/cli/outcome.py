@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import click
@@ -13,6 +14,7 @@ import click
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MOST_NAMES, visible
+from gpuinstall.cli.active import SERVING, located, served
 from gpuinstall.cli.options import EVERYWHERE, CommandOptions, option
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of
 
@@ -68,10 +70,16 @@ def framed(
                 verbose=kwargs["verbose"],
             )
             values = {row: kwargs.pop(row) for row in names}
-            options = CommandOptions(terminal=terminal, **values)
-            if options.verbose:
+            if terminal.verbose:
                 MOST_NAMES.set(sys.maxsize)
-            with _programs_followed_by(terminal):
+            with ExitStack() as stack:
+                stack.enter_context(_programs_followed_by(terminal))
+                if top in SERVING:
+                    here = stack.enter_context(served(terminal))
+                    if here != Path.cwd():
+                        paths = {row for row in names if row != "venv"}
+                        values |= {row: located(values[row], here) for row in paths}
+                options = CommandOptions(terminal=terminal, **values)
                 outcome = _recorded(
                     options, top, lambda: function(options, *args, **kwargs)
                 )

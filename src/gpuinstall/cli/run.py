@@ -29,6 +29,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import CPU, known_backend
+from gpuinstall.cli.active import served
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.environments.records import check_start
@@ -37,6 +38,7 @@ from gpuinstall.sources.configuration import trusts_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from typing import NoReturn
 
     from gpuinstall.base.machine import Machine
@@ -76,8 +78,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
     if script:
         paths = _cached_environment(script, options.sourcing, options.terminal, check)
         _become(command_words, paths)
-    folder = options.environment.absolute().parent if options.several else None
-    with options.open(folder=folder, only=True, anew=True, starts=True) as project:
+    with served(options.terminal), _opened(options) as project:
         if options.several:
             if options.require_gpu:
                 _check_gpu(project.machine)
@@ -94,6 +95,11 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             check_start(paths.venv, project.reporter, is_requested=is_requested)
         libraries = project.compat_libraries
     _become(command_words, paths, libraries)
+
+
+def _opened(options: CommandOptions) -> AbstractContextManager[Project]:
+    folder = options.environment.absolute().parent if options.several else None
+    return options.open(folder=folder, only=True, anew=True, starts=True)
 
 
 def _cached_environment(

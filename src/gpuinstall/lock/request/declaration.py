@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_outside, parse_toml, real_path
+from gpuinstall.base.files import check_outside, is_private, parse_toml, real_path
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
@@ -390,6 +390,28 @@ def _poetry_requirements(poetry: Table) -> Iterator[str]:
 
 def _with_marker(requirement: str, marker: object) -> str:
     return f"{requirement} ; {marker}" if marker else requirement
+
+
+def served_folder(start: Path) -> Path:
+    """Return the nearest folder that something can be requested by: ``start``, or one above it; ``start`` if there is none.
+
+    The last that is looked at is the home folder, or one that Git keeps; one that another user could fill is passed by
+    with all above it.
+    """
+    for folder in (start, *start.parents):
+        if folder != start and not is_private(folder):
+            break
+        if _requests(folder):
+            return folder
+        if folder == Path.home() or (folder / ".git").exists():
+            break
+    return start
+
+
+def _requests(folder: Path) -> bool:
+    """Whether a folder has a lock, an environment, or a file that says or once said what it asks for."""
+    names = (*PROJECT_FILES, *DECLARING, *_EXPORTED_BY, ".venv")
+    return any((folder / name).exists() for name in names) or bool(locks_in(folder))
 
 
 def locks_in(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from packaging.version import Version
 
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.location import Location, file_path
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
@@ -485,6 +485,7 @@ def live_catalog(
 
     Raises:
         InstallationError: if a source refuses us or sends what is no page.
+        UsageError: if the torch index that the user named has no torch.
     """
     for url in sources.extra_indexes:
         reporter.warn(f"the extra index {url} is not used for PyTorch packages")
@@ -503,12 +504,16 @@ def live_catalog(
         if silent.why != OFFLINE.why:
             unused = f"{silent.host} cannot be reached, {silent.why}"
             reporter.warn(f"{unused}; the other sources are used")
-    is_listed = any(str(wheel.source).startswith(index) for wheel in listing.wheels)
+    # The default index's build is not what was asked for; a folder's may be.
+    is_listed = any(wheel.source != DEFAULT_INDEX for wheel in listing.wheels)
     if sources.is_torch_index_requested and listing.index_answers and not is_listed:
         requested = f" for {request.backend}" if request.backend else ""
         tag = request.backend or "<backend>"
-        below = f"It must contain {tag}/torch/ or files in {tag}/"
-        reporter.warn(f"{index} lists no torch{requested}: {below}")
+        raise UsageError(
+            "torch-index-empty",
+            f"{index} lists no torch{requested}",
+            hint=f"Give the base of an index that has {tag}/torch/, or files in {tag}/",
+        )
     arch = index_arch(machine.os, machine.arch)
     return replace(
         catalog,

@@ -43,7 +43,6 @@ _NOT_INTO = (
     "only",
     "replace",
     "upgrade",
-    "packages",
     "cuda_compat",
     "cuda_compat_from",
 )
@@ -61,7 +60,6 @@ _NOT_INTO = (
     "repair",
     "dry_run",
     "upgrade",
-    "packages",
     "replace",
 )
 def command(options: CommandOptions) -> Outcome:
@@ -148,16 +146,17 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
 
 def change_request(project: Project, options: CommandOptions) -> Outcome:
     """Install what a folder requests now."""
-    from gpuinstall.base.requirement import normalised
+    from gpuinstall.base.requirement import requirement_names
     from gpuinstall.install.state import InstallOptions
 
     if not options.names_environment:
         check_started(project.paths.venv, project.reporter)
     name_active("install", project.paths.venv, project.reporter)
+    typed = requirement_names(options.requirements) if options.upgrade else ()
     selected = InstallOptions(
         replace=options.replace,
-        upgrade=options.upgrade,
-        moving=tuple(map(normalised, options.packages)),
+        upgrade=options.upgrade and not typed,
+        moving=tuple(sorted(typed)),
     )
     return carry_out(project, selected, is_dry_run=options.dry_run)
 

@@ -143,7 +143,8 @@ class CommandOptions:
         "--dry-run", "Show what would change and be downloaded; change nothing."
     )
     upgrade: bool = _row(
-        "-U --upgrade", "Upgrade the requested packages to their newest versions."
+        "-U --upgrade",
+        "Upgrade to the newest versions: all, or the packages that are named.",
     )
     packages: tuple[str, ...] = _list(
         "--upgrade-package P", "Upgrade only this package."

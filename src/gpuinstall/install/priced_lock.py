@@ -188,7 +188,9 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
 
     # Without a lock nothing stays where it is, so nothing has to be let go either.
     near_to = [] if state.options.upgrade else state.existing.pinned_locks
-    moving = state.options.moving if near_to else ()
+    locked = {name for lock in near_to for name in lock.versions}
+    # What is not there yet is the newest anyway.
+    moving = [name for name in state.options.moving if name in locked]
     request = state.request.near(near_to)
     resolution = resolve_locks([request], project.session, held=near_to, moving=moving)[
         0

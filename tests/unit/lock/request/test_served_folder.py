@@ -10,8 +10,8 @@ from gpuinstall.lock.request.declaration import served_folder
 @pytest.fixture
 def below(tmp_path, monkeypatch):
     """A folder two below a project's, in the user's home."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    folder = tmp_path / "project" / "src" / "app"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "home" / "project" / "src" / "app"
     folder.mkdir(parents=True)
     return folder
 
@@ -38,10 +38,10 @@ def test_what_says_something_above_is_served(below, name):
 
 def test_home_and_the_folder_of_git_are_the_last(below, tmp_path):
     assert served_folder(below) == below
-    (tmp_path.parent / "requirements.txt").touch()
-    assert served_folder(below) == below
     (tmp_path / "requirements.txt").touch()
-    assert served_folder(below) == tmp_path
+    assert served_folder(below) == below
+    (tmp_path / "home" / "requirements.txt").touch()
+    assert served_folder(below) == tmp_path / "home"
     (below.parents[1] / ".git").mkdir()
     assert served_folder(below) == below
 

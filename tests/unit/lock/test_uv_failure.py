@@ -150,3 +150,13 @@ def test_what_came_before_the_failure_is_no_cause():
     error = explain_installation("Downloaded torch\nerror: Hash mismatch for `six==1`")
 
     assert error.why == "Hash mismatch for `six==1`"
+
+
+def test_what_a_power_cut_left_in_the_cache_is_named_with_the_way_out():
+    error = explain_installation(
+        "error: Failed to install: alpha-2.0-py3-none-any.whl (alpha==2.0)\n"
+        "  Caused by: The wheel is invalid: Invalid Wheel-Version in `WHEEL` file: None\n"
+    )
+    assert error.code == "cache-damaged"
+    assert error.hint is not None
+    assert error.hint.endswith("uv cache clean alpha   # then run it again")

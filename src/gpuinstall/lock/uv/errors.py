@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.text import without_logins
+from gpuinstall.base.uv import uv_in_words
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
 from gpuinstall.sources.web.client import ways_to_network
@@ -74,6 +75,13 @@ _UNDECLARED_TORCH = _Row(
     id="F73",
 )
 _OF_LOCK = (
+    _Row(
+        # A power cut leaves empty files in uv's cache.
+        r"(?s)install: \S+\.whl \((?P<package>[^\s=]+)==.*The wheel is invalid",
+        "cache-damaged",
+        "{package} is damaged in uv's cache",
+        "{uv} cache clean {package}   # then run it again",
+    ),
     _Row(
         r"Hash mismatch(?: for `?(?P<package>[^\s`]+))?",
         "hash-mismatch",
@@ -235,6 +243,7 @@ def _error_of(
         if not found:
             continue
         names = {name: text or "a file" for name, text in found.groupdict().items()}
+        names["uv"] = uv_in_words()
         hint = ways_to_network() if row.code == "network" else row.hint
         # Git's own words, without its long command line.
         why = cause.rpartition(" --- stderr ")[2] if row.why is None else row.why

@@ -55,7 +55,7 @@ JOURNEYS = (
     Journey("a package goes", "remove einops", "pip uninstall einops", 0.8),
     Journey(
         "an upgrade with nothing to do",
-        "install --upgrade-package numpy",
+        "install --upgrade numpy",
         "pip install --upgrade numpy",
         0.3,
     ),
@@ -65,7 +65,7 @@ JOURNEYS = (
     Journey("-e ./mine with a setup.py", "install -e ./mine", "pip install -e ./mine"),
     Journey("run script.py", "run mine/mine.py", "run --no-project mine/mine.py"),
     Journey(
-        "two packages go",
+        "two packages go, one that a .pth file links",
         f"install --only torch=={VERSION} numpy",
         "pip uninstall cowsay mine",
     ),

@@ -310,9 +310,7 @@ def test_the_systems_python_is_never_touched(workshop, play):
     assert files(system) == before
 
 
-@pytest.mark.parametrize(
-    "option", ["--only", "--replace", "--upgrade", "--upgrade-package=numpy"]
-)
+@pytest.mark.parametrize("option", ["--only", "--replace", "--upgrade"])
 def test_what_means_nothing_there_is_refused(workshop, option):
     error = workshop.refusal(
         "install", "--into", "--venv", "theirs", option, exit_code=2

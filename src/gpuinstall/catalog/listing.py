@@ -507,13 +507,16 @@ def live_catalog(
     # The default index's build is not what was asked for; a folder's may be.
     is_listed = any(wheel.source != DEFAULT_INDEX for wheel in listing.wheels)
     if sources.is_torch_index_requested and listing.index_answers and not is_listed:
-        requested = f" for {request.backend}" if request.backend else ""
-        tag = request.backend or "<backend>"
-        raise UsageError(
-            "torch-index-empty",
-            f"{index} lists no torch{requested}",
-            hint=f"Give the base of an index that has {tag}/torch/, or files in {tag}/",
-        )
+        tag = request.backend
+        if tag:  # which may be what is wrong: the plan says so
+            below = f"It must contain {tag}/torch/ or files in {tag}/"
+            reporter.warn(f"{index} lists no torch for {tag}: {below}")
+        else:
+            raise UsageError(
+                "torch-index-empty",
+                f"{index} lists no torch",
+                hint="Give the base of an index that has <backend>/torch/, or files in <backend>/",
+            )
     arch = index_arch(machine.os, machine.arch)
     return replace(
         catalog,

@@ -122,8 +122,8 @@ def unpack_packages(
 
 def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> None:
     """Make an environment whose packages come before those of another, which it has too."""
-    if place.is_ours:
-        # By copies of its own, for which uv takes a tenth of a second.
+    if place.is_ours and place.python.parent.name == "bin":
+        # By copies of its own, for which uv takes a tenth of a second. On Windows python.exe is a launcher of uv's.
         for path in (place.python, place.venv / "pyvenv.cfg", place.venv / "lib64"):
             copy = staging / below(path, place.venv)
             copy.parent.mkdir(exist_ok=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tarfile
-import zipfile
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -120,6 +118,13 @@ def _pyproject_of(place: Path) -> str:
     """Return the pyproject.toml of a project's folder, or in a source archive; empty if there is none."""
     if (place / PROJECT).is_file():
         return read_listed(place / PROJECT)
+    return _pyproject_in_archive(place) if place.is_file() else ""
+
+
+def _pyproject_in_archive(place: Path) -> str:
+    import tarfile  # which a sync need not load
+    import zipfile
+
     with suppress(OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile):
         if place.suffix == ".zip":
             with zipfile.ZipFile(place) as archive:
@@ -127,7 +132,7 @@ def _pyproject_of(place: Path) -> str:
                     if _IN_ARCHIVE.fullmatch(entry.filename):
                         with archive.open(entry) as file:
                             return file.read(DOCUMENT_BYTES).decode()
-        elif place.is_file():
+        else:
             with tarfile.open(place) as files:
                 for member in files:
                     if _IN_ARCHIVE.fullmatch(member.name):

@@ -12,6 +12,8 @@ SLEEP = "[sys.executable, '-c', 'import time; time.sleep(60)']"
 PREFACE = (
     "import os, signal, sys, threading, time\n"
     "from gpuinstall.base import interruption, process\ninterruption.install_handlers()\n"
+    # A signal just before a long sleep would be seen after it.
+    "def wait():\n for _ in range(6000): time.sleep(0.01)\n"
 )
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no such signals"
@@ -34,7 +36,7 @@ def start(code):
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_every_signal_that_ends_a_program_is_an_interrupt(name):
     running = start(
-        "try:\n print('ready', flush=True)\n time.sleep(60)\nexcept KeyboardInterrupt:\n sys.exit(130)"
+        "try:\n print('ready', flush=True)\n wait()\nexcept KeyboardInterrupt:\n sys.exit(130)"
     )
     running.send_signal(signal.Signals[name])
     running.communicate(timeout=30)
@@ -90,7 +92,7 @@ waiting.start()
 while not interruption._Run.programs: time.sleep(0.01)
 try:
     print('ready', flush=True)
-    time.sleep(60)
+    wait()
 except KeyboardInterrupt:
     waiting.join()
 """

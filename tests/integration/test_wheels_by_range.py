@@ -62,12 +62,16 @@ COMPANIONS = [
         "windows_x86_64",
         "75 80 86 90a 100f 120f +120f",
     ),
-    Companion("nvidia-nccl-cu13", "2.30.7", "linux_x86_64", "75 80 90 100 110 120"),
+    Companion(
+        "nvidia-nccl-cu13", "2.30.7", "linux_x86_64", "75 80 90 100 110 120 +120"
+    ),
     Companion("torchvision", "0.29.2", "linux_x86_64", "75 80 86 90 100 120 +120"),
     Companion("xformers", "0.0.33.post2", "linux_x86_64", "75 80 90a +80"),
-    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "60 70 75 80 86 89 90", "12.6"),
     Companion(
-        "bitsandbytes", "0.50.2", "linux_x86_64", "75 80 86 89 90 100 120", "13.2"
+        "bitsandbytes", "0.50.2", "linux_x86_64", "60 70 75 80 86 89 90 +90", "12.6"
+    ),
+    Companion(
+        "bitsandbytes", "0.50.2", "linux_x86_64", "75 80 86 89 90 100 120 +120", "13.2"
     ),
 ]
 BUILDS = {

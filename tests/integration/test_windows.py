@@ -37,8 +37,10 @@ def running(program, folder):
     ) as started:
         assert started.stdout is not None
         started.stdout.readline()
-        yield
-        started.kill()
+        try:
+            yield
+        finally:
+            started.kill()
 
 
 def torch_in(workshop):
@@ -66,20 +68,18 @@ def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop):
 
 
 @pytest.mark.heavy
-def test_an_environment_in_use_stays_as_it_is_and_can_be_replaced_and_removed_afterwards(
+def test_an_environment_in_use_is_changed_beside_what_is_open_and_removed_only_afterwards(
     workshop,
 ):
     workshop.document("install", "torch==2.13.0")
-    lock, venv = workshop.lock("pylock.cu126.toml"), workshop.folder / ".venv"
+    venv = workshop.folder / ".venv"
     with running(venv / "Scripts" / "python.exe", workshop.folder):
-        refused = error(workshop, "install", "torch==2.14.1")
-    assert refused["message"] == f"{venv} cannot be written: Access is denied"
-    assert refused["hint"] == AGAIN
-    assert (torch_in(workshop), workshop.lock("pylock.cu126.toml")) == ("2.13.0", lock)
-    assert workshop.entries() == {".venv", "pylock.cu126.toml"}
+        workshop.document("install", "torch==2.14.1")
+        assert torch_in(workshop) == "2.14.1"
+        assert error(workshop, "env", "remove", "--yes")["hint"] == AGAIN
     with running(Path(sys.executable), venv / "Lib"):
         assert error(workshop, "env", "remove", "--yes")["hint"] == AGAIN
-    assert torch_in(workshop) == "2.13.0"
+    assert torch_in(workshop) == "2.14.1"
     workshop.document("env", "remove", "--yes")
     # The links by which this system plays Windows' layout are in no RECORD, and so the user's: it is kept whole.
     assert workshop.entries() == {".venv.kept", "pylock.cu126.toml"}
@@ -91,7 +91,7 @@ def test_a_file_in_use_is_not_replaced_and_the_change_is_put_back(workshop):
     site = next((workshop.folder / ".venv").glob("lib/python*/site-packages"))
     with (site / "torch" / "__init__.py").open():
         refused = error(workshop, "install", "torch==2.14.1")
-        assert "cannot be written: Access is denied" in refused["message"]
+        assert "The process cannot access the file" in refused["message"]
         # What does not name it goes on.
         workshop.document("install", "numpy")
     assert torch_in(workshop) == "2.13.0"

@@ -5,7 +5,7 @@ The rules are those of the Win32 documentation for DeleteFile, MoveFileEx and "N
 
 - A file that any process has open is neither renamed, replaced nor removed (error 32), nor is a read-only one removed.
 - A folder is neither renamed nor removed where a process works in it, runs a program from it, or has a file in it open.
-- No rename replaces a folder, ``os.rename`` nothing at all; a folder is not opened; links need a privilege.
+- No rename replaces a folder, ``os.rename`` nothing at all but by itself; a folder is not opened; links need a privilege.
 - Some names are taken by devices, some signs are not for names, no path is longer than 259 characters.
 
 The modules of gpuinstall see the ``os`` of Windows: ``os.name`` is ``nt``, and what only Unix has is not there; those
@@ -137,7 +137,7 @@ class Windows:
         if new:
             self._check_name(new)
             self._check_case(new, but=old)
-            if Path(new).is_dir():
+            if new != old and Path(new).is_dir():
                 raise refusal(errno.EACCES, 5, new)
         for place in (old, new):
             if place:
@@ -315,7 +315,7 @@ def renaming(rename: Callable[..., None]) -> Callable[..., None]:
     """Return ``os.rename`` as Windows has it, which replaces nothing."""
 
     def renamed(source: str, target: str, **options: Any):
-        if os.path.lexists(target):
+        if os.path.lexists(target) and os.fspath(source) != os.fspath(target):
             raise refusal(errno.EEXIST, 183, os.fspath(target))
         rename(source, target, **options)
 

@@ -67,6 +67,8 @@ def remove_environment(
     try:
         # Where no record says what was there, pip or uv installed it all.
         packages = added_packages(folder) if read_marker(folder) else ()
+        # Windows renames no folder in which something is open, to its own name neither: nothing is moved out then.
+        folder.rename(folder)
         _keep(folder, kept, reporter)
         size = size_of(folder)
         discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")

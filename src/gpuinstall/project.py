@@ -119,8 +119,8 @@ class Settings(Value):
     script: RequirementsFile | None = None
     """What the block of a script asks for, in place of the user's own words."""
 
-    cuda_compat: str | None = None
-    """The archive of forward-compatibility libraries to put above the driver; empty: NVIDIA's, or the locks'."""
+    cuda_compat: bool = False
+    """Whether forward-compatibility libraries are put above the driver."""
 
     starts: bool = False
     """Whether the environment is started."""
@@ -428,20 +428,17 @@ class Project(Value):
     def _machine_here(self) -> MachineHere:
         from gpuinstall.environments.cuda_compat.libraries import machine_beside
 
-        given = self.settings.cuda_compat
-        if not given:
-            beside = machine_beside(
-                self.paths.folder,
-                self.reporter,
-                starts=self.settings.starts,
-            )
-            here = self.resources.enter_context(beside)
-            if given is None or here.libraries:
-                return here
+        beside = machine_beside(
+            self.paths.folder,
+            self.reporter,
+            starts=self.settings.starts,
+        )
+        here = self.resources.enter_context(beside)
+        if here.libraries or not self.settings.cuda_compat:
+            return here
         from gpuinstall.environments.cuda_compat.package import take_libraries
 
         return take_libraries(
-            given,
             self._locked_compat(),
             self.paths.folder,
             session=self.session,
@@ -466,7 +463,7 @@ class Project(Value):
 
     def keep_compat(self) -> None:
         """Keep the libraries that ``cuda_compat`` has brought, now that an environment is proven with them."""
-        if self.settings.cuda_compat is None or self.compat_libraries is None:
+        if not self.settings.cuda_compat or self.compat_libraries is None:
             return
         from gpuinstall.environments.cuda_compat.libraries import keep_libraries
 

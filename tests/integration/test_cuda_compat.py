@@ -50,6 +50,11 @@ def nvidia(archive):
         yield host
 
 
+def given(workshop, place):
+    """The workshop of a user whose variable names a place for the libraries."""
+    return workshop.having(GPUINSTALL_CUDA_COMPAT_FROM=str(place))
+
+
 def loaded(workshop, *options):
     """What a program that ``run`` starts has first on its way to libraries."""
     return workshop.run("run", *options, "python", "-c", PATH)
@@ -72,8 +77,7 @@ def test_the_newest_torch_runs_on_an_old_driver(
 ):
     refused = workshop.run("install", "torch>=2.15")
     assert "do Run it again with --cuda-compat: torch 2.15.0+cu130" in said_by(refused)
-    mirrored = {**workshop.variables, "GPUINSTALL_CUDA_COMPAT_FROM": nvidia.manifest}
-    done = replace(workshop, variables=mirrored).run("install", "--cuda-compat")
+    done = given(workshop, nvidia.manifest).run("install", "--cuda-compat")
 
     said = said_by(done)
     assert done.status == 0, said
@@ -153,8 +157,8 @@ def _check_other_drivers(workshop, folder, play):
 
 def test_an_image_is_built_without_gpus_and_each_start_decides(workshop, archive, play):
     play(NO_GPU)
-    built = workshop.run(
-        "install", "--backend", "cu130", "--cuda-compat-from", str(archive)
+    built = given(workshop, archive).run(
+        "install", "--backend", "cu130", "--cuda-compat"
     )
     assert built.status == 0, built.err
     folder = workshop.folder / ".cuda-compat"
@@ -194,7 +198,7 @@ def test_what_cannot_be_used_is_not_kept(
     for number, (driver, facts, expected) in enumerate(rows):
         play(driver)
         folder = make_libraries(tmp_path / str(number), **facts)  # type: ignore[arg-type]
-        done = workshop.run("install", "--cuda-compat-from", str(folder))
+        done = given(workshop, folder).run("install", "--cuda-compat")
         said = " ".join(done.err.split())
         if done.status != 8 or expected not in said or workshop.entries():
             wrong.append((expected, done.status, said, workshop.entries()))
@@ -207,9 +211,7 @@ def test_a_folder_of_others_in_the_place_of_the_libraries_stays(workshop, archiv
     users.mkdir()
     (users / "notes.txt").touch()
 
-    refused = workshop.document(
-        "install", "--cuda-compat-from", str(archive), exit_code=2
-    )
+    refused = given(workshop, archive).document("install", "--cuda-compat", exit_code=2)
 
     assert refused["errors"][0]["code"] == "others-libraries"
     assert (users / "notes.txt").exists()
@@ -221,7 +223,7 @@ def test_libraries_of_others_in_the_same_place_are_not_loaded(
 ):
     """A home that outlives the folder: the record names the archive's hash, which everybody knows."""
     own = str(make_libraries(tmp_path / "580"))
-    assert workshop.run("install", "--cuda-compat-from", own).status == 0
+    assert given(workshop, own).run("install", "--cuda-compat").status == 0
     folder = workshop.folder / ".cuda-compat"
     record = json.loads((folder / "cuda-compat.json").read_text())
     loaded_by = tmp_path / "loaded"
@@ -246,7 +248,7 @@ def test_libraries_of_others_in_the_same_place_are_not_loaded(
 
 def test_a_killed_run_leaves_nothing_in_the_folder(workshop, tmp_path):
     slow = make_libraries(tmp_path / "slow", fault=SLOW)
-    running = workshop.start("install", "--cuda-compat-from", str(slow))
+    running = given(workshop, slow).start("install", "--cuda-compat")
     deadline = time.monotonic() + 60
     while not list(workshop.caches.rglob("libcuda.so.1")):
         assert time.monotonic() < deadline
@@ -264,7 +266,7 @@ def test_a_killed_run_leaves_nothing_in_the_folder(workshop, tmp_path):
 @pytest.mark.heavy
 def test_the_libraries_go_with_the_last_environment(workshop, tmp_path):
     libraries = str(make_libraries(tmp_path / "580"))
-    assert workshop.run("install", "--cuda-compat-from", libraries).status == 0
+    assert given(workshop, libraries).run("install", "--cuda-compat").status == 0
     evidence = compat_evidence(workshop)
     assert workshop.run("lock", "torch", "torchvision").status == 0
     assert compat_evidence(workshop) == evidence
@@ -297,15 +299,15 @@ def test_a_cut_and_a_changed_archive_are_refused(workshop, archive):
     codes = []
     for served, _ in rows:
         with closing(Redistributables(served, listed=whole)) as host:
-            refused = workshop.run(
-                "install", "--cuda-compat-from", host.manifest, "--json"
+            refused = given(workshop, host.manifest).run(
+                "install", "--cuda-compat", "--json"
             )
         codes.append(json.loads(refused.out)["errors"][0]["code"])
 
     assert codes == [code for _, code in rows]
     assert workshop.entries() == set()
     archive.write_bytes(whole[:-100])
-    refused = workshop.run("install", "--cuda-compat-from", str(archive), "--json")
+    refused = given(workshop, archive).run("install", "--cuda-compat", "--json")
     assert json.loads(refused.out)["errors"][0]["code"] == "cuda-compat-archive"
 
 
@@ -314,9 +316,11 @@ def test_libraries_come_before_a_pin_gives_way(workshop, archive, stand_in_folde
     make_wheel(simple, "painter", "1", requires=["brush>=2", "torch"])
     for version in ("1", "2"):
         make_wheel(simple, "brush", version)
-    both = ("--relax", "--cuda-compat-from", str(archive))
+    both = ("--relax", "--cuda-compat")
 
-    done = workshop.run("install", "torch==2.15.0", "painter==1", "brush==1", *both)
+    done = given(workshop, archive).run(
+        "install", "torch==2.15.0", "painter==1", "brush==1", *both
+    )
 
     assert done.status == 0, done.err
     lock = tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]

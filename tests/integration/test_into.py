@@ -218,15 +218,6 @@ def test_our_own_guard_of_uv_does_not_hold_our_next_request(workshop, comfyui):
     assert moved["environment"]["torch"] == "2.14.1+cu126"
 
 
-@pytest.mark.usefixtures("comfyui")
-def test_a_repair_of_what_was_never_proven_is_refused(workshop):
-    refused = workshop.document("install", "--repair", "--into", exit_code=2)
-
-    assert refused["errors"][0]["code"] == "nothing-proven"
-    alone = workshop.document("install", "--repair", exit_code=2)
-    assert alone["errors"][0]["code"] == "options-apart"
-
-
 def offered(done, label):
     """The text of a labelled line of the result."""
     return (
@@ -504,7 +495,7 @@ def test_a_build_that_was_replaced_past_the_guard_is_repaired_and_the_repair_und
     other = application.torch()
     assert other != "2.13.0+cu126"
 
-    repaired = into(application, "--repair")
+    repaired = into(application)
     assert repaired.status == 0, repaired.out + repaired.err
     assert application.torch() == "2.13.0+cu126"
     assert not application.manager(installer, "torch!=2.13.0").ok

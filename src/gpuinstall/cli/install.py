@@ -44,7 +44,6 @@ _NOT_INTO = (
     "replace",
     "upgrade",
     "cuda_compat",
-    "cuda_compat_from",
 )
 
 
@@ -54,10 +53,8 @@ _NOT_INTO = (
     *REQUEST,
     "only",
     "cuda_compat",
-    "cuda_compat_from",
     "venv",
     "into",
-    "repair",
     "dry_run",
     "upgrade",
     "replace",
@@ -72,9 +69,7 @@ def command(options: CommandOptions) -> Outcome:
         own = dataclasses.replace(options, python=None)
         with own.open(starts=True) as project:
             project.reporter.step("Machine", machine_line(project.machine))
-            done = install_into(
-                project, python, repair=options.repair, is_dry_run=options.dry_run
-            )
+            done = install_into(project, python, is_dry_run=options.dry_run)
         return Outcome(done.to_dict(), list(_rows_into(done)))
     if _is_path(options.python):
         # Its environment is not ours to replace.
@@ -95,7 +90,7 @@ def _check_combination(options: CommandOptions) -> None:
     if options.into:
         mode = "--into"
         apart = _NOT_INTO
-    elif options.compat_source is not None:
+    elif options.cuda_compat:
         mode = "--cuda-compat"
         apart = ("dry_run",)
     others = ", ".join(words_of(name) for name in apart if getattr(options, name))
@@ -106,13 +101,6 @@ def _check_combination(options: CommandOptions) -> None:
             hint="gpuinstall plan   # shows what it would give"
             if mode == "--cuda-compat"
             else f"gpuinstall install {mode}",
-        )
-    if options.repair and not options.into:
-        raise UsageError(
-            "options-apart",
-            "--repair is for an environment that others made",
-            hint="gpuinstall install --repair --into\n"
-            "gpuinstall doctor --fix   # for an environment of gpuinstall",
         )
 
 
@@ -307,7 +295,6 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
     "sync",
     "Install exactly the lock that fits this machine.",
     "cuda_compat",
-    "cuda_compat_from",
     "venv",
     "target",
     "wheels",

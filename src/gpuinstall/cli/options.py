@@ -122,9 +122,6 @@ class CommandOptions:
         "--cuda-compat",
         "Put NVIDIA's newer libraries (cuda-compat) above an old driver of data-centre GPUs.",
     )
-    cuda_compat_from: str | None = _row(
-        "--cuda-compat-from PATH|URL", "The same, from a tar, a folder or a manifest."
-    )
     venv: Path | None = _row(
         "--venv DIR",
         "The environment (default: .venv).",
@@ -135,9 +132,6 @@ class CommandOptions:
     into: bool = _row(
         "--into",
         "Change the existing environment named by --python PATH or --venv DIR, or this application's.",
-    )
-    repair: bool = _row(
-        "--repair", "With --into: bring back the builds that were proven there."
     )
     dry_run: bool = _row(
         "--dry-run", "Show what would change and be downloaded; change nothing."
@@ -263,13 +257,6 @@ class CommandOptions:
         )
 
     @property
-    def compat_source(self) -> str | None:
-        """Where the forward-compatibility libraries are; empty: wherever they usually are; None: not asked for."""
-        if self.cuda_compat_from is None and self.cuda_compat:
-            return ""
-        return self.cuda_compat_from
-
-    @property
     def machine_words(self) -> tuple[Any, ...]:
         """The machine in words: GPUs, driver, operating system, architecture and glibc."""
         return self.gpu, self.driver, self.os, self.arch, self.glibc
@@ -331,7 +318,7 @@ class CommandOptions:
             files=self._read_files(files),
             only=self.only,
             venv=self.venv,
-            cuda_compat=self.compat_source,
+            cuda_compat=self.cuda_compat,
         )
 
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:

@@ -217,7 +217,7 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
             and evidence.torch != proven
             and evidence.repair.lock is None
         ):
-            words = ("install", "--repair", "--into", "--venv", str(evidence.venv))
+            words = ("install", "--into", "--venv", str(evidence.venv))
             yield evidence.fault(
                 "guard-passed",
                 f"torch {evidence.torch or 'is gone'}, not the torch {proven} that was proven here",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
@@ -90,22 +90,21 @@ def install_into(
     project: Project,
     python: Path,
     *,
-    repair: bool = False,
     is_dry_run: bool = False,
 ) -> IntoResult:
     """Bring what is requested into the environment of an interpreter, made by others, and prove it.
 
-    Leave it as it was on any failure. Other installers are kept to the new builds: pip there, and uv in the folder of
+    Without a request of the caller's, the builds come back that were proven there, if they still run here. Leave the
+    environment as it was on any failure. Other installers are kept to the new builds: pip there, and uv in the folder of
     the application that the environment belongs to.
 
     Args:
         project: What to install, and from where.
         python: The interpreter.
-        repair: Bring back the builds that were proven there before.
         is_dry_run: Only show what would change.
 
     Raises:
-        UsageError: it is the system's Python, or there is nothing to bring back.
+        UsageError: it is the system's Python.
         KernelFailedError: a kernel failed.
         GpuInstallError: whatever choosing, resolving and installing raise.
     """
@@ -114,7 +113,7 @@ def install_into(
     environment = inspect_foreign(python)
     place = environment.place
     if is_dry_run:
-        state = _read_state(environment, project, repair=repair)
+        state = _read_state(environment, project)
         priced = _price(environment, state, project)
         seconds = monotonic() - start
         return IntoResult(
@@ -125,7 +124,7 @@ def install_into(
     with hold(place, reporter):
         # Another run may have changed it, before it was ours to hold.
         environment = inspect_foreign(python)
-        state = _read_state(environment, project, repair=repair)
+        state = _read_state(environment, project)
         state = with_preflight(state, project)
         priced = _price(environment, state, project)
         reason = reason_against_guard(place)
@@ -137,7 +136,7 @@ def install_into(
         try:
             fit, proof = change_environment(action, priced, state, project)
         except MovedMeanwhileError:
-            return install_into(project, python, repair=repair)
+            return install_into(project, python)
         uv_guard = renew_uv_guard(place.venv)
     return IntoResult(
         environment=environment,
@@ -152,14 +151,11 @@ def install_into(
     )
 
 
-def _read_state(
-    environment: ForeignEnvironment, project: Project, *, repair: bool
-) -> InstallState:
+def _read_state(environment: ForeignEnvironment, project: Project) -> InstallState:
     """Return what is there, and what is requested for it."""
-    request = project.request
-    if repair:
-        request = _proven_request(environment, request)
-    request = replace(request, python=environment.version, managed_pythons=False)
+    request = replace(
+        project.request, python=environment.version, managed_pythons=False
+    )
     place = environment.place
     existing = ExistingEnvironment(
         place,
@@ -189,7 +185,7 @@ def _price(
 def _resolve_near(
     environment: ForeignEnvironment, request: LockRequest, project: Project
 ) -> Resolution:
-    """Resolve with the torch that is there, in its build or in this machine's; with another only if none of it runs.
+    """Resolve with the builds that were proven there, else with the torch that is there; with another if none runs.
 
     A version or a backend that was requested is not overruled.
     """
@@ -197,8 +193,12 @@ def _resolve_near(
     # The family's versions follow torch's, which is kept by itself.
     outside = environment.versions.keys() - project.catalog.family
     near = {name: environment.versions[name] for name in sorted(outside)}
-    for constraint in _torch_constraints(environment, request.request):
-        constraints = (*request.request.constraints, constraint)
+    asked = project.settings
+    builds = _near_builds(environment, request.request)
+    if not (asked.files or asked.request.requirements or asked.request.backend):
+        builds = chain([_proven_builds(environment)], builds)
+    for build in filter(None, builds):
+        constraints = (*request.request.constraints, *build)
         kept = replace(request.request, constraints=constraints)
         with suppress(MachineError, NoBuildError, UsageError):
             narrow = replace(request, request=kept)
@@ -206,10 +206,17 @@ def _resolve_near(
     return resolve_locks([request], session, installed=near)[0]
 
 
-def _torch_constraints(
+def _proven_builds(environment: ForeignEnvironment) -> list[str]:
+    """Return the constraints that keep a resolution to the builds that the guard of an environment names."""
+    # "torchaudio==0+none.for.cu132" keeps pip from what does not exist, and was never there.
+    lines = guarded_lines(environment.prefix)
+    return [line for line in lines if "==" in line and "+none" not in line]
+
+
+def _near_builds(
     environment: ForeignEnvironment, request: Request
-) -> Iterator[str]:
-    """Yield what keeps a resolution to the torch of an environment, the narrowest first."""
+) -> Iterator[list[str]]:
+    """Yield the constraints that keep a resolution to the torch of an environment, the narrowest first."""
     installed = environment.versions.get("torch")
     if installed is None:
         return
@@ -220,19 +227,5 @@ def _torch_constraints(
     public, _, label = installed.partition("+")
     # A CPU build that is there was not requested: pip takes it on machines with a GPU, too.
     if label not in ("", "cpu") and request.backend is None:
-        yield f"torch=={installed}"
-    yield f"torch=={public}"
-
-
-def _proven_request(environment: ForeignEnvironment, request: Request) -> Request:
-    """Return a request held to the builds that the guard of an environment names."""
-    lines = guarded_lines(environment.prefix)
-    if not lines:
-        raise UsageError(
-            "nothing-proven",
-            f"{environment.prefix} has no record of the builds that were proven there",
-            hint=f"gpuinstall install --into --python {quoted(environment.python)}",
-        )
-    # "torchaudio==0+none.for.cu132" keeps pip from what does not exist, and was never there.
-    versions = [line for line in lines if "==" in line and "+none" not in line]
-    return replace(request, constraints=(*request.constraints, *versions))
+        yield [f"torch=={installed}"]
+    yield [f"torch=={public}"]

@@ -126,7 +126,7 @@ def find_archive(
     raise InstallationError(
         "cuda-compat-not-listed",
         f"no manifest lists cuda-compat for linux {arch}: {', '.join(manifests) or 'none is known'}",
-        hint="Run it again with --cuda-compat-from PATH: a tar or a folder",
+        hint=f"export {COMPAT_PLACE}=PATH   # a tar or a folder",
     )
 
 
@@ -274,10 +274,10 @@ def _link(path: Path, target: str) -> None:
 
 
 def _damaged(archive: Path, reason: str) -> InstallationError:
-    hint = "Download it again, or give another: --cuda-compat-from PATH"
+    hint = f"export {COMPAT_PLACE}=PATH   # another tar, or a folder"
     if archive.suffix == ".deb":
         unpack = f"dpkg-deb -x {quoted(archive.name)} cuda-compat"
-        hint = f"{unpack}   # in its folder\nRun it again with --cuda-compat-from cuda-compat"
+        hint = f"{unpack}   # in its folder\nexport {COMPAT_PLACE}=$PWD/cuda-compat"
     return InstallationError(
         "cuda-compat-archive",
         f"{archive.name} is no complete tar of cuda-compat: {reason}",
@@ -294,7 +294,6 @@ def library_version(folder: Path) -> DriverVersion | None:
 
 
 def take_libraries(
-    given: str,
     locked: CompatArchive | None,
     folder: Path,
     *,
@@ -304,8 +303,7 @@ def take_libraries(
     """Fetch the libraries, try them, and return this machine with them; they are not kept yet.
 
     Args:
-        given: The URL of an archive or of a manifest, or a path; empty: NVIDIA's own, or the one that was locked.
-        locked: The archive that a lock of the folder was made with.
+        locked: The archive that a lock of the folder was made with; it is taken unless the user's variable names another.
         folder: The folder of the environments that they are for.
         session: Fetches.
         resources: As long as they are open, children load the libraries; what was not kept goes with them.
@@ -317,6 +315,7 @@ def take_libraries(
         MachineError: They cannot be used here.
         InstallationError: They cannot be had.
     """
+    given = os.environ.get(COMPAT_PLACE, "")
     tables = load_drivers()
     resources.enter_context(loaded_first(None))
     machine = read_machine(session.reporter)
@@ -325,7 +324,7 @@ def take_libraries(
     if machine.gpus:
         reason = unsupported(machine, tables)
         if reason:
-            raise _unusable(reason, given)
+            raise _unusable(reason)
         if not packages and not given:
             session.reporter.step(
                 _PACKAGE, f"not used: {driver} serves CUDA {driver.cuda} itself"
@@ -333,8 +332,7 @@ def take_libraries(
             return MachineHere(machine)
     archive = locked
     if given or archive is None:
-        place = given or os.environ.get(COMPAT_PLACE, "")
-        archive = find_archive(place, packages or tables.compat, machine.arch, session)
+        archive = find_archive(given, packages or tables.compat, machine.arch, session)
     session.reporter.notice(_PACKAGE, str(archive))
     check_place(folder)
     # Programs are loaded from there, which a folder for temporary files may not allow.
@@ -349,15 +347,14 @@ def take_libraries(
         if other.code == "cuda-compat-not-newer":
             session.reporter.step(_PACKAGE, f"not used: {other.message}")
             return MachineHere(machine)
-        raise _unusable(other, given)
+        raise _unusable(other)
     resources.enter_context(loaded_first(libraries.folder))
     return MachineHere(other, libraries)
 
 
-def _unusable(reason: Reason, given: str) -> MachineError:
-    option = "--cuda-compat-from" if given else "--cuda-compat"
+def _unusable(reason: Reason) -> MachineError:
     return MachineError(
         "cuda-compat-unusable",
         f"cuda-compat is not used here: {reason.message}",
-        hint=f"Run it again without {option}",
+        hint="Run it again without --cuda-compat",
     )

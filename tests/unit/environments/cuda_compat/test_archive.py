@@ -89,7 +89,7 @@ def test_a_package_of_a_distribution_is_unpacked_by_hand(tmp_path, place):
     assert error.code == "cuda-compat-archive"
     assert (error.hint or "").splitlines() == [
         "dpkg-deb -x cuda-compat.deb cuda-compat   # in its folder",
-        "Run it again with --cuda-compat-from cuda-compat",
+        "export GPUINSTALL_CUDA_COMPAT_FROM=$PWD/cuda-compat",
     ]
 
 

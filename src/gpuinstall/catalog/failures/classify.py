@@ -80,7 +80,6 @@ ORIGINS = (
 # Those without a distribution.
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
-_BUILDS = "Wrong wheel"
 _OF_TORCH = re.compile(r"gpuinstall install(?! [\w'])|\btorch\b")
 _ANOTHER_BUILD = (
     "A release of {program} that was built for this card and this driver, or "
@@ -205,7 +204,7 @@ def _causes(
             circumstances.why(failure),
             confidence=weight,
             evidence=evidence,
-            fix=circumstances.for_program(failure, commands),
+            fix=circumstances.for_program(commands),
         )
         causes.append(cause)
     return tuple(causes)
@@ -321,12 +320,9 @@ class Circumstances:
             distribution = machine.distribution
         return (*systems, *own_keys(LINUX, distribution))
 
-    def for_program(
-        self, failure: table.Failure, commands: tuple[str, ...]
-    ) -> tuple[str, ...]:
+    def for_program(self, commands: tuple[str, ...]) -> tuple[str, ...]:
         """Return commands without those that bring a build of torch, if the text is of another program."""
-        is_of_build = failure.group == _BUILDS or failure.another
-        if not is_of_build or self.hold("torch") or not self.hold("other-asker"):
+        if self.hold("torch") or not self.hold("other-asker"):
             return commands
         program = self.placeholders.get("program", "the program")
         lines = [line for line in commands if not _OF_TORCH.search(line)]

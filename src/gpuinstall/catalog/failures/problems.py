@@ -43,6 +43,14 @@ _OF_LINUX = re.compile(
     """,
     re.VERBOSE,
 )
+_OF_THE_MODULE = re.compile(
+    r"""
+    (On\ the\ host:\ )?(sudo\ (
+        reboot | modprobe | rmmod | nvidia-modprobe | nvidia-smi\ -pm | mokutil | update- | dmesg\ .*(nvrm|xid) | usermod\ .*/dev/nvidia
+    ) | (To\ prevent|.*\ sudo\ tee\ /etc/modprobe))
+    """,
+    re.VERBOSE,
+)
 _AS_ROOT = re.compile(r"^sudo (nvidia-smi )")
 _UNSET = re.compile(r"unset ([A-Z_ ]+)\b")
 _EXPORT = re.compile(r"\bexport ([A-Z_]+)=(\S+)")
@@ -218,6 +226,11 @@ def lines_for(
 ) -> tuple[str, ...]:
     """Return lines as a place with these keys needs them; what has no meaning there is left out."""
     lines = tuple(lines)
+    if "wsl" in keys:
+        lines = tuple(map(_in_wsl, lines))
+    if "jetson" in keys:
+        # Its GPU's nodes are made by its own modules.
+        lines = tuple(line for line in lines if "nvidia-modprobe" not in line)
     if "container" in keys:
         return tuple(map(_from_container, lines))
     if "windows" in keys:
@@ -228,6 +241,13 @@ def lines_for(
 
 def _from_container(line: str) -> str:
     return f"On the host: {line}" if _OF_THE_HOST.match(line) else line
+
+
+def _in_wsl(line: str) -> str:
+    """Return a command for the kernel module, which Windows has, as the restart of WSL."""
+    if _OF_THE_MODULE.match(line):
+        return "In Windows: wsl.exe --shutdown"
+    return _AS_ROOT.sub(r"In Windows, as administrator: \1", line)
 
 
 def _in_powershell(line: str) -> str:

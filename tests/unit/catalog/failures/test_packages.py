@@ -4,6 +4,7 @@ import pytest
 
 from gpuinstall.catalog.failures.packages import load_packages, load_repositories
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
+from gpuinstall.catalog.failures.table import load_problems
 
 SYSTEMS = (
     "Ubuntu 24.04",
@@ -17,6 +18,7 @@ SYSTEMS = (
     "Amazon Linux 2023",
     "Microsoft Azure Linux 3.0",
     "openSUSE Leap 15.6",
+    "SLES 15.7",
     "Arch Linux",
     "NixOS 25.11",
     "Void",
@@ -76,6 +78,7 @@ def last_install(what, system, **known):
         ("Amazon Linux 2023", "module enable nvidia-driver:580-open"),
         ("Microsoft Azure Linux 3.0", "sudo dnf install nvidia-open && sudo reboot"),
         ("openSUSE Leap 15.6", "nvidia-open-driver-G06-signed-kmp-meta"),
+        ("SLES 15.7", "https://www.nvidia.com/drivers"),
         ("Arch Linux", "sudo pacman -S nvidia-open && sudo reboot"),
         ("Void", "Install NVIDIA driver 580 or newer: https://www.nvidia.com/drivers"),
     ],
@@ -94,15 +97,15 @@ def test_debian_itself_serves_what_its_branch_does():
         name for branch, name in branches.items() if name not in found[branch]
     ] == []
     assert "contrib and non-free" in first_line("F01", "Debian 12", branch=535)
-    assert "debian13/x86_64/cuda-keyring" in first_line("F01", "Debian 13")
+    assert "/repos/debian13/$(uname -m" in first_line("F01", "Debian 13")
 
 
 def test_a_repository_is_added_before_what_it_has():
     firsts = {
         ("F25", "Ubuntu 24.04"): "libnvidia-container/gpgkey",
         ("F25", "Fedora Linux 44"): "nvidia-container-toolkit.repo",
-        ("F01", "Rocky Linux 9.4"): "repos/rhel9/x86_64/cuda-rhel9.repo",
-        ("F01", "AlmaLinux 10.1"): "repos/rhel10/x86_64/cuda-rhel10.repo",
+        ("F01", "Rocky Linux 9.4"): "/cuda-rhel9.repo",
+        ("F01", "AlmaLinux 10.1"): "/cuda-rhel10.repo",
         ("F01", "Amazon Linux 2023"): "repos/amzn2023/",
         ("F01", "Fedora Linux 44"): "rpmfusion-nonfree-release",
         (
@@ -184,6 +187,28 @@ def test_what_debian_is_told_to_install_is_in_its_archive():
             if row.to:
                 assert archive["nvidia-driver"].startswith(str(row.to))
     assert wrong == []
+
+
+def test_nothing_of_the_kernel_is_asked_of_wsl_or_a_jetson():
+    beginnings = {
+        "wsl": (
+            "modprobe",
+            "rmmod",
+            "mokutil",
+            "reboot",
+            "nvidia-smi",
+            "nvidia-modprobe",
+        ),
+        "jetson": ("nvidia-modprobe", "apt-get install dkms"),
+    }
+    asked = {
+        (place, code, line)
+        for place, words in beginnings.items()
+        for code in load_problems()
+        for line in fix(code, FixContext((place, "ubuntu", "apt", "linux")))
+        if any(line.startswith(f"sudo {word}") for word in words)
+    }
+    assert asked == set()
 
 
 def test_another_places_driver_is_not_installed_here():

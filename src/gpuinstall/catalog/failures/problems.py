@@ -45,9 +45,9 @@ _OF_LINUX = re.compile(
 )
 _OF_THE_MODULE = re.compile(
     r"""
-    (On\ the\ host:\ )?(sudo\ (
-        reboot | modprobe | rmmod | nvidia-modprobe | nvidia-smi\ -pm | mokutil | update- | dmesg\ .*(nvrm|xid) | usermod\ .*/dev/nvidia
-    ) | (To\ prevent|.*\ sudo\ tee\ /etc/modprobe))
+    (On\ the\ host:\ )?sudo\ (reboot|modprobe|rmmod|nvidia-modprobe|nvidia-smi\ -pm|mokutil|update-)
+    | (On\ the\ host:\ )?sudo\ (dmesg\ .*(nvrm|xid)|usermod\ .*/dev/nvidia)
+    | To\ prevent | .*\ sudo\ tee\ /etc/modprobe
     """,
     re.VERBOSE,
 )

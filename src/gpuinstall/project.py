@@ -361,7 +361,7 @@ class Project(Value):
         files = self.settings.files.values()
         listed = joined_files((*files, self._words, *self._own_files))
         texts = (*listed.requirements, *listed.constraints)
-        projects = [text for text in texts if parse_requirement(text).path]
+        projects = [text for text in texts if parse_requirement(text).url]
         if projects:
             from gpuinstall.lock.request.project import (
                 nested_settings,

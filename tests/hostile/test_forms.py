@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -966,3 +968,86 @@ def test_no_variable_in_what_a_wheel_requires_is_sent(
     asked = [one.path for one in stranger.log]
     assert any("?x=" in path for path in asked)
     assert [path for path in asked if LOGIN in path] == []
+
+
+def packed(files: Files, kind: str = "gz") -> bytes:
+    """An archive of files: a wheel or a zip, or a tar."""
+    content = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(content, "w") as archive:
+            for name, text in files.items():
+                archive.writestr(name, text)
+        return content.getvalue()
+    with tarfile.open(fileobj=content, mode=f"w:{kind}") as members:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            data = text.encode() if isinstance(text, str) else text
+            entry.size = len(data)
+            members.addfile(entry, io.BytesIO(data))
+    return content.getvalue()
+
+
+META = f"Metadata-Version: 2.2\nName: lib\nVersion: 1\nRequires-Dist: {ON}\n"
+TREE = f'{LIB}dependencies = ["{ON}"]\n'
+ARCHIVES: dict[str, tuple[str, bytes]] = {
+    "METADATA of a wheel": (
+        "lib-1-py3-none-any.whl",
+        packed({"lib-1.dist-info/METADATA": META}, "zip"),
+    ),
+    "METADATA in capitals": (
+        "lib-1-py3-none-any.whl",
+        packed(
+            {"lib-1.dist-info/METADATA": META.replace("Requires", "REQUIRES")}, "zip"
+        ),
+    ),
+    "the extra of a wheel": (
+        "lib-1-py3-none-any.whl",
+        packed(
+            {"lib-1.dist-info/METADATA": META.replace(ON, f"{ON} ; extra == 'a'")},
+            "zip",
+        ),
+    ),
+    "PKG-INFO": ("lib-1.tar.gz", packed({"lib-1/PKG-INFO": META})),
+    "PKG-INFO of a zip": ("lib-1.zip", packed({"lib-1/PKG-INFO": META}, "zip")),
+    "requires.txt": (
+        "lib-1.tar.gz",
+        packed({"lib-1/lib.egg-info/requires.txt": f"torch\n[a]\n{ON}\n"}),
+    ),
+    "a dot before the folder": (
+        "lib-1.tar.gz",
+        packed({"./lib-1/pyproject.toml": TREE}),
+    ),
+    "no folder": ("lib-1.tar.gz", packed({"pyproject.toml": TREE})),
+    "bzip2": ("lib-1.tar.bz2", packed({"lib-1/pyproject.toml": TREE}, "bz2")),
+    "xz": ("lib-1.tar.xz", packed({"lib-1/pyproject.toml": TREE}, "xz")),
+    "tar alone": ("lib-1.tar", packed({"lib-1/pyproject.toml": TREE}, "")),
+    "a second pyproject.toml": (
+        "lib-1.tar.gz",
+        packed({"a/pyproject.toml": LIB, "lib-1/pyproject.toml": TREE}),
+    ),
+    "a zip behind a tar": (
+        "lib-1.tar.gz",
+        packed({"lib-1/pyproject.toml": TREE}) + packed({"lib-1/PKG-INFO": ""}, "zip"),
+    ),
+    "a tar that is called zip": ("lib-1.zip", packed({"lib-1/pyproject.toml": TREE})),
+    "a damaged tar": ("lib-1.tar.gz", packed({"lib-1/pyproject.toml": TREE})[:-30]),
+    "a form that is not read": ("lib-1.tar.zst", b"(\xb5/\xfd"),
+}
+"""Archives in the folder that lead elsewhere."""
+
+
+@pytest.mark.parametrize("line", ["lib @ ./{}", "./{}", "lib @ file://{folder}/{}"])
+@pytest.mark.parametrize("form", ARCHIVES)
+def test_what_an_archive_in_the_folder_requires_is_named_or_refused(
+    attempt: Try, form: str, line: str
+) -> None:
+    name, content = ARCHIVES[form]
+    text = f"torch\n{line.format(name, folder=Path.cwd())}\n"
+    files = {"requirements.txt": text, name: content}
+
+    wary = attempt(files, trust=False)
+    trusting = attempt(files)
+
+    assert wary.is_refused, wary
+    assert trusting.is_refused or trusting.is_named, trusting
+    assert "bug" not in trusting.refusal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process
+from tests.frozen import GPUINSTALL
 from tests.lab.driver import NO_GPU
 from tests.lab.host import NOT_FOUND, Answer, Host
 
@@ -51,6 +53,15 @@ def repository(folder: Path, pyproject: str) -> str:
     return f"git+{folder.as_uri()}"
 
 
+def tarball(pyproject: str) -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as files:
+        entry = tarfile.TarInfo("tool-1.0/pyproject.toml")
+        entry.size = len(pyproject)
+        files.addfile(entry, io.BytesIO(pyproject.encode()))
+    return archive.getvalue()
+
+
 @pytest.mark.parametrize("words", ["lock --target cpu", "plan --live", "install"])
 def test_an_index_that_a_repository_chooses_ends_the_command(
     here, stranger, tmp_path, words
@@ -85,10 +96,7 @@ def test_what_builds_an_archive_of_the_folder_is_named_or_refused(
         with zipfile.ZipFile(here.folder / name, "w") as archive:
             archive.writestr("tool-1.0/pyproject.toml", text)
     else:
-        with tarfile.open(here.folder / name, "w:gz") as files:
-            entry = tarfile.TarInfo("tool-1.0/pyproject.toml")
-            entry.size = len(text)
-            files.addfile(entry, io.BytesIO(text.encode()))
+        (here.folder / name).write_bytes(tarball(text))
     line = f"tool @ ./{name}\n"
     lines = "tool\n-c limits.txt\n" if form == "a constraint" else line
     (here.folder / "requirements.txt").write_text(f"torch\n{lines}", "utf-8")
@@ -100,3 +108,52 @@ def test_what_builds_an_archive_of_the_folder_is_named_or_refused(
 
     assert (wary.status, asked) == (2, [])
     assert f"Index       {stranger.url}/" in done.err.partition("Code")[0], done.err
+
+
+LINES = {
+    "by name": "torch\ntool @ {}\n",
+    "without a name": "torch\n{}\n",
+    "by a constraint": "torch\ntool\n-c limits.txt\n",
+}
+
+
+@pytest.mark.parametrize("lines", LINES)
+@pytest.mark.parametrize("kind", ["archive", "repository"])
+def test_what_builds_a_fetched_tree_is_asked_when_its_code_was_announced(
+    here, tmp_path, kind, lines
+):
+    messages = tmp_path / "messages"
+    heard = []
+
+    def builds(_path, _headers):
+        heard.append(messages.read_text("utf-8"))
+        return NOT_FOUND
+
+    def trees(path, _headers):
+        return Answer(body=archive) if path.endswith(".gz") else NOT_FOUND
+
+    build_host, tree_host = Host("builds", builds), Host("trees", trees)
+    text = f'{HEAD}{BUILT}requires = ["x @ {build_host.url}/x-1-py3-none-any.whl"]\n'
+    archive = tarball(text)
+    address = f"{tree_host.url}/tool.tar.gz"
+    if kind == "repository":
+        address = repository(tmp_path / "tool", text)
+    for name, content in (
+        ("requirements.txt", LINES[lines].format(address)),
+        ("limits.txt", f"tool @ {address}\n"),
+    ):
+        (here.folder / name).write_text(content, "utf-8")
+
+    with messages.open("w", encoding="utf-8") as file:
+        subprocess.run(
+            [*GPUINSTALL, "lock", "-q", "--target", "cpu"],
+            env=here.environment,
+            cwd=here.folder,
+            stderr=file,
+            check=False,
+        )
+    build_host.close()
+    tree_host.close()
+
+    assert heard
+    assert [text for text in heard if "Code " not in text] == []

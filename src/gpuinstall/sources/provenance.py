@@ -76,7 +76,7 @@ ROLES = {
     Effect.TORCH_INDEX: _SUPPLIES_TORCH,
     Effect.CERTIFICATES: "the certificates to trust",
     Effect.LIBRARIES: "libraries above the driver",
-    Effect.LOCATED: "the source of {}",
+    Effect.LOCATED: "the source of {}, and of what its own files name",
     Effect.FILE: "requirements",
 }
 """What is named before it is asked, and refused where folders are not trusted: what it is the source of."""

@@ -7,10 +7,11 @@ import re
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     DOCUMENT_BYTES,
     expanded_home,
@@ -19,11 +20,17 @@ from gpuinstall.base.files import (
     real_path,
 )
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import is_remote, parse_requirement
 from gpuinstall.lock.file.lock import BUILD_FILES
 from gpuinstall.lock.request.declaration import PROJECT_FILES, read_whole_project
 from gpuinstall.sources.provenance import BY_ADDRESS, BY_MARKER, Effect
-from gpuinstall.sources.requirements_file import PROJECT, read_listed
+from gpuinstall.sources.requirements_file import (
+    PROJECT,
+    RequirementsFile,
+    read_listed,
+    reading,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,7 +40,13 @@ if TYPE_CHECKING:
     from gpuinstall.sources.provenance import SourceSetting
 
 
-_IN_ARCHIVE = re.compile(rf"[^/]+/{PROJECT}")
+_IN_ARCHIVE = re.compile(
+    rf"(\./)?([^/]+/)?({PROJECT}|PKG-INFO|[^/]+\.egg-info/requires\.txt)"
+    r"|[^/]+\.dist-info/METADATA"
+)
+_REQUIRED = re.compile(r"(?im)^Requires-Dist:[ \t]*(.+@.+?)\s*$")
+_LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
+"""A requirement by address, as METADATA and requires.txt have it."""
 _MOST_BYTES = 1_000_000_000
 """How far a source archive is unpacked in search of its project: it may have no end."""
 
@@ -98,49 +111,85 @@ def nested_settings(
     """
     seen = set() if seen is None else seen
     for requirement in map(parse_requirement, requirements):
-        if not requirement.path:
+        location = _location(requirement, folder)
+        if location is None:
             continue
-        place = real_path(folder / expanded_home(requirement.path))
+        place = Path(location.path)
         key = (place, requirement.extras)
-        text = "" if key in seen else _pyproject_of(place)
-        if not text:
+        if key in seen:
             continue
         seen.add(key)
-        listed = read_whole_project(text, place / PROJECT, requirement.extra_names)
-        for setting in listed.settings:
-            is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
-            if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
-                yield setting._replace(value=_from(place, setting))
-        yield from nested_settings(listed.requirements, place, seen)
+        for listed in _described(place, requirement.extra_names):
+            for setting in listed.settings:
+                is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
+                if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
+                    yield setting._replace(value=_from(place, setting))
+            yield from nested_settings(listed.requirements, place, seen)
 
 
-def _pyproject_of(place: Path) -> str:
-    """Return the pyproject.toml of a project's folder, or in a source archive; empty if there is none."""
-    if (place / PROJECT).is_file():
-        return read_listed(place / PROJECT)
-    return _pyproject_in_archive(place) if place.is_file() else ""
+def _location(requirement: ParsedRequirement, folder: Path) -> Location | None:
+    """Return where on this machine a project or an archive lies that is required by its address."""
+    if requirement.url is None:
+        return None
+    path = requirement.path
+    address = requirement.url if path is None else str(folder / expanded_home(path))
+    location = Location.parse(address)
+    return location if location.server == "file://" else None
 
 
-def _pyproject_in_archive(place: Path) -> str:
-    import tarfile  # which a sync need not load
+def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]:
+    """Yield what the files of a project, or of an archive, say that it requires."""
+    if place.is_file():
+        for path, text in _read_archive(place):
+            if path.name == PROJECT:
+                yield read_whole_project(text, path, extras)
+                continue
+            pattern = _LISTED if path.suffix == ".txt" else _REQUIRED
+            with reading(path):
+                yield RequirementsFile.of(path, pattern.findall(text))
+    elif (place / PROJECT).is_file():
+        path = place / PROJECT
+        yield read_whole_project(read_listed(path), path, extras)
+
+
+def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the files of an archive that uv may read its requirements from.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    import lzma  # which a sync need not load
+    import tarfile
+    import zipfile
+    import zlib
+
+    faults = tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError
+    try:
+        for name, file in _members(place):
+            yield place / name, file.read(DOCUMENT_BYTES).decode(errors="replace")
+    except (OSError, ValueError, EOFError, LookupError, RuntimeError, *faults) as error:
+        message = f"{place} is no archive that can be read: {error}"
+        raise UsageError("requirements-unreadable", message) from None
+
+
+def _members(place: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    import tarfile
     import zipfile
 
-    with suppress(OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile):
-        if place.suffix == ".zip":
-            with zipfile.ZipFile(place) as archive:
-                for entry in archive.infolist():
-                    if _IN_ARCHIVE.fullmatch(entry.filename):
-                        with archive.open(entry) as file:
-                            return file.read(DOCUMENT_BYTES).decode()
-        else:
-            with tarfile.open(place) as files:
-                for member in files:
-                    if _IN_ARCHIVE.fullmatch(member.name):
-                        content = files.extractfile(member)
-                        return content.read(DOCUMENT_BYTES).decode() if content else ""
-                    if member.offset + member.size > _MOST_BYTES:
-                        break
-    return ""
+    # By its name, as uv does: a file can be both.
+    if place.suffix in {".zip", ".whl"}:
+        with zipfile.ZipFile(place) as archive:
+            for entry in archive.infolist():
+                if _IN_ARCHIVE.fullmatch(entry.filename):
+                    yield entry.filename, archive.open(entry)
+        return
+    with tarfile.open(place) as files:
+        for member in files:
+            if member.offset + member.size > _MOST_BYTES:
+                raise EOFError("it has more than 1 GB")
+            file = _IN_ARCHIVE.fullmatch(member.name) and files.extractfile(member)
+            if file:
+                yield member.name, file
 
 
 def _from(folder: Path, setting: SourceSetting) -> str:

@@ -308,6 +308,12 @@ class _Resolver:
 
     def __post_init__(self) -> None:
         self.has_stand_ins = True
+        texts = (*self.project.requirements, *self.project.constraints)
+        remote = [one for one in map(parse_requirement, texts) if one.is_remote]
+        # That their code runs is said first: before it does, uv fetches what builds them.
+        self.unannounced = {one.name for one in remote}
+        # uv cannot be told not to build what has no name.
+        self.are_named = all(" @ " in one.text for one in remote)
 
     def resolve(self, inputs: Iterable[str]) -> Finished:
         """Run uv on files of the folder; every package whose code has to run is named before.
@@ -316,7 +322,12 @@ class _Resolver:
         is not in either case.
         """
         words = list(_WHEELS_ALONE if self.session.sourcing.only_binary else ())
-        has_addresses = bool(self.project.addresses)
+        failed = None if self.are_named else self.build_addresses(words)
+        return failed or self.resolve_named(words, inputs)
+
+    def resolve_named(self, words: list[str], inputs: Iterable[str]) -> Finished:
+        """Do so with options of uv, to which exceptions are added."""
+        has_addresses = self.are_named and bool(self.project.addresses)
         tried = set[str]()
         while True:
             done = self.run(*words, *inputs, code=False)
@@ -347,7 +358,7 @@ class _Resolver:
             if package in tried:  # uv has not kept what it learned
                 return self.run(*words, *inputs)
             tried.add(package)
-            _announce(package, self.session)
+            self.announce(package, name)
             # Nothing is built but the package itself.
             alone = self.alone(package, *_WHEELS_ALONE, _built(name))
             if package in FAILED_BUILD.findall(unwrapped(alone.err)):
@@ -363,10 +374,11 @@ class _Resolver:
             The build that failed, if one did.
         """
         for address in self.project.addresses:
-            done = self.alone(address, "--no-deps", code=False)
+            done = self.alone(address, "--no-deps", *_WHEELS_ALONE, code=False)
             if not done.ok:
                 self.check_wheels_alone(address, words)
-                _announce(address.removeprefix("-e "), self.session)
+                requirement = parse_requirement(address)
+                self.announce(address.removeprefix("-e "), requirement.name)
                 done = self.alone(address, "--no-deps")
             if not done.ok:
                 return done
@@ -383,12 +395,23 @@ class _Resolver:
             message = f"{setting.value} in {setting.file} {NO_WHEEL}"
             raise NoBuildError("only-binary", message, hint=WITH_SOURCES)
 
+    def announce(self, package: str, name: str) -> None:
+        """Say that the code of a package runs."""
+        self.unannounced.discard(name)
+        if package in self.session.announced:
+            return
+        self.session.announced.add(package)
+        shown = package.replace("==", " ")
+        text = "has no metadata until it is built: what builds it is fetched, and its build code runs now"
+        self.session.reporter.notice("Code", f"{shown} {text}")
+
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run it; without ``code`` it ends where a package's code would run."""
         variables = uv.without_tokens(self.variables)
         if not code:
             home = self.session.scratch / "home"
             variables = {**uv.without_secrets(variables, home), **_NO_CODE}
+            words += tuple(f"--only-binary={name}" for name in sorted(self.unannounced))
         return process.run(
             [*self.command, "--cache-dir", str(self.session.uv_cache), *words],
             env=variables,
@@ -414,16 +437,6 @@ class _Resolver:
 
 def _built(package: str) -> str:
     return f"--no-binary={package}"
-
-
-def _announce(package: str, session: Session) -> None:
-    if package in session.announced:
-        return
-    session.announced.add(package)
-    name = package.replace("==", " ")
-    session.reporter.notice(
-        "Code", f"{name} has no metadata until it is built: its build code runs now"
-    )
 
 
 def _located(text: str, folder: Path) -> str:

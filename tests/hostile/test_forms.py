@@ -1051,3 +1051,58 @@ def test_what_an_archive_in_the_folder_requires_is_named_or_refused(
     assert wary.is_refused, wary
     assert trusting.is_refused or trusting.is_named, trusting
     assert "bug" not in trusting.refusal
+
+
+OPAQUE = {
+    "a folded line": {
+        "lib-1.dist-info/METADATA": META.replace("filelock @", "filelock @\n ")
+    },
+    "dots in a name": {"lib-1/a/../pyproject.toml": TREE},
+    "a backslash in a name": {"lib-1\\pyproject.toml": TREE},
+    "from the root": {"/lib-1/pyproject.toml": TREE},
+    "a folder below": {"lib-1/a/pyproject.toml": TREE, "lib-1/pyproject.toml": LIB},
+    "requirements of sources": {"lib-1/src/lib.egg-info/requires.txt": f"{ON}\n"},
+}
+"""What an archive holds that another program could read otherwise."""
+
+
+@pytest.mark.parametrize("form", OPAQUE)
+def test_an_archive_is_named_as_the_source_of_what_it_names(
+    attempt: Try, form: str
+) -> None:
+    files = {
+        "requirements.txt": "torch\nlib @ ./lib-1.zip#subdirectory=a\n./lib-1.zip\n",
+        "lib-1.zip": packed(OPAQUE[form], "zip"),
+    }
+
+    assert attempt(files, trust=False).is_refused
+    trusting = attempt(files)
+    assert "./lib-1.zip, as " in trusting.notices
+    assert "the source of lib, and of what its own files name" in trusting.notices
+
+
+BY_FILE = [
+    "file://{}/lib",
+    "file://localhost{}/lib",
+    "file://{}/a/../l%69b",
+    "FILE://{}/lib",
+]
+
+
+@pytest.mark.parametrize("address", BY_FILE)
+@pytest.mark.parametrize("part", ["dependencies", "build"])
+def test_a_project_by_a_file_address_is_read(
+    attempt: Try, address: str, part: str
+) -> None:
+    text = TREE
+    if part == "build":
+        text = f'{LIB}[build-system]\nrequires = ["{ON}"]\n'
+    line = f"lib @ {address.format(Path.cwd())}"
+    files = {
+        "requirements.txt": f"torch\n{line}\n",
+        "lib/pyproject.toml": text,
+        "a/b": "",
+    }
+
+    assert attempt(files, trust=False).is_refused
+    assert attempt(files).is_named

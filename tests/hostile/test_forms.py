@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import os
 import re
 import tarfile
@@ -978,13 +981,15 @@ def packed(files: Files, kind: str = "gz") -> bytes:
             for name, text in files.items():
                 archive.writestr(name, text)
         return content.getvalue()
-    with tarfile.open(fileobj=content, mode=f"w:{kind}") as members:
+    compressed = {"gz": gzip, "bz2": bz2, "xz": lzma}.get(kind)
+    with tarfile.open(fileobj=content, mode="w:") as members:
         for name, text in files.items():
             entry = tarfile.TarInfo(name)
             data = text.encode() if isinstance(text, str) else text
             entry.size = len(data)
             members.addfile(entry, io.BytesIO(data))
-    return content.getvalue()
+    tar = content.getvalue()
+    return compressed.compress(tar) if compressed else tar
 
 
 META = f"Metadata-Version: 2.2\nName: lib\nVersion: 1\nRequires-Dist: {ON}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -398,12 +399,15 @@ def served_folder(start: Path) -> Path:
     The last that is looked at is the home folder, or one that Git keeps; one that another user could fill is passed by
     with all above it.
     """
+    home = Path.home()
     for folder in (start, *start.parents):
-        if folder != start and not is_private(folder):
+        # On Windows anybody can make folders in the root of a drive, and the rights of one are not read here.
+        is_known = sys.platform != "win32" or folder.is_relative_to(home)
+        if folder != start and not (is_known and is_private(folder)):
             break
         if _requests(folder):
             return folder
-        if folder == Path.home() or (folder / ".git").exists():
+        if folder == home or (folder / ".git").exists():
             break
     return start
 

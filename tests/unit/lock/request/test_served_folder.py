@@ -1,6 +1,8 @@
 """Which folder a command serves: the working one, or the nearest above that something can be requested by."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,13 +48,61 @@ def test_home_and_the_folder_of_git_are_the_last(below, tmp_path):
     assert served_folder(below) == below
 
 
-def test_a_folder_that_others_can_fill_is_not_served(below):
+def of_another_user(project):
+    os.chown(project, 65534, 65534)
+
+
+def in_the_folder_for_temporary_files(project):
+    project.parent.chmod(0o1777)
+    (project.parent / "requirements.txt").touch()
+    (project / "requirements.txt").unlink()
+
+
+FILLED_BY_OTHERS = {
+    "all may write": lambda project: project.chmod(0o777),
+    "all may write, sticky": lambda project: project.chmod(0o1777),
+    "the folder above": in_the_folder_for_temporary_files,
+    "another user's": of_another_user,
+    "a lock of another's folder": lambda project: (
+        (project / "pylock.cpu.toml").touch(),
+        of_another_user(project),
+    ),
+    "another user's between": lambda project: of_another_user(project / "src"),
+    "all may write between": lambda project: (project / "src").chmod(0o757),
+}
+
+
+@pytest.mark.parametrize("form", FILLED_BY_OTHERS)
+def test_a_folder_that_others_can_fill_is_not_served(below, form):
+    if "another" in form and os.geteuid():
+        pytest.skip("only root gives folders away")
     project = below.parents[1]
     (project / "requirements.txt").touch()
-    project.chmod(0o777)
-    assert served_folder(below) == below
-    project.chmod(0o755)
     assert served_folder(below) == project
-    if os.geteuid() == 0:
-        os.chown(project, 65534, 65534)
-        assert served_folder(below) == below
+
+    FILLED_BY_OTHERS[form](project)
+
+    assert served_folder(below) == below
+
+
+def test_a_link_is_not_followed_back(below, tmp_path, monkeypatch):
+    strangers = tmp_path / "strangers" / "sub"
+    strangers.mkdir(parents=True)
+    (below.parents[1] / "requirements.txt").touch()
+    (below / "link").symlink_to(strangers)
+    monkeypatch.chdir(below / "link")
+
+    assert served_folder(Path.cwd()) == strangers
+
+
+def test_on_windows_nothing_outside_home_is_served(below, tmp_path, monkeypatch):
+    (tmp_path / "requirements.txt").touch()
+    outside = tmp_path / "work" / "sub"
+    outside.mkdir(parents=True)
+    assert served_folder(outside) == tmp_path
+
+    monkeypatch.setattr(sys, "platform", "win32")
+
+    assert served_folder(outside) == outside
+    (below.parent / "requirements.txt").touch()
+    assert served_folder(below) == below.parent

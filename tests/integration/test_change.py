@@ -297,6 +297,18 @@ def test_what_is_mounted_in_an_environment_outlives_every_change(project, tmp_pa
     assert holds(project) == {"alpha": "1.0", "cowsay": "6.1"}
 
 
+def test_a_command_that_waited_knows_what_the_other_has_done(project, stand_in):
+    stand_in.default.pace = 1.0
+    first = project.start("install", "cowsay")
+    while not any("cowsay" in asked.path for asked in stand_in.log):
+        assert first.poll() is None, first.communicate()
+    said = succeed(project, "remove", "alpha")
+    assert "waiting up to" in said
+    assert first.communicate() and first.returncode == 0
+    assert holds(project) == {"cowsay": "6.1"}
+    assert 'name = "cowsay"' in project.lock("pylock.cpu.toml")
+
+
 AT_ONCE = (
     ("install", "alpha==2.0"),
     ("remove", "cowsay"),

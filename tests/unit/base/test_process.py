@@ -23,9 +23,14 @@ def test_a_program_that_takes_too_long_has_no_status_and_keeps_what_it_said():
 
 
 def test_a_program_gets_its_text_and_nothing_of_our_stdin():
-    code = "import sys; print(sys.stdin.read())"
-    assert process.run([sys.executable, "-c", code], text="given").out == "given\n"
-    assert process.run([sys.executable, "-c", code]).out == "\n"
+    code = """
+import sys
+from gpuinstall.base import process
+reads = [sys.executable, "-c", "import sys; print(sys.stdin.read())"]
+print([process.run(reads, text=text).out for text in ("given", None)], input())
+"""
+    done = process.run([sys.executable, "-c", code], text="ours")
+    assert done.out == "['given\\n', '\\n'] ours\n", done.err
 
 
 COMPILER = "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\nprint(pid, flush=True)\n"

@@ -72,6 +72,7 @@ def test_everything_else_in_an_environment_is_the_users(venv):
         "lib/thesis/chapter",
         f"{packages}/mine.py",
         f"{packages}/tool/mine.py",
+        f"{packages}/tool/mine.pyc",
         f"{packages}/tool/__pycache__/mine.txt",
         f"{packages}/mine.pth",
     ]

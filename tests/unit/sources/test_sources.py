@@ -86,6 +86,17 @@ def test_uv_files_count_before_pips_and_variables_before_files(environ, tmp_path
     )
 
 
+def test_a_uv_toml_hides_the_table_beside_it_as_from_uv(environ, tmp_path):
+    _write(
+        tmp_path / "pyproject.toml",
+        '[tool.uv]\nindex-url = "https://table.example"\nfind-links = ["/table"]\n',
+    )
+    _write(tmp_path / "uv.toml", 'find-links = ["/file"]\n')
+    sources = read_sources(None, environ, tmp_path)
+    assert sources.find_links == ("/file",)
+    assert "table.example" not in sources.default_index
+
+
 def test_an_index_by_a_relative_path_is_refused_with_its_file(environ, tmp_path):
     for text in ('[[index]]\nurl = "simple"', 'extra-index-url = ["./simple"]'):
         path = _write(tmp_path / "uv.toml", text)

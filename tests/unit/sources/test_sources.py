@@ -94,7 +94,7 @@ def test_a_uv_toml_hides_the_table_beside_it_as_from_uv(environ, tmp_path):
     _write(tmp_path / "uv.toml", 'find-links = ["/file"]\n')
     sources = read_sources(None, environ, tmp_path)
     assert sources.find_links == ("/file",)
-    assert "table.example" not in sources.default_index
+    assert sources.default_index is None
 
 
 def test_an_index_by_a_relative_path_is_refused_with_its_file(environ, tmp_path):

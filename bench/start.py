@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.harness import Row, paired, seconds, single, timed
-from gpuinstall import Machine, Request, choose, load_catalog
+from gpuinstall.api import Machine, Request, choose, load_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,7 +27,8 @@ import click
 import tomli
 from tests.lab.source import room_graph
 
-from gpuinstall import Machine, Request, __version__, choose, load_catalog
+from gpuinstall import __version__
+from gpuinstall.api import Machine, Request, choose, load_catalog
 from gpuinstall.base.uv import uv
 from gpuinstall.catalog.authored import TABLES
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys

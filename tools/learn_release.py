@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import tomli
 from packaging.requirements import Requirement
 
-from gpuinstall import load_catalog
+from gpuinstall.api import load_catalog
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import parse_requirement

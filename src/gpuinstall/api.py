@@ -1,6 +1,6 @@
 """The steps for authors of other programs: a choice, a lock, an environment, its proof; each call is one step.
 
-Whoever only chooses loads nothing of the other steps.
+docs/api.md has examples, and what is stable. Whoever only chooses loads nothing of the other steps.
 """
 
 from __future__ import annotations
@@ -9,21 +9,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from gpuinstall import plan as planning
+from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing
 from gpuinstall.base.values import asdict
+from gpuinstall.catalog import Catalog, load_catalog
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.plan.values import Plan, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.base.finding import Reason
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Catalog
     from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
     from gpuinstall.lock.file.write import Written
     from gpuinstall.verify.verdict import Verdict
+
+__all__ = [
+    "Catalog",
+    "GpuInstallError",
+    "Machine",
+    "Plan",
+    "Refusal",
+    "Reporter",
+    "Request",
+    "Sourcing",
+    "choose",
+    "install",
+    "install_into",
+    "load_catalog",
+    "lock",
+    "machine_in_words",
+    "read_machine",
+    "verify",
+]
 
 SILENT = Reporter()
 TORCH = Request()
@@ -40,6 +61,13 @@ class Refusal(Rejected):
     def exit_code(self) -> int:
         """The exit status of the command that refuses it."""
         return self.error_class.exit_code
+
+
+def read_machine(reporter: Reporter = SILENT) -> Machine:
+    """Return what this machine is; whatever is wrong with it stands in its problems, and is never raised."""
+    from gpuinstall.machine import probe
+
+    return probe.read_machine(reporter)
 
 
 def choose(

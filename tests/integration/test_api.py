@@ -13,7 +13,7 @@ from tests.lab.driver import RTX_4090
 FROZEN = "from tests.frozen import freeze\nfreeze()\n"
 EACH = """
 import subprocess, sys
-from gpuinstall import Request, install, install_into, lock, machine_in_words, verify
+from gpuinstall.api import Request, install, install_into, lock, machine_in_words, verify
 from gpuinstall.base.errors import UsageError, VerificationError
 made = install("env")
 assert made.to_dict()["environment"]["torch"] == "2.14.1+cu126"

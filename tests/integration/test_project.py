@@ -15,7 +15,7 @@ from tests.lab.workshop import Workshop
 
 BY_THE_API = """
 import json
-from gpuinstall import GpuInstallError, install, lock
+from gpuinstall.api import GpuInstallError, install, lock
 from tests.frozen import freeze
 freeze()
 errors, documents = [], []

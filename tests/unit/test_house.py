@@ -19,7 +19,7 @@ from tests.lab.source import (
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> base cli
-api -> base environments install lock plan project verify
+api -> base catalog environments install lock machine plan project verify
 base ->
 catalog -> base sources
 diagnose -> base catalog environments lock machine plan verify wheels

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpuinstall import load_catalog
+from gpuinstall.api import load_catalog
 from tools.docs import failure_pages, failures_index
 from tools.site.selector import selector_page
 

@@ -3,7 +3,7 @@
 import tomli
 from tools.learn_release import DATA, additions, extended
 
-from gpuinstall import load_catalog
+from gpuinstall.api import load_catalog
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.loader import Rows, code_names
 from gpuinstall.wheels.package import LibraryCode

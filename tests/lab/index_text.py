@@ -79,7 +79,7 @@ def needs(requires):
 
 
 def native(file, facts):
-    """Compile a library: ``sm_80 compute_86 isa 8.2; needs libtorch.so; undefined NAME; opens libcublas.so.12``."""
+    """Compile a library: ``sm_80 compute_86 isa 8.2; needs libtorch.so; undefined NAME; opens libcublas.so.12; module o``."""
     code, *rest = facts.strip().split("; ")
     code, _, isa = code.partition(" isa ")
     entries = []
@@ -89,7 +89,8 @@ def native(file, facts):
         entries.append((2 if kind == "sm" else 1, int(number.rstrip("a")), flags))
     major, minor = map(int, (isa or "0.0").split("."))
     kernels = fatbin(*entries, isa=(major, minor)) * 3 if entries else b""
-    linked: dict[str, list[str]] = {"needs": [], "undefined": [], "opens": []}
+    words = ("needs", "undefined", "opens", "module")
+    linked: dict[str, list[str]] = {word: [] for word in words}
     for fact in rest:
         word, *names = fact.split()
         linked[word] += names
@@ -100,6 +101,7 @@ def native(file, facts):
         needs=linked["needs"],
         undefined=linked["undefined"],
         strings=linked["opens"],
+        modules=linked["module"],
         code=kernels,
     )
     return made.read_bytes()

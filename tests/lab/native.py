@@ -21,8 +21,12 @@ def native_library(
     rpath: str | None = None,
     soname: str | None = None,
     code: bytes = b"",
+    modules: Iterable[str] = (),
 ) -> Path:
-    """Compile a library; ``glibc`` is a version of libm that it asks for, ``code`` the GPU code in it."""
+    """Compile a library.
+
+    ``glibc`` is a version of libm that it asks for, ``code`` the GPU code in it; Python imports it as ``modules``.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     work = file.with_name(f"{file.name}.made")
     work.mkdir()
@@ -48,6 +52,13 @@ def native_library(
         lines.append("extern int newest_of_libm(void);")
         calls.append("newest_of_libm()")
     lines.append(f"int call_them_all(void) {{ return {' + '.join(calls) or '0'}; }}")
+    for name in modules:
+        # A PyModuleDef: five words of its base, its name, and nothing else.
+        lines.append(f'static void *def_{name}[13] = {{0, 0, 0, 0, 0, "{name}"}};')
+        lines.append("extern void *PyModuleDef_Init(void *);")
+        lines.append(
+            f"void *PyInit_{name}(void) {{ return PyModuleDef_Init(def_{name}); }}"
+        )
     if code:
         (work / "code").write_bytes(code)
         lines.append(

@@ -69,7 +69,9 @@ def explain(
         if relaxed:
             fixes.append(f"{RELAX}: torch {relaxed.torch}, the nearest that runs here")
     for culprit in culprits:
-        outcome = attempt(_weakened(request, [culprit]))
+        outcome: object = attempt(_weakened(request, [culprit]))
+        if culprit == f"backend {request.backend}" and not unserved.context.gpus:
+            outcome = _with_other_backend(request, unserved.context, attempt)
         if isinstance(outcome, Plan):
             build = outcome.choice.build
             change = _change(culprit, build, unserved.context)
@@ -131,6 +133,20 @@ def _weakened(request: Request, dropped: Iterable[str]) -> Request:
     if _allowed(request) in dropped:
         changes["allowed_backends"] = None
     return replace(request, requirements=tuple(requirements), **changes)
+
+
+def _with_other_backend(
+    request: Request,
+    context: PlanContext,
+    attempt: Attempt,
+) -> Plan | None:
+    """Return what another backend would give on machines with GPUs that this one, which has none, stands for."""
+    builds = [one for one in context.builds if one.backend.kind == context.rules.kind]
+    for tag in dict.fromkeys(build.backend.tag for build in builds):
+        outcome = attempt(replace(request, backend=tag))
+        if isinstance(outcome, Plan):
+            return outcome
+    return None
 
 
 def _refused_by_machine(unserved: NoCandidate) -> Rejected:
@@ -248,6 +264,8 @@ def _change(
 ) -> str:
     """Return how to request ``build`` by taking back ``words``, which stand in its way."""
     kind, _, value = words.partition(" ")
+    if kind == "backend" and not context.gpus:
+        return f"Run it again with --backend {build.backend}"
     option = {"Python": "--python", "backend": "--backend"}.get(kind)
     if option:
         return f"Run it again without {option} {value}"

@@ -60,6 +60,9 @@ _WHY_IGNORED = {
     Effect.UNRELATED: "it is not read here",
 }
 
+_OF_THE_USER_TOO = {Effect.EXCLUDE_NEWER, Effect.ONLY_BINARY, Effect.RESOLUTION}
+"""What counts, beside addresses, also where the user's own configuration says it."""
+
 
 class Sources(Value):
     """Where the torch family may come from, in this order: ``torch_index``, ``find_links``, the default index.
@@ -139,14 +142,24 @@ class Sources(Value):
         return [*chain.from_iterable(json.loads(one.value) for one in settings)]
 
     @property
+    def prerelease(self) -> str | None:
+        """uv's word for which pre-releases it takes, the strongest setting's; None if none says."""
+        for setting in self._of(Effect.RESOLUTION):
+            if setting.row.key == "prerelease":
+                return setting.value
+        return None
+
+    @property
     def extension_sources(self) -> tuple[str, ...]:
         """Pages of prebuilt extensions."""
         return self._addresses(Effect.EXTENSIONS)
 
     @property
     def exclude_newer(self) -> str | None:
-        """The date after which files do not count."""
-        return next(reversed(self._addresses(Effect.EXCLUDE_NEWER)), None)
+        """The date after which files do not count: a file's of the request, else the strongest configuration's."""
+        settings = self._of(Effect.EXCLUDE_NEWER)
+        ours = [one for one in settings if not one.is_own] or settings[:1]
+        return ours[-1].value if ours else None
 
     @cached_property
     def addresses(self) -> tuple[str, ...]:
@@ -290,6 +303,8 @@ class Sources(Value):
         settings: dict[str, Any] = {"index": indexes}
         if self.exclude_newer:
             settings["exclude-newer"] = self.exclude_newer
+        if self.prerelease:
+            settings["prerelease"] = self.prerelease
         return settings
 
     def with_settings(
@@ -464,10 +479,11 @@ def read_sources(
     for written in settings:
         setting = written
         if setting.is_own:
-            # Nothing else of the user's configuration says where packages come from.
-            if setting.row.effect not in ROLES:
+            if setting.row.effect in ROLES:
+                value = with_variables(setting.value, environ)
+                setting = setting._replace(value=value)
+            elif setting.row.effect not in _OF_THE_USER_TOO:
                 continue
-            setting = setting._replace(value=with_variables(setting.value, environ))
         _check_form(setting)
         # Of several default indexes the strongest configuration's counts.
         sources = sources.obeying(setting, overrides=False)

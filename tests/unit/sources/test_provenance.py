@@ -82,6 +82,7 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.RESOLUTION: lambda sources: (
         sources.overrides == ["mine<2"]
         or sources.metadata == [{"name": "mine", "requires-dist": ["a"]}]
+        or sources.uv_settings().get("prerelease") == "allow"
     ),
     Effect.TORCH: lambda sources: (
         sources.ignored_settings and sources.places == Sources().places
@@ -546,3 +547,27 @@ def test_no_form_of_the_pip_part_is_passed_over(tmp_path):
     assert [*read.values()] == [["--extra-index-url"]] * 7 + [
         ["requirements-malformed"]
     ] * 2
+
+
+def test_the_users_own_uv_settings_say_what_is_resolved(tmp_path, environ):
+    own = Path(environ["HOME"], ".config", "uv", "uv.toml")
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        'exclude-newer = "2026-02-02"\nprerelease = "allow"\nno-build = true\n',
+        "utf-8",
+    )
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    sources = read_sources(None, environ, folder)
+
+    assert sources.only_binary == {":all:"}
+    assert sources.uv_settings() == {
+        "index": [],
+        "exclude-newer": "2026-02-02",
+        "prerelease": "allow",
+    }
+
+    (folder / "uv.toml").write_text('exclude-newer = "2026-01-01"\n', "utf-8")
+
+    assert read_sources(None, environ, folder).exclude_newer == "2026-01-01"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,9 @@ class LockRequest(Value):
     builds_here: bool = True
     """Whether what has no wheel will be built on this very machine."""
 
+    is_of_target: bool = False
+    """Whether the user names a target, and no machine."""
+
     serves: tuple[Machine, ...] = ()
     """The machines that a target's lock has to run on, as far as they are known."""
 
@@ -74,6 +78,7 @@ class LockRequest(Value):
             replace(request, backend=target.backend),
             catalog,
             builds_here=False,
+            is_of_target=True,
             serves=serves,
             is_named=is_named,
         )
@@ -150,7 +155,19 @@ class LockRequest(Value):
             if isinstance(plan, Rejected):
                 return plan
             catalog = catalog.only(*plan.runnable)
-        return choose(self.machine, request, catalog, programs)
+        outcome = choose(self.machine, request, catalog, programs)
+        if isinstance(outcome, Rejected) and self.is_of_target:
+            return replace(outcome, fix=self._by_target(outcome.fix))
+        return outcome
+
+    def _by_target(self, fix: str | None) -> str | None:
+        """Return advice with the option that names a target in place of the one that names a backend."""
+
+        def target(option: re.Match[str]) -> str:
+            machine = self.machine
+            return f"--target {Target(option[1], machine.os, machine.arch)}"
+
+        return re.sub(r"--backend ([\w.]+)", target, fix) if fix else fix
 
     @property
     def plan(self) -> Plan:

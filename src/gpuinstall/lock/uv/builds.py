@@ -314,6 +314,8 @@ def resolver_settings(
         "index": list(sources.get("index", ())),
         "pip": {"no-sources-package": sorted(family)},
     }
+    if "prerelease" in sources:
+        settings["prerelease"] = sources["prerelease"]
     newest = sources.get("exclude-newer")
     if newest:
         settings["exclude-newer"] = newest

@@ -31,6 +31,9 @@ from gpuinstall.machine.source import Source, json_or_none
 COMPAT_FOLDER = ".cuda-compat"
 """Where ``install --cuda-compat`` puts the forward-compatibility package, beside the environments."""
 
+NVML, LIBCUDA = "libnvidia-ml.so.1", "libcuda.so.1"
+LOADER_CACHE = "/etc/ld.so.cache"
+
 _LIBCUDA_CHILD = Path(__file__).with_name("libcuda_child.py")
 _NVML_CHILD = Path(__file__).with_name("nvml_child.py")
 
@@ -128,6 +131,22 @@ class NvmlFacts(Value):
     def works(self) -> bool:
         """Whether NVML was initialized and answered to the end."""
         return self.init == 0 and self.fault is None
+
+
+def may_load(source: Source, library: str) -> bool:
+    """Whether Linux's loader may find a library of the driver, as far as its cache and a variable tell."""
+    cache = source.text(LOADER_CACHE)
+    # musl, NixOS and containers of one program have no cache.
+    return cache is None or library in cache or bool(source.variable("LD_LIBRARY_PATH"))
+
+
+def without_driver() -> tuple[NvmlFacts, LibcudaFacts]:
+    """Return what a machine without a driver answers, whose libraries nobody needs to ask."""
+    words = f"{{}} is not in {LOADER_CACHE}"
+    return (
+        NvmlFacts(fault="missing", error=words.format(NVML)),
+        LibcudaFacts(fault="missing", error=words.format(LIBCUDA)),
+    )
 
 
 def ask_libcuda(source: Source) -> LibcudaFacts:

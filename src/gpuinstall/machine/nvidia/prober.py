@@ -12,12 +12,22 @@ from gpuinstall.machine.nvidia.diagnosis import (
     diagnose_machine,
     driver_notes,
 )
-from gpuinstall.machine.nvidia.evidence import NvidiaEvidence, read_jetson
+from gpuinstall.machine.nvidia.evidence import (
+    NVIDIA_ON_PCI,
+    NvidiaEvidence,
+    read_jetson,
+)
 from gpuinstall.machine.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.machine.nvidia.libraries import (
+    LIBCUDA,
+    NVML,
+    LibcudaFacts,
+    NvmlFacts,
     ask_libcuda,
     ask_nvml,
+    may_load,
     permitted,
+    without_driver,
 )
 from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
 
@@ -39,17 +49,17 @@ class NvidiaProber(Prober[NvidiaEvidence]):
         facts: MachineFacts,
     ) -> NvidiaEvidence:
         """Ask NVML and libcuda, and read what files show of the driver."""
-        # Each starts the driver on every card where persistence mode is off: together they wait for it once.
-        with ThreadPoolExecutor(2) as pool:
-            answers = (pool.submit(ask_nvml, source), pool.submit(ask_libcuda, source))
-        nvml = answers[0].result()
-        cuda = answers[1].result()
+        jetson = read_jetson(source, facts.host.release)
+        if jetson or _may_have_driver(source, facts):
+            nvml, cuda = _ask_both(source)
+        else:
+            nvml, cuda = without_driver()
         # A job sees the nodes of the whole host, and NVML lists its own cards.
         is_bare_job = facts.container.engine is None and facts.container.job is not None
         return NvidiaEvidence(
             facts=facts,
             nodes=() if is_bare_job and nvml.works else linux.card_nodes(source),
-            jetson=read_jetson(source, facts.host.release),
+            jetson=jetson,
             windows=linux.read_lent_by_windows(source, facts.wsl),
             devices=source.variable("NVIDIA_VISIBLE_DEVICES"),
             capabilities=source.variable("NVIDIA_DRIVER_CAPABILITIES"),
@@ -85,3 +95,22 @@ class NvidiaProber(Prober[NvidiaEvidence]):
         from gpuinstall.machine.nvidia.preflight import run_preflight
 
         return run_preflight(machine, reporter)
+
+
+def _may_have_driver(source: Source, facts: MachineFacts) -> bool:
+    """Whether anything shows NVIDIA's driver or a card: two children that find nothing take longer than all else."""
+    return (
+        facts.host.os != "linux"
+        or facts.wsl is not None
+        or any(device.vendor == NVIDIA_ON_PCI for device in facts.devices)
+        or bool(source.names("/dev", "nvidia"))
+        or source.text(linux.PROC_VERSION) is not None
+        or any(may_load(source, library) for library in (NVML, LIBCUDA))
+    )
+
+
+def _ask_both(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
+    """Ask both libraries at once: each starts the driver on every card where persistence mode is off."""
+    with ThreadPoolExecutor(2) as pool:
+        nvml, cuda = pool.submit(ask_nvml, source), pool.submit(ask_libcuda, source)
+    return nvml.result(), cuda.result()

@@ -1,0 +1,39 @@
+"""When the libraries of the driver are asked: where anything shows a driver or a card."""
+
+import pytest
+
+from gpuinstall.machine.nvidia.libraries import LOADER_CACHE
+from gpuinstall.machine.probe import read_machine
+from tests.lab.recorded import card, libcuda, module, nvml, recording
+
+ANSWERS = nvml({}) | libcuda(1)
+CACHE = {LOADER_CACHE: "ld.so-1.7.0\0libc.so.6\0/lib/x86_64-linux-gnu/libc.so.6\0"}
+
+
+def asked(folder, *files, **variables):
+    machine = read_machine(source=recording(folder, ANSWERS, *files, **variables))
+    return bool(machine.gpus)
+
+
+def test_no_library_is_asked_where_nothing_shows_a_driver(tmp_path):
+    assert not asked(tmp_path, CACHE)
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        {LOADER_CACHE: "libnvidia-ml.so.1\0/usr/lib/libnvidia-ml.so.1\0"},
+        {LOADER_CACHE: "libcuda.so.1\0/usr/lib/libcuda.so.1\0"},
+        {"/dev/nvidiactl": "open\n"},
+        module(),
+        card(1),
+        card(1, driver=None),
+    ],
+)
+def test_any_sign_of_a_driver_or_a_card_asks(sign, tmp_path):
+    assert asked(tmp_path, CACHE, sign)
+
+
+def test_where_the_loader_may_find_more_than_its_cache_tells_both_are_asked(tmp_path):
+    assert asked(tmp_path / "no cache")
+    assert asked(tmp_path / "variable", CACHE, LD_LIBRARY_PATH="/opt/driver")

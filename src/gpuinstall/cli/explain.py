@@ -80,7 +80,9 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
         if explanation.unread:
             screen.line()
             count = number_of(explanation.unread, "line")
-            screen.line(f"{count} in the middle speak of no failure and were not read.")
+            screen.line(
+                f"{count} were not read: they are like others, or lie between the beginning and the end."
+            )
 
     return Outcome(explanation.to_dict(), show)
 

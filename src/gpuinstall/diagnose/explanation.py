@@ -76,7 +76,7 @@ class Explanation(Value):
     here: LocalView | None
     """None: the text told the cause, or nobody looked."""
     unread: int
-    """Lines of a long text that were not read: they speak of no failure."""
+    """Lines of a long text that were not read."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the Explanation document has it."""

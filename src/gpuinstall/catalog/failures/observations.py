@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
@@ -74,6 +74,7 @@ def _expanded(says: str, macros: Mapping[str, str]) -> str:
     return says
 
 
+@lru_cache(maxsize=2)
 def observe(lines: TextLines) -> tuple[Observation, ...]:
     """Return what a text states, in the order of its lines; of a line nothing twice."""
     observations: dict[tuple[int, str], Observation] = {}

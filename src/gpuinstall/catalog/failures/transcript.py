@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import re
 from bisect import bisect_right
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,9 +15,11 @@ from gpuinstall.base.values import Value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-LONGEST = 600_000
-"""Characters: of a longer text the first third of so many is read and the last two thirds, and of what lies between the
-lines that speak of a failure."""
+    _Numbered = tuple[int, str]
+
+LONGEST = 240_000
+"""Characters: of a longer text lines that differ in numbers alone are read a few times. If it is still longer, its
+beginning, its end, and the lines between them that speak of a failure are read, each as a third of so many."""
 LONG_LINE = 1000
 """Characters: a longer line is read in pieces."""
 _PARTS = 2
@@ -45,11 +48,11 @@ _TROUBLE = (
     "mismatch",
     "nvrm",
 )
-_AROUND_TROUBLE = 1500
-"""Characters before and after a line that speaks of a failure which are read with it."""
-_MOST_LINES = 20_000
-"""With one of these words: of a log in which every line has it the first are enough."""
-_VALUE = re.compile(r"0x[0-9a-f]+|\d+")
+_AROUND_TROUBLE = 5
+"""Lines before and after one that speaks of a failure which are read with it."""
+_ALIKE = 8
+"""A list of GPUs has lines that differ in numbers alone; a training has a hundred thousand."""
+_NUMBERS = str.maketrans("", "", "0123456789")
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
@@ -251,7 +254,7 @@ class Transcript(TextLines):
         super().__init__(_plain(numbered), unbroken)
 
 
-def _plain(numbered: Iterable[tuple[int, str]]) -> list[_Line]:
+def _plain(numbered: Iterable[_Numbered]) -> list[_Line]:
     """Return lines in plain characters; of a message of the kernel's module its name stands in the first alone."""
     lines: list[_Line] = []
     continues = False
@@ -274,58 +277,57 @@ def _is_message(line: str) -> bool:
     return not is_started or bool(_ANSWER.search(line))
 
 
-def _lines_to_read(text: str) -> tuple[list[tuple[int, str]], int]:
+def _lines_to_read(text: str) -> tuple[list[_Numbered], int]:
     """Return the lines to read with their numbers, and how many are left out."""
-    parts = [(0, len(text))]
-    if len(text) > LONGEST:
-        start, end = LONGEST // 3, len(text) - LONGEST * 2 // 3
-        parts = [(0, start), *_troubles(text, start, end), (end, len(text))]
-    lines: list[tuple[int, str]] = []
-    number = 1
-    position = unread = 0
-    for start, end in parts:
-        left_out = text.count("\n", position, start)
-        unread += left_out
-        number += left_out
-        for line in text[start:end].split("\n"):
-            lines.append((number, line))
-            number += 1
-        # What follows the part goes on in its last line.
-        number -= 1
-        position = end
-    return lines, unread
+    lines = list(enumerate(text.split("\n"), 1))
+    if len(text) <= LONGEST:
+        return lines, 0
+    read = _telling(_unlike(lines))
+    return read, len(lines) - len({number for number, _ in read})
 
 
-def _troubles(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the parts of a text's middle that speak of a failure; of lines that differ in numbers alone, the first."""
-    middle = text[start:end].lower()
-    shapes = set[str]()
-    found = []
-    for word in _TROUBLE:
-        at = middle.find(word)
-        for _ in range(_MOST_LINES):
-            if at < 0:
-                break
-            first = middle.rfind("\n", max(0, at - LONG_LINE), at) + 1 or at
-            last = middle.find("\n", at, at + LONG_LINE)
-            last = last if last >= 0 else at + LONG_LINE
-            shape = _VALUE.sub("", middle[first:last])
-            if shape not in shapes:
-                shapes.add(shape)
-                found.append((first - _AROUND_TROUBLE, last + _AROUND_TROUBLE))
-            at = middle.find(word, last)
-    parts: list[tuple[int, int]] = []
-    budget = LONGEST
-    for first, last in sorted(found):
-        low = max(start + first, parts[-1][1] if parts else start)
-        high = min(start + last, end)
-        if low < high and budget > 0:
-            parts.append((low, high))
-            budget -= high - low
-    return parts
+def _unlike(lines: Iterable[_Numbered]) -> list[_Numbered]:
+    """Return pieces of lines without those that others are like but for numbers."""
+    counts = Counter[str]()
+    unlike = []
+    for number, line in lines:
+        for start in range(0, len(line) or 1, LONG_LINE):
+            piece = line[start : start + LONG_LINE]
+            shape = piece.translate(_NUMBERS)
+            counts[shape] += 1
+            if counts[shape] <= _ALIKE:
+                unlike.append((number, piece))
+    return unlike
 
 
-def _unbroken(numbered: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+def _telling(pieces: list[_Numbered]) -> list[_Numbered]:
+    """Return the first and the last pieces, and those between that speak of a failure, as far as there is room."""
+    first = _count_within(pieces, LONGEST // 3)
+    last = len(pieces) - _count_within(pieces[:first:-1], LONGEST // 3)
+    kept: list[_Numbered] = []
+    end = first
+    for place in range(first, last):
+        text = pieces[place][1].lower()
+        if place >= end - _AROUND_TROUBLE and any(word in text for word in _TROUBLE):
+            start = max(end, place - _AROUND_TROUBLE)
+            end = min(place + _AROUND_TROUBLE + 1, last)
+            kept += pieces[start:end]
+    room = _count_within(kept, LONGEST // 3)
+    return pieces[:first] + kept[:room] + pieces[last:]
+
+
+def _count_within(pieces: Iterable[_Numbered], characters: int) -> int:
+    """Return how many of the first pieces have so many characters together."""
+    count = 0
+    for _, piece in pieces:
+        characters -= len(piece)
+        if characters < 0:
+            break
+        count += 1
+    return count
+
+
+def _unbroken(numbered: list[_Numbered]) -> Iterator[_Numbered]:
     """Yield lines as they were before a terminal broke them within words: it filled its columns to the last."""
     columns = max((len(line) for _, line in numbered), default=0)
     full = 0
@@ -335,7 +337,7 @@ def _unbroken(numbered: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     if not is_broken or not _NARROWEST <= columns <= LONG_LINE:
         yield from numbered
         return
-    whole: tuple[int, str] | None = None
+    whole: _Numbered | None = None
     was_full = False
     for number, line in numbered:
         if whole and was_full and line[:1].isalnum():

@@ -80,7 +80,7 @@ ORIGINS = (
 # Those without a distribution.
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
-_OF_TORCH = re.compile(r"gpuinstall install(?! [\w'])|\btorch\b")
+_OF_TORCH = re.compile(r"gpuinstall install(?! [\w'])|\btorch\b|TORCH_")
 _ANOTHER_BUILD = (
     "A release of {program} that was built for this card and this driver, or "
     "compile it for them; torch is no part of it"

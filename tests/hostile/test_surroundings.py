@@ -16,6 +16,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli.self import remove_tool
+from gpuinstall.diagnose.repair import _OURS
 from gpuinstall.install.removal import remove
 from tests.lab.bounded import fault_of, run
 from tests.lab.clone import ROOT
@@ -88,6 +89,15 @@ def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
     ):
         replace(here, variables=hijacked).document(*words)
     assert not mark.exists()
+
+
+def test_a_repair_runs_no_module_of_the_working_folder(tmp_path):
+    for name in ("gpuinstall", "click", "msgspec"):
+        text = "raise SystemExit('of the working folder')"
+        (tmp_path / f"{name}.py").write_text(text, "utf-8")
+    command = (sys.executable, "-c", _OURS, "--version")
+    done = process.run(command, seconds=60, cwd=tmp_path)
+    assert (done.status, done.out[:10]) == (0, "gpuinstall")
 
 
 @pytest.mark.heavy

@@ -192,6 +192,20 @@ def test_a_step_that_ran_out_of_time_keeps_what_it_said(tmp_path, monkeypatch):
     assert (step.status, step.output) == (None, "on GPU 3\nno end after 2 s")
 
 
+def test_a_warning_ends_no_run(monkeypatch):
+    class ReachedError(Exception):
+        """The step after the copy."""
+
+    def plant(*_):
+        raise ReachedError
+
+    said = "UserWarning: no NumPy\n2.9.1 cp312"
+    monkeypatch.setattr(card, "plant", plant)
+    monkeypatch.setattr(card.Card, "run", lambda *_: card.Step("", "", 0, said, 1.0))
+    with pytest.raises(ReachedError):
+        card.put_into_a_copy(card.Card(Path(sys.executable)))
+
+
 @pytest.mark.heavy
 def test_the_systems_python_is_not_copied(tmp_path):
     python = Path(sys.base_prefix, "bin", "python3")

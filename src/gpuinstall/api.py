@@ -149,11 +149,13 @@ def lock(
     ``upgrade`` is set. Raise a GpuInstallError.
     """
     from gpuinstall.lock.file.write import write_locks
-    from gpuinstall.project import Settings, lock_requests, open_project
+    from gpuinstall.project import Settings, open_project
+    from gpuinstall.project.request import read_request
+    from gpuinstall.project.targets import lock_requests
 
     settings = Settings(request, only=bool(request.requirements))
     with open_project(Path(folder).absolute(), settings, reporter) as project:
-        request = project.read_request()
+        request = read_request(project)
         requests = lock_requests(
             project, request, targets, [machine] if machine else []
         )

@@ -27,6 +27,7 @@ from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.declaration import read_inputs, read_limits
 from gpuinstall.lock.request.strangers import check_hosts
 from gpuinstall.project import Settings, open_project
+from gpuinstall.project.request import read_request
 from gpuinstall.sources.configuration import TRUST_FOLDER
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session
@@ -105,7 +106,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
             settings = settings_of(option)
             with open_project(folder, settings, heard) as project:
                 sources = project.sources
-                request = project.read_request()
+                request = read_request(project)
                 handed = (request, sources.settings, sources.uv_settings())
                 demanded = any(
                     setting.effect in DEMANDS for setting in sources.settings

@@ -12,6 +12,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.request.declaration import read_inputs, read_limits
 from gpuinstall.project import Settings, open_project
+from gpuinstall.project.request import read_request
 
 INPUTS = 2000
 QUICK = 20
@@ -77,7 +78,7 @@ def read(folder: Path) -> None:
             suppress(GpuInstallError),
             open_project(folder, Settings(only=only)) as one,
         ):
-            one.read_request()
+            read_request(one)
     for name in (*TEXTS.split(), "pyproject.toml:dev"):
         if Path(name.partition(":")[0]).exists():
             for reader in (read_inputs, read_limits):

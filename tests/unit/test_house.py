@@ -26,7 +26,7 @@ diagnose -> base catalog environments lock machine plan verify wheels
 environments -> base catalog machine
 export -> base catalog environments lock machine
 gpuinstall -> base
-install -> base catalog environments lock machine plan sources verify wheels
+install -> base catalog environments lock machine plan project sources verify wheels
 lock -> base catalog environments machine plan sources wheels
 machine -> base catalog
 plan -> base catalog machine

@@ -15,6 +15,8 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, finding_entries, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.project import Project, Settings, open_project
+from gpuinstall.project.request import read_request
+from gpuinstall.project.targets import environment_request
 from gpuinstall.sources import Sources
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def _examine(project: Project, *, is_named: bool) -> Examination:
 
     folder = project.paths.venv
     try:
-        request = project.environment_request(project.read_request(quiet=True))
+        request = environment_request(project, read_request(project, quiet=True))
     except (UsageError, LockError):
         request = None
     return examine(

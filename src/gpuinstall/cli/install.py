@@ -28,6 +28,8 @@ from gpuinstall.cli.outcome import Outcome, Row, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.application import find_application
 from gpuinstall.project import Project
+from gpuinstall.project.request import todays_request
+from gpuinstall.project.run import keep_compat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,7 +175,7 @@ def carry_out(
         reporter.warn(
             f"unproven: {', '.join(unproven)}; run gpuinstall verify where the GPUs are"
         )
-    project.keep_compat()
+    keep_compat(project)
     if result.is_lock_new:
         names = outdated_locks(result.fit.lock, read_locks(result.paths.folder))
         if names:
@@ -330,8 +332,8 @@ def sync_command(options: CommandOptions) -> Outcome:
             replace=options.replace,
         )
         outcome = carry_out(project, selected, is_dry_run=options.dry_run)
-        declared = project.folder_request
-        installed = None if options.dry_run else project.own_lock
+        declared = todays_request(project)
+        installed = None if options.dry_run else project.contents.own_lock
     difference = other_request(installed, declared) if installed else None
     if difference:
         options.terminal.warn(f"{difference}; gpuinstall lock updates it")
@@ -344,7 +346,7 @@ def _check_inputs(project: Project, target: Target | None) -> None:
     from gpuinstall.lock.request.declaration import changed_inputs
     from gpuinstall.lock.request.project import changed_build_files
 
-    folder, today = project.paths.folder, project.folder_request.files
+    folder, today = project.paths.folder, todays_request(project).files
     for lock in read_locks(folder):
         if target and lock.name != target.filename:
             continue

@@ -20,7 +20,9 @@ from gpuinstall.cli.options import (
     read_machine_file,
 )
 from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
-from gpuinstall.project import Project, lock_requests
+from gpuinstall.project import Project
+from gpuinstall.project.request import read_request
+from gpuinstall.project.targets import lock_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +103,7 @@ def command(options: CommandOptions) -> Outcome:
     with options.open() as project:
         machines = _read_machines(options)
         requests = lock_requests(
-            project, project.read_request(), options.targets, machines
+            project, read_request(project), options.targets, machines
         )
         return Outcome(*_write(options, requests, project))
 
@@ -151,9 +153,9 @@ def check_command(options: CommandOptions) -> Outcome:
         session = project.session
         checked = check_locks(
             project.folder,
-            project.read_request(),
+            read_request(project),
             with_locked_builds(project.catalog, project.folder, session),
-            options.targets or project.config.targets,
+            options.targets or project.contents.config.targets,
             None if options.offline else session,
         )
     rows: list[Row] = []
@@ -198,7 +200,7 @@ def cover_command(options: CommandOptions) -> Outcome:
     with options.open() as project:
         catalog = project.catalog
         # The builds of a cover may be of several torches.
-        request = replace(project.read_request(), newest_per_target=True)
+        request = replace(read_request(project), newest_per_target=True)
         arch = options.arch or "x86_64"
         machines = machines_in(options.gpu, options.driver, arch, catalog)
         cover = cover_range(machines, request, catalog)

@@ -23,6 +23,7 @@ from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.drivers import newest_branch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
+from gpuinstall.project.request import read_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +53,7 @@ def command(options: CommandOptions) -> Outcome:
     extensions: ExtensionChoices = ()
     with options.open(request=request, machine=_selected_machine(options)) as project:
         machine = project.machine
-        requested = project.read_request()
+        requested = read_request(project)
         # Which pins give way is known only when the request has been resolved.
         if options.live or options.relax:
             plan, extensions = _live_plan(

@@ -67,6 +67,8 @@ from gpuinstall.install.transaction import (
 from gpuinstall.lock.file.fit import OTHER_REQUEST, read_locks
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.strangers import with_locked_builds
+from gpuinstall.project.request import read_request
+from gpuinstall.project.targets import environment_request, project_targets
 from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:
@@ -305,8 +307,8 @@ def read_state(
         UsageError: something of the user's is in the way.
         LockError: a lock cannot be read.
     """
-    request = project.environment_request(
-        project.read_request(quiet=again or catalog is not None)
+    request = environment_request(
+        project, read_request(project, quiet=again or catalog is not None)
     )
     folder = project.paths.folder
     here = project.here(request)
@@ -327,7 +329,7 @@ def read_state(
         request=LockRequest(project.machine, request, catalog),
         here=here,
         options=options,
-        targets=() if options.locked else tuple(map(str, project.named_targets)),
+        targets=() if options.locked else tuple(map(str, project_targets(project))),
     )
 
 

@@ -38,6 +38,7 @@ from gpuinstall.install.transaction import journal_bytes
 from gpuinstall.install.unpack import reason_against_guard
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.solve.solve import resolve_locks
+from gpuinstall.project.request import declared_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,7 +155,7 @@ def install_into(
 def _read_state(environment: ForeignEnvironment, project: Project) -> InstallState:
     """Return what is there, and what is requested for it."""
     request = replace(
-        project.request, python=environment.version, managed_pythons=False
+        declared_request(project), python=environment.version, managed_pythons=False
     )
     place = environment.place
     existing = ExistingEnvironment(

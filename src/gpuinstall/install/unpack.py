@@ -41,6 +41,7 @@ from gpuinstall.lock.file.fit import Fit
 from gpuinstall.lock.solve.members import members_beside
 from gpuinstall.lock.uv.builds import sync_settings, sync_variables
 from gpuinstall.machine.pythons import find_python
+from gpuinstall.sources.configuration import PIP_NAME, pip_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -209,7 +210,7 @@ def _write_guard(
         place.venv,
         source=fit.lock.name if place.is_ours else f"torch=={versions['torch']}",
         lines=constraint_lines(versions, absent, fit.choice.build.backend.tag),
-        constraints=project.pip_constraints(place.venv),
+        constraints=pip_words(os.environ, place.venv / PIP_NAME, "", "constraint"),
     )
 
 

@@ -350,8 +350,8 @@ class Sources(Value):
             is_inside = is_path and location.is_from(Location.parse(str(folder)))
             if effect is Effect.LOCATED and is_inside:
                 # A project of a trusted folder has been read; uv may read more in an archive.
-                is_folder = Path(location.path).is_dir()
-                return setting._replace(is_own=self.trust_folder and is_folder)
+                is_archive = Path(location.path).is_file()
+                return setting._replace(is_own=self.trust_folder and not is_archive)
             if is_path:
                 file = folder / setting.file
                 check_outside(Path(location.path), file if file.exists() else folder)

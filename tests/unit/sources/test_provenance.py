@@ -16,6 +16,7 @@ from gpuinstall.lock.request.declaration import (
 )
 from gpuinstall.lock.request.tools import TOOL_FILES, read_team_settings
 from gpuinstall.project import Settings, open_project
+from gpuinstall.project.request import declared_request
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import (
     SETTING_RULES,
@@ -515,7 +516,7 @@ def test_a_lock_records_what_the_configuration_of_its_folder_says(
         with open_project(
             tmp_path, Settings(machine=Machine("linux", "x86_64"))
         ) as project:
-            recorded[name] = project.request.sources
+            recorded[name] = declared_request(project).sources
         file.unlink()
     assert recorded == {
         "uv.toml": (f"index {INDEX}", "find-links wheels"),

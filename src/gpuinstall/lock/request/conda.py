@@ -28,14 +28,11 @@ class CondaRequest(NamedTuple):
     python: str | None = None
     """An ``X.Y`` or a specifier."""
     backend: str | None = None
-    """The tag of the backend that they name: a preference among builds, but for ``cpu``."""
+    """``cpu``, if they ask for the build without CUDA, which is another request and no preference."""
+    preferred_backend: str | None = None
+    """The tag of another backend that they name: a preference among builds."""
     without_wheel: tuple[str, ...] = ()
     """Those of which no wheel is known: the default index may have another project of that name."""
-
-    @property
-    def is_for_cpu(self) -> bool:
-        """Whether they ask for the build without CUDA, which is another request and no preference."""
-        return self.backend == CPU.tag
 
     @property
     def note(self) -> str:
@@ -118,13 +115,15 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
             spec.name in table["brought"] or spec.name in table["preferences"]
         ):
             without_wheel.append(spec.text)
+    is_for_cpu = CPU.tag in backends
     return CondaRequest(
         requirements=tuple(
             name + ",".join(dict.fromkeys(bounds))
             for name, bounds in requirements.items()
         ),
         python=python,
-        backend=CPU.tag if CPU.tag in backends else next(iter(backends), None),
+        backend=CPU.tag if is_for_cpu else None,
+        preferred_backend=None if is_for_cpu else next(iter(backends), None),
         without_wheel=tuple(without_wheel),
     )
 

@@ -4,16 +4,16 @@ from gpuinstall.lock.request.conda import CondaRequest, parse_conda
 
 CASES = {
     ("pytorch=2.1.0", "pytorch-cuda=11.8", "torchvision"): CondaRequest(
-        ("torch==2.1.0.*", "torchvision"), backend="cu118"
+        ("torch==2.1.0.*", "torchvision"), preferred_backend="cu118"
     ),
     ("pytorch::pytorch==2.1", "cudatoolkit=11.3.1"): CondaRequest(
-        ("torch==2.1",), backend="cu113"
+        ("torch==2.1",), preferred_backend="cu113"
     ),
     ("pytorch=2.1.0=py3.10_cuda12.1_cudnn8.9.2_0",): CondaRequest(
-        ("torch==2.1.0",), backend="cu121"
+        ("torch==2.1.0",), preferred_backend="cu121"
     ),
     ("pytorch=2.1.0=py3.10_cuda12.1_0", "pytorch-cuda=11.8"): CondaRequest(
-        ("torch==2.1.0",), backend="cu118"
+        ("torch==2.1.0",), preferred_backend="cu118"
     ),
     ("pytorch", "cpuonly"): CondaRequest(("torch",), backend="cpu"),
     ("pytorch-cuda>=11.8", "pytorch-cuda=12"): CondaRequest(),
@@ -27,7 +27,7 @@ CASES = {
     ),
     # conda-forge's names, and what a build's string names.
     ("pytorch-gpu>=2.4", "cuda-version=12.6"): CondaRequest(
-        ("torch>=2.4",), backend="cu126"
+        ("torch>=2.4",), preferred_backend="cu126"
     ),
     ("pytorch-cpu=2.5",): CondaRequest(("torch==2.5.*",), backend="cpu"),
     ("pytorch=*=*cuda*", "libtorch=2.5.1"): CondaRequest(("torch==2.5.1.*",)),
@@ -40,10 +40,11 @@ CASES = {
         without_wheel=("pytorch[version='>=2.4,<2.6']",)
     ),
     ("pytorch>=2.4=cuda126*", "pyg=2.6", "pytorch-scatter"): CondaRequest(
-        ("torch>=2.4", "torch-geometric==2.6.*", "torch-scatter"), backend="cu126"
+        ("torch>=2.4", "torch-geometric==2.6.*", "torch-scatter"),
+        preferred_backend="cu126",
     ),
     ("cuda-version=12.4", "cuda-nvcc=12.4", "cupy"): CondaRequest(
-        backend="cu124", without_wheel=("cuda-nvcc=12.4", "cupy")
+        preferred_backend="cu124", without_wheel=("cuda-nvcc=12.4", "cupy")
     ),
     ("", "??"): CondaRequest(without_wheel=("", "??")),
 }

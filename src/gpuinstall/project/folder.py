@@ -1,0 +1,150 @@
+"""What a folder says, by its files and its locks, and what the caller of a run says."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.config import read_config
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.values import Value, field
+from gpuinstall.lock.request.declaration import (
+    Declaration,
+    is_settings,
+    read_again,
+    read_declaration,
+)
+from gpuinstall.lock.request.history import read_own_lock, recorded_request
+from gpuinstall.lock.request.tools import team_lock_in
+from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gpuinstall.base.environment_paths import EnvironmentPaths
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.lock.file.lock import Lock
+
+
+class Settings(Value):
+    """What the caller of a run says, by the options of a command or the arguments of a call."""
+
+    request: Request = FOLDERS_OWN
+    """What is added to what the folder asks for."""
+
+    files: Mapping[str, RequirementsFile] = field(default_factory=dict)
+    """Requirements files by their names, which are added too."""
+
+    only: bool = False
+    """Whether these are all of it."""
+
+    anew: bool = False
+    """Whether the backend of the environment is forgotten too."""
+
+    without: tuple[str, ...] = ()
+    """Packages to take out."""
+
+    machine: Machine | None = None
+    """Another one than this."""
+
+    venv: Path | None = None
+    """The environment; None: ``.venv`` in the folder."""
+
+    script: RequirementsFile | None = None
+    """What the block of a script asks for, in place of the user's own words."""
+
+    cuda_compat: bool = False
+    """Whether forward-compatibility libraries are put above the driver."""
+
+    starts: bool = False
+    """Whether the environment is started."""
+
+
+class Contents(Value):
+    """What a folder says; each file is read when it is first needed.
+
+    Raise UsageError, when a part is read, for what is malformed in it.
+    """
+
+    folder: Path
+    paths: EnvironmentPaths
+    """Where the environment lies, and in its folder the locks."""
+
+    @cached_property
+    def config(self) -> Request:
+        """What the project in the folder is configured for."""
+        return read_config(self.folder)
+
+    @cached_property
+    def declaration(self) -> Declaration:
+        """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
+        return read_declaration(self.folder, self.config.requirements)
+
+    @cached_property
+    def limits(self) -> dict[str, RequirementsFile]:
+        """The constraints in uv's settings of the folder and of its workspace, by the path of the file from there."""
+        from gpuinstall.sources.configuration import project_limits
+
+        return project_limits(os.environ, self.folder)
+
+    @property
+    def own_lock(self) -> Lock | None:
+        """The copy of its lock that the environment holds."""
+        return read_own_lock(self.paths.venv)
+
+    @property
+    def recorded(self) -> Request:
+        """What the locks of the folder, or of its environment, were made for."""
+        return recorded_request(self.paths.folder, self.own_lock)
+
+    @property
+    def team_lock(self) -> Path | None:
+        """The lock of the project's own tool."""
+        return team_lock_in(self.folder)
+
+
+def read_files(
+    contents: Contents, reporter: Reporter, *, only: bool
+) -> dict[str, RequirementsFile]:
+    """Return what files ask for today, by their paths from the folder: its own, uv's settings, and those of earlier commands.
+
+    One that cannot be read asks for what it did when the lock was made: an image may hold the lock without it.
+
+    Args:
+        contents: The folder.
+        reporter: Is told of files that are gone.
+        only: Whether nothing but the request of this command counts, so that what they asked for is not missed.
+
+    Raises:
+        UsageError: Sources were named in one that is gone: its packages would come from the default index.
+    """
+    recorded = contents.recorded
+    files = {**contents.declaration.files, **contents.limits}
+    gone = []
+    for name, lines in recorded.files.items():
+        if name in files or is_settings(name, lines):
+            continue
+        try:
+            files[name] = read_again(name, lines, contents.paths.folder)
+        except UsageError:
+            # Its text may be a stranger's choice, and is not repeated.
+            files[name] = parse_lines(lines)
+            gone.append(name)
+    if not gone or only:
+        return files
+    names = f"{', '.join(gone)} cannot be read"
+    if recorded.sources:
+        raise UsageError(
+            "inputs-gone",
+            f"{names}, and the lock was made with {', '.join(recorded.sources)}",
+            why="without these settings, packages could come from other sources",
+            hint="gpuinstall install --only torch   # or put the file back",
+        )
+    reporter.warn(
+        f"{names}: what was requested there stays (gpuinstall lock --only REQ... drops it)"
+    )
+    return files

@@ -1,0 +1,192 @@
+"""What is requested in a run: of what its caller, its folder and its locks say, what counts."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import expanded_home
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.requirement import marker_environment, parse_requirement
+from gpuinstall.base.values import replace
+from gpuinstall.lock.request.conda import CondaRequest, parse_conda
+from gpuinstall.lock.request.declaration import has_place, lines_of
+from gpuinstall.lock.request.history import following, renewed, without
+from gpuinstall.lock.request.tools import read_team_lock
+from gpuinstall.plan.python import RUNNING_PYTHON
+from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
+from gpuinstall.sources.requirements_file import RequirementsFile, joined_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from gpuinstall.project.run import Project
+
+_SAID_BY_ONE = (
+    "python",
+    "backend",
+    "preferred_backend",
+    "allowed_backends",
+    "newest_per_target",
+)
+"""Of each of these who says it first decides:
+
+1. the caller, by an option or an argument;
+2. the project's settings: ``[tool.gpuinstall]``, then ``.python-version``, then ``requires-python``;
+3. conda's packages, of which a CUDA is a preference only, and the CPU is not.
+"""
+
+
+def read_request(project: Project, *, quiet: bool = False) -> Request:
+    """Return the whole request: what the folder is to hold, and how; say what counts of it, and where from.
+
+    Of two that name a package, the later one counts:
+
+    - what its locks record: added by hand by an earlier command;
+    - its own files and those of earlier commands, by a line that is new there;
+    - what the caller adds now, which is all of it with ``only``.
+
+    Args:
+        project: The run.
+        quiet: Say nothing; it was said before.
+
+    Raises:
+        UsageError: a file is malformed, a package cannot be taken out, or the folder is not trusted.
+    """
+    settings, contents = project.settings, project.contents
+    recorded = contents.recorded
+    # A pipe, which no later command can read again, counts as words.
+    words = [project.words]
+    files = {}
+    for name, listed in settings.files.items():
+        if has_place(name, project.paths.folder):
+            files[name] = listed
+        else:
+            words.append(listed)
+    added = joined_files(words).lines, lines_of(files, project.paths.folder)
+    if settings.only:
+        request = renewed(FOLDERS_OWN, _lines(contents.limits), *added)
+    else:
+        request = renewed(recorded, _lines(project.files), *added)
+        request = without(request, settings.without)
+    request = _completed(following(request, recorded), project)
+    if not settings.only:
+        _announce(request, project, Reporter() if quiet else project.reporter)
+    return request
+
+
+def todays_request(project: Project) -> Request:
+    """Return what the folder asks for today: by its files, by those of earlier commands, and what was added by hand."""
+    return renewed(project.contents.recorded, _lines(project.files))
+
+
+def declared_request(project: Project) -> Request:
+    """Return what the caller names, or what the folder's files ask for, or torch; what was recorded does not count."""
+    contents = project.contents
+    listed = joined_files((project.words, *project.settings.files.values()))
+    if not listed.requirements:
+        listed = contents.declaration.listed | listed
+    listed = joined_files((listed, *contents.limits.values()))
+    request = Request(listed.requirements, constraints=listed.constraints)
+    return _completed(request, project)
+
+
+def _lines(files: Mapping[str, RequirementsFile]) -> dict[str, tuple[str, ...]]:
+    return {name: file.lines for name, file in files.items() if file.lines}
+
+
+def _announce(request: Request, project: Project, reporter: Reporter) -> None:
+    """Report which files of the folder count, and which are not read."""
+    declared = project.contents.declaration
+    listed = joined_files(declared.files.values())
+    if listed.requirements not in {(), ("torch",)}:
+        message = str(declared)
+        if request.preferred:
+            message += f"; {len(request.preferred)} versions of its own lock"
+        reporter.step("Project", message)
+    for name, export in declared.unread.items():
+        reporter.warn(f"{name} is not read; to install what it has: {export}")
+    note = _conda_request(project).note
+    if note:
+        reporter.warn(f"environment.yml: {note}")
+
+
+def _conda_request(project: Project) -> CondaRequest:
+    """Return what conda's packages ask for in the files that count; of several that name a Python, the last does."""
+    own = {} if project.settings.only else project.files
+    files = joined_files((*own.values(), *project.settings.files.values()))
+    return parse_conda(files.conda)
+
+
+def _completed(listed: Request, project: Project) -> Request:
+    """Return a request for what is ``listed``, with how it is to be had.
+
+    Raise UsageError for a path of this machine that does not exist.
+    """
+    settings, config = project.settings, project.contents.config
+    request = settings.request
+    speakers = request, config, _conda_request(project)
+    decided = {}
+    for name in _SAID_BY_ONE:
+        values = [getattr(one, name, None) for one in speakers]
+        decided[name] = next(filter(None, values), getattr(FOLDERS_OWN, name))
+    requirements = listed.requirements or config.requirements or ("torch",)
+    running = () if settings.machine else (RUNNING_PYTHON,)
+    preferred = _preferred_versions(project)
+    return replace(
+        request,
+        **decided,
+        requirements=requirements,
+        constraints=listed.constraints,
+        files=listed.files,
+        revision=listed.revision,
+        preferred_pythons=(*request.preferred_pythons, *running),
+        managed_pythons=request.managed_pythons and not request.sourcing.offline,
+        preferred=preferred,
+        # Of the project's own lock, the files of the versions that count.
+        sources=recorded_sources(
+            setting
+            for setting in project.sources.settings
+            if setting.row.tool != TEAM_LOCK or setting.package in preferred
+        ),
+        build_files_digest=_build_files_digest(requirements, project.folder),
+        sourcing=project.sourcing,
+    )
+
+
+def _preferred_versions(project: Project) -> tuple[str, ...]:
+    """Return the versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
+    path = project.contents.team_lock
+    if project.settings.only or path is None:
+        return ()
+    python = RUNNING_PYTHON
+    for requested in (project.contents.config.python, project.settings.request.python):
+        # It may be a specifier, which no marker can be judged for.
+        if requested and re.fullmatch(r"3\.\d+", requested):
+            python = requested
+    machine = project.machine
+    return read_team_lock(path, marker_environment(machine.os, machine.arch, python))
+
+
+def _build_files_digest(requirements: Iterable[str], folder: Path) -> str:
+    """Return the digest of the build files of requested folders; raise UsageError for a path that does not exist."""
+    parsed = map(parse_requirement, requirements)
+    # torch by a path is refused later.
+    paths = [one.path for one in parsed if one.path and one.name != "torch"]
+    for path in paths:
+        if not (folder / expanded_home(path)).exists():
+            raise UsageError(
+                "requirement-not-there",
+                f"there is no {path}",
+                hint="Check the path",
+            )
+    if not paths:
+        return ""
+    from gpuinstall.lock.request.project import (
+        build_files_digest,
+    )  # which takes long to load
+
+    return build_files_digest(requirements, folder)

@@ -1,0 +1,269 @@
+"""A run in a folder: its settings, its reporter, and what is opened for it, the machine and the session among it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property, partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.request import Request, Sourcing
+from gpuinstall.base.requirement import normalised, parse_requirement
+from gpuinstall.base.text import without_logins
+from gpuinstall.base.values import Value, replace
+from gpuinstall.lock.request.declaration import has_place, locks_in
+from gpuinstall.lock.request.history import by_hand
+from gpuinstall.lock.request.tools import read_team_settings
+from gpuinstall.project.folder import Contents, Settings, read_files
+from gpuinstall.sources.provenance import BY_ADDRESS, SourceSetting, source_setting
+from gpuinstall.sources.requirements_file import (
+    PROJECT,
+    RequirementsFile,
+    joined_files,
+    parse_lines,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.base.environment_paths import EnvironmentPaths
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.environments.cuda_compat.libraries import (
+        CompatLibraries,
+        MachineHere,
+    )
+    from gpuinstall.environments.cuda_compat.package import CompatArchive
+    from gpuinstall.sources import Sources
+    from gpuinstall.sources.session import Session
+
+TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
+ONLY_BINARY = "GPUINSTALL_ONLY_BINARY"
+
+
+@contextmanager
+def open_project(
+    folder: Path,
+    settings: Settings | None = None,
+    reporter: Reporter | None = None,
+) -> Iterator[Project]:
+    """Open the project in ``folder``; what it needs of the world is closed with it."""
+    with ExitStack() as resources:
+        yield Project(
+            folder,
+            settings or Settings(),
+            reporter or Reporter(),
+            resources,
+        )
+
+
+class Project(Value):
+    """A run in a folder; what it works with is opened when it is first needed, once, and stays open until it ends."""
+
+    folder: Path
+    settings: Settings
+    reporter: Reporter
+    resources: ExitStack
+
+    @cached_property
+    def paths(self) -> EnvironmentPaths:
+        """Where the environment lies, and in its folder the locks."""
+        from gpuinstall.base.environment_paths import EnvironmentPaths
+
+        return EnvironmentPaths.at(self.settings.venv or self.folder / ".venv")
+
+    @cached_property
+    def contents(self) -> Contents:
+        """What the folder says."""
+        return Contents(self.folder, self.paths)
+
+    @cached_property
+    def files(self) -> dict[str, RequirementsFile]:
+        """What the folder's files ask for today, whether or not that counts."""
+        return read_files(self.contents, self.reporter, only=self.settings.only)
+
+    @property
+    def words(self) -> RequirementsFile:
+        """What the caller requests in words: the user's own, unless they are those of a script."""
+        if self.settings.script:
+            return self.settings.script
+        request = self.settings.request
+        place = Path("the command line")
+        words = RequirementsFile.of(place, request.requirements, request.constraints)
+        own = [setting._replace(is_own=True) for setting in words.settings]
+        return words._replace(settings=tuple(own))
+
+    @cached_property
+    def sources(self) -> Sources:
+        """Where packages come from; what a file of the folder chose is named, before anybody is asked."""
+        from gpuinstall.sources import read_sources
+
+        torch_index = self.settings.request.sourcing.torch_index
+        sources = read_sources(
+            torch_index or os.environ.get(TORCH_INDEX),
+            os.environ,
+            self.folder,
+            configured=self.contents.config.sourcing.torch_index,
+        ).with_settings(_source_settings(self), self.folder)
+        for setting in self.words.settings:
+            if setting.is_own and without_logins(setting.value) != setting.value:
+                self.reporter.notice(
+                    "Login",
+                    f"that of {setting.package} is in no lock: later commands take it from a netrc file or a keyring",
+                )
+        sources.admit(sources.chosen, self.reporter)
+        sources.explain_ignored_settings(self.reporter)
+        return sources
+
+    @property
+    def sourcing(self) -> Sourcing:
+        """How packages are had: as the caller says, and if he does not, as the folder's settings and locks say."""
+        chosen = self.settings.request.sourcing
+        only_binary = (
+            chosen.only_binary
+            or os.environ.get(ONLY_BINARY, "0") not in {"", "0"}
+            or self.contents.config.sourcing.only_binary
+            or ":all:" in self.sources.only_binary
+        )
+        return replace(chosen, only_binary=only_binary)
+
+    @cached_property
+    def session(self) -> Session:
+        """The clients and caches of the run."""
+        from gpuinstall.sources.session import open_session
+
+        opened = open_session(
+            self.sources,
+            self.reporter,
+            self.folder,
+            sourcing=self.sourcing,
+        )
+        return self.resources.enter_context(opened)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The catalogue, with what was learned from the torch index that is meant."""
+        from gpuinstall.wheels.learned.store import known_catalog
+
+        base = self.sources.torch_index
+        return replace(known_catalog(base), torch_index=base)
+
+    @property
+    def machine(self) -> Machine:
+        """The machine to choose for: this one, unless the caller gives another."""
+        return self.settings.machine or self._machine_here.machine
+
+    def here(self, request: Request) -> Machine | None:
+        """Return this machine, where kernels run; None if GPUs are requested that it lacks."""
+        if request.is_for_gpus and not self.machine.gpus:
+            return None
+        return self.machine
+
+    @property
+    def compat_libraries(self) -> CompatLibraries | None:
+        """The forward-compatibility libraries that everything loads which is started for this project."""
+        return None if self.settings.machine else self._machine_here.libraries
+
+    @cached_property
+    def _machine_here(self) -> MachineHere:
+        from gpuinstall.environments.cuda_compat.libraries import machine_beside
+
+        beside = machine_beside(
+            self.paths.folder,
+            self.reporter,
+            starts=self.settings.starts,
+        )
+        here = self.resources.enter_context(beside)
+        if here.libraries or not self.settings.cuda_compat:
+            return here
+        from gpuinstall.environments.cuda_compat.package import take_libraries
+
+        return take_libraries(
+            _locked_compat(self),
+            self.paths.folder,
+            session=self.session,
+            resources=self.resources,
+        )
+
+
+def _source_settings(project: Project) -> Iterator[SourceSetting]:
+    """Yield what is said of sources: by the caller, by the folder's settings, files and locks, by projects in it."""
+    settings, contents, folder = project.settings, project.contents, project.folder
+    pages = partial(source_setting, "gpuinstall", "extension-sources")
+    for address in settings.request.sourcing.extension_sources:
+        yield pages(address, Path())._replace(is_own=True)
+    yield from project.words.settings
+    for address in contents.config.sourcing.extension_sources:
+        yield pages(address, folder / PROJECT)
+    for name, listed in settings.files.items():
+        is_obeyed = any(setting.is_obeyed for setting in listed.settings)
+        if is_obeyed and not has_place(name, project.paths.folder):
+            raise UsageError(
+                "source-setting",
+                f"{name} names sources, but is not a regular file",
+                hint="Write it into a file, which later commands can read again",
+            )
+        yield from listed.settings
+    removed = set(map(normalised, settings.without))
+    locks = project.paths.folder / "pylock.*.toml"
+    by_locks = parse_lines(by_hand(contents.recorded), locks)
+    files = *project.files.values(), by_locks
+    for setting in chain.from_iterable(one.settings for one in files):
+        is_gone = settings.only or setting.package in removed
+        if not (is_gone and setting.row.key == BY_ADDRESS):
+            yield setting
+    counting = joined_files((*settings.files.values(), project.words))
+    if not settings.only:
+        yield from _locked_indexes(project.paths.folder, removed)
+        if contents.team_lock:
+            yield from read_team_settings(contents.team_lock)
+        counting = joined_files((counting, *files))
+    texts = *counting.requirements, *counting.constraints
+    projects = [text for text in texts if parse_requirement(text).url]
+    if projects:
+        from gpuinstall.lock.request.project import nested_settings
+
+        yield from nested_settings(projects, folder)
+
+
+def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
+    """Yield the indexes that only the configuration of whoever made the locks in a folder named."""
+    for path in locks_in(folder):
+        from gpuinstall.lock.file.lock import read_lock  # which takes long to load
+
+        with suppress(LockError):
+            lock = read_lock(path)
+            for name in (lock.indexes if lock.is_ours else {}).keys() - removed:
+                key = "index of a package in a lock"
+                index = lock.indexes[name]
+                yield source_setting("gpuinstall", key, index, path, package=name)
+
+
+def _locked_compat(project: Project) -> CompatArchive | None:
+    """Return the archive of forward-compatibility libraries that a lock of the folder names; it is announced."""
+    from gpuinstall.environments.cuda_compat.package import CompatArchive
+    from gpuinstall.lock.file.fit import read_locks
+
+    folder = project.paths.folder
+    for lock in read_locks(folder):
+        url = lock.record.cuda_compat.get("url")
+        sha256 = lock.record.cuda_compat.get("sha256")
+        if url and sha256:
+            key = "libraries of cuda-compat in a lock"
+            setting = source_setting("gpuinstall", key, url, folder / lock.name)
+            project.sources.admit([setting], project.reporter)
+            return CompatArchive(url, sha256)
+    return None
+
+
+def keep_compat(project: Project) -> None:
+    """Keep the libraries that ``cuda_compat`` has brought, now that an environment is proven with them."""
+    if not project.settings.cuda_compat or project.compat_libraries is None:
+        return
+    from gpuinstall.environments.cuda_compat.libraries import keep_libraries
+
+    keep_libraries(project.compat_libraries, project.paths.folder)

@@ -1,0 +1,175 @@
+"""For what targets and machines a request is locked: those of the folder stay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.values import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.request import Request
+    from gpuinstall.lock.file.target import Target
+    from gpuinstall.lock.request.lock_request import LockRequest
+    from gpuinstall.project.run import Project
+
+
+def environment_request(project: Project, request: Request) -> Request:
+    """Return the request of the folder for its environment, whose Python comes first and whose target stays."""
+    from gpuinstall.environments.environment import read_marker
+    from gpuinstall.plan.demand import parse_request
+
+    existing = read_marker(project.paths.venv)
+    if existing:
+        pythons = (existing.python, *request.preferred_pythons)
+        request = replace(request, preferred_pythons=pythons)
+    if not (request.backend or project.settings.anew):
+        request = _within_targets(project, request)
+    parse_request(request, project.catalog.family, project.machine)
+    return _with_compat(project, request)
+
+
+def project_targets(project: Project) -> list[Target]:
+    """Return the targets that the folder names, in its settings or by its locks."""
+    from gpuinstall.lock.file.fit import named_targets
+    from gpuinstall.lock.file.target import Target
+
+    targets = map(Target.parse, project.contents.config.targets)
+    return [*targets, *named_targets(project.paths.folder)]
+
+
+def _within_targets(project: Project, request: Request) -> Request:
+    """Return a request for one of the targets of the folder: a member's machine adds and moves none."""
+    from gpuinstall.plan import Plan, choose
+
+    own = project.contents.own_lock
+    targets = project_targets(project)
+    machine = project.machine
+    tags = [
+        target.backend
+        for target in targets
+        if (target.os, target.arch) == (machine.os, machine.arch)
+    ]
+    if own and own.record.asked and (own.record.asked in tags or not targets):
+        return replace(request, backend=own.record.asked)
+    if not targets:
+        return request
+    within = replace(request, allowed_backends=tuple(tags))
+    torch_alone = replace(within, requirements=("torch",))
+    plan = choose(machine, torch_alone, project.catalog)
+    if isinstance(plan, Plan):
+        return replace(within, backend=plan.choice.build.backend.tag)
+    return within
+
+
+def _with_compat(project: Project, request: Request) -> Request:
+    """Return a request for this machine, of whose forward-compatibility libraries a lock records what they are."""
+    if project.compat_libraries is None:
+        return request
+    evidence = project.compat_libraries.to_evidence()
+    return replace(request, cuda_compat=tuple(evidence.items()))
+
+
+def lock_requests(
+    project: Project,
+    request: Request,
+    targets: Sequence[str] = (),
+    machines: Sequence[Machine] = (),
+) -> tuple[LockRequest, ...]:
+    """Return the locks to make, by default for the targets that the project or its locks name.
+
+    If they name none, it is one for this machine; that of the environment here is for this very machine too.
+
+    Raises:
+        UsageError: A target is none.
+    """
+    from gpuinstall.lock.file.target import Target
+    from gpuinstall.lock.request.lock_request import LockRequest
+    from gpuinstall.lock.request.strangers import with_locked_builds
+
+    catalog = with_locked_builds(project.catalog, project.folder, project.session)
+    if not targets and not machines:
+        targets = project.contents.config.targets
+    if not targets and not machines:
+        here = LockRequest(
+            project.machine,
+            _with_compat(project, request),
+            catalog,
+            builds_here=project.settings.machine is None,
+        )
+        return _locked_requests(project, here) or (here,)
+    # Of machines each would have its own newest torch otherwise.
+    together = replace(request, newest_per_target=False)
+    alone = [
+        LockRequest(machine, together, catalog, builds_here=False)
+        for machine in machines
+    ]
+    if len(alone) == 1 and not targets:
+        return tuple(alone)
+    serving: dict[Target, Collection[int]] = {
+        Target.parse(text): () for text in targets
+    }
+    if request.backend and any(target.backend != request.backend for target in serving):
+        raise UsageError(
+            "backend-and-target",
+            f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
+            hint="Leave out --backend (and GPUINSTALL_BACKEND)",
+        )
+    if alone:
+        from gpuinstall.lock.cover import (
+            cover_with_programs,
+        )  # which takes long to load
+
+        serving |= cover_with_programs(alone, project.session)
+    requests = []
+    for target, positions in serving.items():
+        served = tuple(machines[position] for position in sorted(positions))
+        requests.append(LockRequest.for_target(target, request, catalog, served))
+    return tuple(requests)
+
+
+def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
+    """Return the locks that lie in the folder, each for its target again."""
+    from gpuinstall.lock.file.fit import readable_lock, targets_of
+    from gpuinstall.lock.file.target import GLIBC
+    from gpuinstall.lock.request.lock_request import LockRequest
+    from gpuinstall.plan import Plan
+
+    if here.request.backend:
+        return ()
+    locks = [
+        readable_lock(project.folder / target.filename)
+        for target in targets_of(project.folder)
+    ]
+    # So does a cover, whose locks are of several torches.
+    if any(lock and "torch" in lock.record.apart for lock in locks):
+        here = here.asking(newest_per_target=True)
+    own = project.contents.own_lock
+    # The libraries above the driver of this machine are not those of every machine of a target.
+    anywhere = replace(here.request, cuda_compat=())
+    requests = []
+    for target, lock in zip(targets_of(project.folder), locks, strict=True):
+        request = LockRequest.for_target(
+            target,
+            anywhere,
+            here.catalog,
+            glibc=lock.glibc if lock else GLIBC,
+            is_named=lock is None or lock.record.asked is not None,
+        )
+        if own and own.name == target.filename:
+            # That of the environment here is for this very machine, with its own glibc.
+            asked = own.record.asked and target.backend
+            allowed = here.request.allowed_backends if asked else (target.backend,)
+            exact = replace(
+                request,
+                machine=here.machine,
+                request=replace(here.request, backend=asked, allowed_backends=allowed),
+            )
+            is_here = (target.os, target.arch) == (here.machine.os, here.machine.arch)
+            if is_here and isinstance(exact.outcome, Plan):
+                request = exact
+        requests.append(request)
+    return tuple(requests)

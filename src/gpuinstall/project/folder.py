@@ -17,7 +17,7 @@ from gpuinstall.lock.request.declaration import (
     read_declaration,
 )
 from gpuinstall.lock.request.history import read_own_lock, recorded_request
-from gpuinstall.lock.request.tools import team_lock_in
+from gpuinstall.sources.configuration import project_limits
 from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ class Contents(Value):
     @cached_property
     def limits(self) -> dict[str, RequirementsFile]:
         """The constraints in uv's settings of the folder and of its workspace, by the path of the file from there."""
-        from gpuinstall.sources.configuration import project_limits
-
         return project_limits(os.environ, self.folder)
 
     @property
@@ -100,11 +98,6 @@ class Contents(Value):
     def recorded(self) -> Request:
         """What the locks of the folder, or of its environment, were made for."""
         return recorded_request(self.paths.folder, self.own_lock)
-
-    @property
-    def team_lock(self) -> Path | None:
-        """The lock of the project's own tool."""
-        return team_lock_in(self.folder)
 
 
 def read_files(

@@ -12,9 +12,9 @@ from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.base.requirement import marker_environment, parse_requirement
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.conda import CondaRequest, parse_conda
-from gpuinstall.lock.request.declaration import has_place, lines_of
+from gpuinstall.lock.request.declaration import by_place
 from gpuinstall.lock.request.history import following, renewed, without
-from gpuinstall.lock.request.tools import read_team_lock
+from gpuinstall.lock.request.tools import read_team_lock, team_lock_in
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
 from gpuinstall.sources.requirements_file import RequirementsFile, joined_files
@@ -58,24 +58,18 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     """
     settings, contents = project.settings, project.contents
     recorded = contents.recorded
+    files = by_place(settings.files, project.paths.folder)
     # A pipe, which no later command can read again, counts as words.
-    words = [project.words]
-    files = {}
-    for name, listed in settings.files.items():
-        if has_place(name, project.paths.folder):
-            files[name] = listed
-        else:
-            words.append(listed)
-    added = joined_files(words).lines, lines_of(files, project.paths.folder)
+    words = project.words | files.pop("", RequirementsFile())
+    added = words.lines, {name: listed.lines for name, listed in files.items()}
+    preferred = _preferred_versions(project)
     if settings.only:
         request = renewed(FOLDERS_OWN, _lines(contents.limits), *added)
     else:
         request = renewed(recorded, _lines(project.files), *added)
         request = without(request, settings.without)
-    request = _completed(following(request, recorded), project)
-    if not settings.only:
-        _announce(request, project, Reporter() if quiet else project.reporter)
-    return request
+        _announce(project, len(preferred), Reporter() if quiet else project.reporter)
+    return _completed(following(request, recorded), project, preferred)
 
 
 def todays_request(project: Project) -> Request:
@@ -91,21 +85,21 @@ def declared_request(project: Project) -> Request:
         listed = contents.declaration.listed | listed
     listed = joined_files((listed, *contents.limits.values()))
     request = Request(listed.requirements, constraints=listed.constraints)
-    return _completed(request, project)
+    return _completed(request, project, _preferred_versions(project))
 
 
 def _lines(files: Mapping[str, RequirementsFile]) -> dict[str, tuple[str, ...]]:
     return {name: file.lines for name, file in files.items() if file.lines}
 
 
-def _announce(request: Request, project: Project, reporter: Reporter) -> None:
-    """Report which files of the folder count, and which are not read."""
+def _announce(project: Project, preferred: int, reporter: Reporter) -> None:
+    """Report which files of the folder count, with how many preferred versions, and which are not read."""
     declared = project.contents.declaration
     listed = joined_files(declared.files.values())
     if listed.requirements not in {(), ("torch",)}:
         message = str(declared)
-        if request.preferred:
-            message += f"; {len(request.preferred)} versions of its own lock"
+        if preferred:
+            message += f"; {preferred} versions of its own lock"
         reporter.step("Project", message)
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is not read; to install what it has: {export}")
@@ -121,7 +115,9 @@ def _conda_request(project: Project) -> CondaRequest:
     return parse_conda(files.conda)
 
 
-def _completed(listed: Request, project: Project) -> Request:
+def _completed(
+    listed: Request, project: Project, preferred: tuple[str, ...]
+) -> Request:
     """Return a request for what is ``listed``, with how it is to be had.
 
     Raise UsageError for a path of this machine that does not exist.
@@ -135,7 +131,6 @@ def _completed(listed: Request, project: Project) -> Request:
         decided[name] = next(filter(None, values), getattr(FOLDERS_OWN, name))
     requirements = listed.requirements or config.requirements or ("torch",)
     running = () if settings.machine else (RUNNING_PYTHON,)
-    preferred = _preferred_versions(project)
     return replace(
         request,
         **decided,
@@ -158,15 +153,14 @@ def _completed(listed: Request, project: Project) -> Request:
 
 
 def _preferred_versions(project: Project) -> tuple[str, ...]:
-    """Return the versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
-    path = project.contents.team_lock
+    """Return the versions that the lock of the project's own tool holds for the machine and the Python that are meant."""
+    path = team_lock_in(project.folder)
     if project.settings.only or path is None:
         return ()
-    python = RUNNING_PYTHON
-    for requested in (project.contents.config.python, project.settings.request.python):
-        # It may be a specifier, which no marker can be judged for.
-        if requested and re.fullmatch(r"3\.\d+", requested):
-            python = requested
+    python = project.settings.request.python or project.contents.config.python or ""
+    # No marker can be judged for a specifier.
+    if not re.fullmatch(r"3\.\d+", python):
+        python = RUNNING_PYTHON
     machine = project.machine
     return read_team_lock(path, marker_environment(machine.os, machine.arch, python))
 

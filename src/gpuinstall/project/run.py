@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.requirement import normalised, parse_requirement
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.request.declaration import has_place, locks_in
+from gpuinstall.lock.request.declaration import by_place, locks_in
 from gpuinstall.lock.request.history import by_hand
-from gpuinstall.lock.request.tools import read_team_settings
+from gpuinstall.lock.request.tools import read_team_settings, team_lock_in
 from gpuinstall.project.folder import Contents, Settings, read_files
 from gpuinstall.sources.provenance import BY_ADDRESS, SourceSetting, source_setting
 from gpuinstall.sources.requirements_file import (
@@ -199,14 +198,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     yield from project.words.settings
     for address in contents.config.sourcing.extension_sources:
         yield pages(address, folder / PROJECT)
-    for name, listed in settings.files.items():
-        is_obeyed = any(setting.is_obeyed for setting in listed.settings)
-        if is_obeyed and not has_place(name, project.paths.folder):
-            raise UsageError(
-                "source-setting",
-                f"{name} names sources, but is not a regular file",
-                hint="Write it into a file, which later commands can read again",
-            )
+    for listed in by_place(settings.files, project.paths.folder).values():
         yield from listed.settings
     removed = set(map(normalised, settings.without))
     locks = project.paths.folder / "pylock.*.toml"
@@ -219,8 +211,9 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     counting = joined_files((*settings.files.values(), project.words))
     if not settings.only:
         yield from _locked_indexes(project.paths.folder, removed)
-        if contents.team_lock:
-            yield from read_team_settings(contents.team_lock)
+        team_lock = team_lock_in(folder)
+        if team_lock:
+            yield from read_team_settings(team_lock)
         counting = joined_files((counting, *files))
     texts = *counting.requirements, *counting.constraints
     projects = [text for text in texts if parse_requirement(text).url]
@@ -233,13 +226,12 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
 def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
     """Yield the indexes that only the configuration of whoever made the locks in a folder named."""
     for path in locks_in(folder):
-        from gpuinstall.lock.file.lock import read_lock  # which takes long to load
+        from gpuinstall.lock.file.fit import readable_lock  # which takes long to load
 
-        with suppress(LockError):
-            lock = read_lock(path)
-            for name in (lock.indexes if lock.is_ours else {}).keys() - removed:
+        lock = readable_lock(path)
+        for name, index in (lock.indexes if lock and lock.is_ours else {}).items():
+            if name not in removed:
                 key = "index of a package in a lock"
-                index = lock.indexes[name]
                 yield source_setting("gpuinstall", key, index, path, package=name)
 
 

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.values import replace
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.lock.file.target import GLIBC, Target
+from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.plan import Plan, choose
+from gpuinstall.plan.demand import parse_request
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
-    from gpuinstall.lock.file.target import Target
-    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.project.run import Project
 
 
 def environment_request(project: Project, request: Request) -> Request:
     """Return the request of the folder for its environment, whose Python comes first and whose target stays."""
-    from gpuinstall.environments.environment import read_marker
-    from gpuinstall.plan.demand import parse_request
-
     existing = read_marker(project.paths.venv)
     if existing:
         pythons = (existing.python, *request.preferred_pythons)
@@ -35,7 +35,6 @@ def environment_request(project: Project, request: Request) -> Request:
 def project_targets(project: Project) -> list[Target]:
     """Return the targets that the folder names, in its settings or by its locks."""
     from gpuinstall.lock.file.fit import named_targets
-    from gpuinstall.lock.file.target import Target
 
     targets = map(Target.parse, project.contents.config.targets)
     return [*targets, *named_targets(project.paths.folder)]
@@ -43,8 +42,6 @@ def project_targets(project: Project) -> list[Target]:
 
 def _within_targets(project: Project, request: Request) -> Request:
     """Return a request for one of the targets of the folder: a member's machine adds and moves none."""
-    from gpuinstall.plan import Plan, choose
-
     own = project.contents.own_lock
     targets = project_targets(project)
     machine = project.machine
@@ -86,13 +83,11 @@ def lock_requests(
     Raises:
         UsageError: A target is none.
     """
-    from gpuinstall.lock.file.target import Target
-    from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.request.strangers import with_locked_builds
 
     catalog = with_locked_builds(project.catalog, project.folder, project.session)
-    if not targets and not machines:
-        targets = project.contents.config.targets
+    if not machines:
+        targets = targets or project.contents.config.targets
     if not targets and not machines:
         here = LockRequest(
             project.machine,
@@ -134,24 +129,21 @@ def lock_requests(
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
     """Return the locks that lie in the folder, each for its target again."""
     from gpuinstall.lock.file.fit import readable_lock, targets_of
-    from gpuinstall.lock.file.target import GLIBC
-    from gpuinstall.lock.request.lock_request import LockRequest
-    from gpuinstall.plan import Plan
 
     if here.request.backend:
         return ()
-    locks = [
-        readable_lock(project.folder / target.filename)
+    locks = {
+        target: readable_lock(project.folder / target.filename)
         for target in targets_of(project.folder)
-    ]
+    }
     # So does a cover, whose locks are of several torches.
-    if any(lock and "torch" in lock.record.apart for lock in locks):
+    if any(lock and "torch" in lock.record.apart for lock in locks.values()):
         here = here.asking(newest_per_target=True)
     own = project.contents.own_lock
     # The libraries above the driver of this machine are not those of every machine of a target.
     anywhere = replace(here.request, cuda_compat=())
     requests = []
-    for target, lock in zip(targets_of(project.folder), locks, strict=True):
+    for target, lock in locks.items():
         request = LockRequest.for_target(
             target,
             anywhere,

@@ -427,21 +427,31 @@ def locks_in(folder: Path) -> list[Path]:
     return sorted(locks)
 
 
-def has_place(name: str, folder: Path) -> bool:
-    """Whether a requirements file can be found again from ``folder``: a pipe, or one on another drive, cannot."""
-    path = Path(split_group(name)[0])
-    return path.is_file() and path.absolute().drive == folder.drive
-
-
-def lines_of(
+def by_place(
     files: Mapping[str, RequirementsFile],
     folder: Path,
-) -> dict[str, Lines]:
-    """Return what requirements files and groups ask for, by their paths from ``folder``."""
-    return {
-        Path(os.path.relpath(name, folder)).as_posix(): files[name].lines
-        for name in sorted(files)
-    }
+) -> dict[str, RequirementsFile]:
+    """Return requirements files and groups by their paths from ``folder``.
+
+    Together by "", what cannot be found again from there: a pipe, a file on another drive.
+
+    Raises:
+        UsageError: That names sources, which no later command could obey.
+    """
+    placed: dict[str, RequirementsFile] = {}
+    for name, listed in sorted(files.items()):
+        path = Path(split_group(name)[0])
+        place = ""
+        if path.is_file() and path.absolute().drive == folder.drive:
+            place = Path(os.path.relpath(name, folder)).as_posix()
+        elif any(setting.is_obeyed for setting in listed.settings):
+            raise UsageError(
+                "source-setting",
+                f"{name} names sources, but is not a regular file",
+                hint="Write it into a file, which later commands can read again",
+            )
+        placed[place] = placed.get(place, RequirementsFile()) | listed
+    return placed
 
 
 def read_again(

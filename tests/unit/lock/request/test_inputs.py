@@ -2,13 +2,17 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.request.declaration import (
+    by_place,
     changed_inputs,
-    has_place,
-    lines_of,
     read_again,
     read_inputs,
     read_limits,
 )
+from gpuinstall.sources.requirements_file import parse_lines
+
+
+def lines_of(files, folder):
+    return {name: listed.lines for name, listed in by_place(files, folder).items()}
 
 
 def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
@@ -20,12 +24,12 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
         str(path): read_inputs(str(path))
         for path in (folder / "in.txt", tmp_path / "base.txt")
     }
-    assert lines_of(files, folder) == {"../base.txt": ("torch",), "in.txt": ("torch",)}
-    assert [has_place(name, folder) for name in (*files, "/dev/null")] == [
-        True,
-        True,
-        False,
-    ]
+    files["/dev/null"] = parse_lines(["numpy"])
+    assert lines_of(files, folder) == {
+        "": ("numpy",),
+        "../base.txt": ("torch",),
+        "in.txt": ("torch",),
+    }
 
 
 @pytest.mark.parametrize(

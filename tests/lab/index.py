@@ -58,6 +58,8 @@ class Habits:
     """What the default index asks for, as ``user:password``."""
     dates: bool = False
     """Whether the default index says when its files were uploaded: when they were written last."""
+    yanked: tuple[str, ...] = ()
+    """Patterns of the files that it has yanked."""
 
 
 class StandInIndex:
@@ -280,6 +282,7 @@ class StandInIndex:
             file = _json_file(path, f"{host.url}/files/{quote(path.name)}")
             if not self.habits.metadata:
                 file["core-metadata"] = False
+            file["yanked"] = any(map(path.match, self.habits.yanked))
             if self.habits.dates:
                 uploaded = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
                 file["upload-time"] = f"{uploaded:%Y-%m-%dT%H:%M:%SZ}"
@@ -375,7 +378,6 @@ def _json_file(wheel: Path, url: str) -> dict[str, Any]:
         if wheel.suffix == ".whl"
         else False,
         "requires-python": facts.requires_python,
-        "yanked": False,
     }
 
 
@@ -387,4 +389,6 @@ def _simple_link(file: dict[str, Any]) -> str:
         attributes.append(
             f'data-core-metadata="sha256={file["core-metadata"]["sha256"]}"'
         )
+    if file["yanked"]:
+        attributes.append('data-yanked=""')
     return f"    <a {' '.join(attributes)}>{file['filename']}</a><br/>\n"

@@ -178,13 +178,16 @@ PLAIN = (
 
 
 @pytest.mark.parametrize("kind", mostly_heavy(PLAIN, {"a range"}))
-def test_a_lock_stays_while_the_index_gets_newer_files(stage, kind):
+def test_a_lock_stays_while_the_index_gets_newer_files_and_yanks_its_own(stage, kind):
     prepared, words = REQUESTS[kind]
     for line, below in steps_of(f"{HERE}\n{prepared}"):
         stage.step(line, below)
     stage.command(f"gpuinstall lock {words}")
     locks = locks_of(stage)
-    news = "wheel numpy 99.0\nwheel painter 99.0: torch\nlater"
+    news = (
+        "wheel numpy 99.0\nwheel painter 99.0: torch\n"
+        "yank numpy-2.3.4*\nyank painter-1.0*\nlater"
+    )
     for line, below in steps_of(news):
         stage.step(line, below)
 

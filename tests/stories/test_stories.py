@@ -18,6 +18,7 @@ it is for (``# heavy:`` is for ``make test-all``). Its steps::
         sm_80; undefined NAME                    the index of prebuilt extensions has it, with such a library
     withdraw painter-2.0*                        what the default index no longer has; ``on BACKEND`` the torch
                                                  index
+    yank painter-2.0*                            what it has yanked
     dated 2023-07-14 painter-1.0* …              that index tells when files were uploaded, those then
     habit ranges                                 the index does, from here on, what it did not do, or no longer
                                                  does it (``tests.lab.index.Habits``)
@@ -249,6 +250,10 @@ class Stage:
         folder = f"whl/{backend}" if backend else "simple"
         for path in (self.index.folder / folder).glob(pattern):
             path.unlink()
+
+    def do_yank(self, pattern, _below):
+        yanked = (*self.index.habits.yanked, pattern)
+        self.index.habits = replace(self.index.habits, yanked=yanked)
 
     def do_dated(self, words, _below):
         date, *patterns = words.split()

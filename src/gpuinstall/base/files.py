@@ -342,9 +342,10 @@ def write_atomically(
     folder: Path | None = None,
     *,
     is_private: bool = False,
+    is_cached: bool = False,
 ) -> None:
     """Write ``text`` beside ``path``, or in ``folder``, and rename it; raise InstallationError if it may not be."""
-    with written(path, folder, is_private=is_private) as file:
+    with written(path, folder, is_private=is_private, is_cached=is_cached) as file:
         file.write(text.encode())
 
 
@@ -354,6 +355,7 @@ def written(
     folder: Path | None = None,
     *,
     is_private: bool = False,
+    is_cached: bool = False,
 ) -> Iterator[IO[bytes]]:
     """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError.
 
@@ -363,6 +365,7 @@ def written(
         path: the file that is written.
         folder: where it lies until it is complete, on the same file system; beside ``path`` without it.
         is_private: only this user can read it.
+        is_cached: it can be had again, so that nobody waits until the disk has it.
     """
     import secrets
 
@@ -371,8 +374,9 @@ def written(
         path.parent.mkdir(parents=True, exist_ok=True)
         with _created(part, path, is_private=is_private) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if not is_cached:
+                file.flush()
+                os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
         raise unwritable(path, error) from error

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.base.errors import InternalError, LockError
 from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.text import number_of, readable
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.fetch import fetch_missing
 from gpuinstall.lock.file.fit import best, fit, read_locks, readable_lock
@@ -98,9 +100,11 @@ def write_locks(
         session,
         folder=folder,
     )
+    # Each waits until the disk has it.
+    written = side_by_side(partial(_write, folder=folder), locks)
     return [
-        replace(_write(lock, folder), changes=changed)
-        for lock, changed in zip(locks, changes, strict=True)
+        replace(one, changes=changed)
+        for one, changed in zip(written, changes, strict=True)
     ]
 
 

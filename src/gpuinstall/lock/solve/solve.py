@@ -396,14 +396,22 @@ def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Co
     conflicts: list[Conflict] = []
     while remaining and len(conflicts) < PROPOSALS:
         builds = [one for one in first.builds if one.torch in remaining]
-        proposal = resolve_one(first.with_builds(builds))
+        newest = max(remaining)
+        expected: list[Problem] = []
+        if not conflicts and _go_with(first.with_torch(newest), session):
+            # They need not wait for the first.
+            expected = [one.with_torch(newest) for one in others]
+        asked = [first.with_builds(builds), *expected]
+        proposal, *answers = side_by_side(resolve_one, asked, TARGETS_AT_ONCE)
         if isinstance(proposal, Conflict):
             conflicts.append(proposal)
             break
         torch = proposal.choice.build.torch
-        near = [_near_to(proposal, one.with_torch(torch)) for one in others]
-        answers = side_by_side(resolve_one, near, TARGETS_AT_ONCE)
         together = _apart([proposal, *answers])
+        if not expected or torch != newest or _differ(together):
+            near = [_near_to(proposal, one.with_torch(torch)) for one in others]
+            answers = side_by_side(resolve_one, near, TARGETS_AT_ONCE)
+            together = _apart([proposal, *answers])
         if not isinstance(together, Conflict):
             order = [str(problem.target) for problem in problems]
             return sorted(together, key=lambda one: order.index(str(one.target)))
@@ -411,6 +419,19 @@ def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Co
         remaining -= {torch}
     # Of several, the first is told: it stands against the newest torch.
     return conflicts[0]
+
+
+def _go_with(problem: Problem, session: Session) -> bool:
+    """Whether the newest version of each program goes with the torch of a problem, as METADATA says."""
+    loop = Loop(problem, session)
+    programs = loop.shelf.programs
+    newest = side_by_side(loop.newest, programs)
+    return newest == [program.newest for program in programs.values()]
+
+
+def _differ(together: Resolutions | Conflict) -> bool:
+    """Whether targets that were resolved apart have no answer, or other versions of the same packages."""
+    return isinstance(together, Conflict) or any(one.apart for one in together)
 
 
 def _near_to(proposal: Resolution, problem: Problem) -> Problem:

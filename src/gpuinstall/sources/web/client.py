@@ -100,7 +100,8 @@ class AnswerCache(Value, Generic[_Answer]):
     def keep(self, url: str, answer: _Answer) -> None:
         """Keep an answer for the next run."""
         with suppress(InstallationError):
-            write_atomically(self._file(url), json.dumps(asdict(answer)))
+            text = json.dumps(asdict(answer))
+            write_atomically(self._file(url), text, is_cached=True)
 
     def _file(self, url: str) -> Path:
         return self.folder / f"{hashlib.sha256(url.encode()).hexdigest()}.json"

@@ -94,7 +94,8 @@ class LearnedStore(Value):
     ) -> None:
         """Keep a row for the next run."""
         with suppress(InstallationError):
-            write_atomically(self._file(wheel, backend, row.depth), row.render())
+            file = self._file(wheel, backend, row.depth)
+            write_atomically(file, row.render(), is_cached=True)
 
     def _read(self, file: Path) -> LearnedRow | None:
         with suppress(OSError, ValueError, TypeError):

@@ -81,6 +81,8 @@ class Members(Value):
     """What requires one of these may have GPU code although no row names it."""
     works_on_cpu: _Whole
     """The packages that do their work on the CPU if their library for GPUs does not load."""
+    for_cpu_alone: _Whole
+    """The packages whose wheels have no code for GPUs."""
     stated: Mapping[str, Statement]
     """By package."""
     pairs: tuple[Clash, ...]

@@ -20,7 +20,7 @@ from gpuinstall.wheels.needs import (
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -97,9 +97,8 @@ def read_package(
     members = load_members()
     answering = members.answering(package, wheel.members)
     if members.has_runtimes_apart(package):
-        # Of its libraries, one for each CUDA, only that of this one counts.
-        nearest = _for_cuda(answering, cuda)
-        names = [nearest] if nearest else []
+        # Of its libraries, some for each CUDA, only those of this one count.
+        names = _for_cuda(answering, cuda)
         code = _read_code(wheel, names, whole=whole)
         return _facts(code, read_needs(wheel, names))
     deciding = deciding_libraries(package, wheel.members)
@@ -203,13 +202,13 @@ def _module(library: str) -> str:
 
 
 def _for_cuda(
-    libraries: Iterable[re.Match[str]],
+    libraries: Sequence[re.Match[str]],
     cuda: str | None,
-) -> str | None:
-    """Return the library of this CUDA, else the nearest below it, else the nearest above; of its major if there is one."""
+) -> list[str]:
+    """Return those of this CUDA, else of the nearest below it, else of the nearest above; of its major if there is one."""
     version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
     if version is None:
-        return None
+        return []
     major = int(version[1])
     number = 10 * major + int(version[2])
 
@@ -217,8 +216,8 @@ def _for_cuda(
         other = int(library["cuda"])
         return other // 10 != major, other > number, abs(other - number)
 
-    nearest = min(libraries, key=distance, default=None)
-    return nearest[0] if nearest else None
+    least = min(map(distance, libraries), default=None)
+    return [library[0] for library in libraries if distance(library) == least]
 
 
 def _read_code(

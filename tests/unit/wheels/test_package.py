@@ -252,6 +252,14 @@ def test_one_library_for_each_cuda(cuda, chosen):
     assert _codes(files, "bitsandbytes", cuda) == {name: (f"sm_{chosen - 50}",)}
 
 
+def test_a_cuda_may_have_a_library_for_older_chips():
+    first = "bitsandbytes/libbitsandbytes_cuda123.so"
+    second = "bitsandbytes/libbitsandbytes_cuda123_nocublaslt.so"
+    files = {first: fatbin((2, 75, 0)), second: fatbin((2, 70, 0)) * 2}
+    codes = _codes(files, "bitsandbytes", "12.6")
+    assert codes == {first: ("sm_75",), second: ("sm_70",)}
+
+
 @pytest.mark.parametrize(
     "cuda",
     [

@@ -315,8 +315,11 @@ class Judge:
 
     def _look(self, wheel: Wheel) -> WheelReading | None:
         """Return what a wheel says; None if it has no code of its own, or cannot be read."""
+        members = load_members()
+        if members.for_cpu_alone.fullmatch(wheel.package):
+            return None
         is_for_any = all(tag.platform == "any" for tag in wheel.tags)
-        is_answered_for = load_members().with_torch.fullmatch(wheel.package)
+        is_answered_for = members.with_torch.fullmatch(wheel.package)
         # The name of a file may say any platform, and have libraries for one.
         if (is_for_any or is_answered_for) and wheel.package not in self.requested:
             return None

@@ -140,16 +140,17 @@ NOT_SUPPORTED, NO_PERMISSION, INSUFFICIENT_SIZE = 3, 4, 7
 FUNCTION_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED, UNKNOWN = 13, 15, 16, 999
 LOST = "sudo dmesg | grep -i -e nvrm -e xid   # 79: power and seating of the card; 119 or 120: its firmware"
 NODES = "sudo nvidia-modprobe -c 0 -u"
+RESET = "sudo nvidia-smi -i {} --gpu-reset   # with every program on it ended"
 QUESTIONS = ("name", "uuid", "pci", "memory", "capability", "mode", "mig_mode")
 NAME = {
     NO_PERMISSION: ("gpu-not-permitted", NODES),
     GPU_IS_LOST: ("gpu-lost", LOST),
-    RESET_REQUIRED: ("gpu-unreachable", LOST),
+    RESET_REQUIRED: ("gpu-unreachable", RESET),
     UNKNOWN: ("gpu-unreachable", LOST),
 }
 OTHERS = {
     GPU_IS_LOST: ("gpu-lost", LOST),
-    RESET_REQUIRED: ("gpu-unreachable", LOST),
+    RESET_REQUIRED: ("gpu-unreachable", RESET),
 }
 ANSWERS = (
     NOT_SUPPORTED,
@@ -178,7 +179,8 @@ def test_one_refused_fact_condemns_a_card_only_if_the_card_itself_is_gone(play):
         question, answer = state
         known = NAME if question == "name" else OTHERS
         if answer in known:
-            expected[state] = known[answer]
+            code, fix = known[answer]
+            expected[state] = (code, fix.format(states.index(state)))
     found = {}
     for problem in machine.problems:
         for index in problem.gpus:

@@ -7,8 +7,8 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
+from gpuinstall.catalog.failures.pattern import Pattern
 from gpuinstall.catalog.failures.table import read_table
-from gpuinstall.catalog.failures.transcript import Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.catalog.failures.transcript import Pattern
+from gpuinstall.catalog.failures.pattern import Pattern
 
 DATA = Path(__file__).with_name("data")
 _Row = TypeVar("_Row")

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from gpuinstall.catalog.failures.classify import classify
-from gpuinstall.catalog.failures.transcript import Pattern, Transcript
+from gpuinstall.catalog.failures.pattern import Pattern
+from gpuinstall.catalog.failures.transcript import Transcript
 from tests.unit.catalog.failures.attacks import patterns, worst_seconds
 
 SECONDS = 0.08  # for a text of that length; the slowest take a third of it

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.catalog.failures.transcript import LONGEST, Pattern, Transcript
+from gpuinstall.catalog.failures.pattern import Pattern
+from gpuinstall.catalog.failures.transcript import LONGEST, Transcript
 from tests.unit.catalog.failures.attacks import patterns
 
 SAYS = Pattern("found no nvidia driver on your system")

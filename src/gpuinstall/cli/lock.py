@@ -154,7 +154,7 @@ def check_command(options: CommandOptions) -> Outcome:
         checked = check_locks(
             project.folder,
             read_request(project),
-            with_locked_builds(project.catalog, project.folder, session),
+            with_locked_builds(project.catalog, project.folder, lambda: session),
             options.targets or project.contents.config.targets,
             None if options.offline else session,
         )

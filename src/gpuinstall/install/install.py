@@ -323,7 +323,7 @@ def read_state(
     if catalog is None:
         # What is locked may have been learned from any index.
         known = known_catalog() if options.locked else project.catalog
-        catalog = with_locked_builds(known, folder, project.session)
+        catalog = with_locked_builds(known, folder, lambda: project.session)
     return InstallState(
         existing,
         request=LockRequest(project.machine, request, catalog),

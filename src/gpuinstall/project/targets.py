@@ -85,7 +85,9 @@ def lock_requests(
     """
     from gpuinstall.lock.request.strangers import with_locked_builds
 
-    catalog = with_locked_builds(project.catalog, project.folder, project.session)
+    catalog = with_locked_builds(
+        project.catalog, project.folder, lambda: project.session
+    )
     if not machines:
         targets = targets or project.contents.config.targets
     if not targets and not machines:

@@ -24,7 +24,7 @@ from gpuinstall.lock.file.fit import read_locks
 from gpuinstall.sources.provenance import is_of_pytorch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.catalog import Wheel
@@ -90,9 +90,15 @@ def name_torch_source(
 def with_locked_builds(
     catalog: Catalog,
     folder: Path,
-    session: Session,
+    opened: Callable[[], Session],
 ) -> Catalog:
-    """Add the builds that the locks in a folder hold and the catalogue does not know, as far as they can be read."""
+    """Add the builds that the locks in a folder hold and the catalogue does not know, as far as they can be read.
+
+    Args:
+        catalog: What is known.
+        folder: Where the locks are.
+        opened: Returns the session, which few locks need.
+    """
     try:
         locks = read_locks(folder)
     except LockError:  # it is reported when the lock is needed
@@ -104,13 +110,14 @@ def with_locked_builds(
         for build in _builds_of(file, catalog):
             catalog = catalog.serving(build.backend.kind)
             # Only the sources are asked.
-            if not _strange_hosts([file], build.backend.tag, session):
+            if not _strange_hosts([file], build.backend.tag, opened()):
                 unknown.append(build)
     if not unknown:
         return catalog
     from gpuinstall.wheels.learned.reader import Reader  # which takes long to load
     from gpuinstall.wheels.learned.store import learned_store
 
+    session = opened()
     reader = Reader(session.sources, session.client, learned_store(), session.reporter)
     new = []
     for build in unknown:

@@ -149,3 +149,38 @@ def test_the_next_command_makes_whole_what_was_killed(project, capsys):
         sys.stdout.write(f"\nkilled: {json.dumps(counts)}\n")
         sys.stdout.write(f"found before the next command: {json.dumps(before)}\n")
     assert wrong == []
+
+
+def in_container(name):
+    """What starts a command in a container called so, which shares the disk and sees no process of others."""
+    unshare = ("unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
+    return (*unshare, "sh", "-c", f'hostname {name}; exec "$@"', "sh")
+
+
+@pytest.mark.heavy
+@pytest.mark.root
+def test_containers_on_one_volume_undo_nothing_of_one_another(project):
+    other = in_container("other")
+    journal = changing(project, ())
+
+    running = started(project, ("install", "alpha==2.0"), other)
+    while not (project.folder / ".venv.gpuinstall" / "lock").exists():
+        assert running.poll() is None
+    done = project.run("install", "big==2.0")
+    assert (done.status, running.wait()) == (0, 0), done.err
+    lock = project.lock("pylock.cpu.toml")
+    assert 'name = "alpha"\nversion = "2.0"' in lock
+    assert 'name = "big"\nversion = "2.0"' in lock
+    assert faults(project.folder / ".venv", FILES) == []
+
+    running = started(project, ("install", "big==1.0"), other)
+    while not journal.exists():
+        assert running.poll() is None
+    end_group(running)
+    assert journal.exists()
+    error = project.refusal("sync", exit_code=2)
+    assert error["code"] == "change-elsewhere"
+    assert " on other" in error["message"]
+    command = error["hint"].partition("   #")[0]
+    assert project.run(*command.split()[1:]).status == 0
+    assert faults(project.folder / ".venv", FILES) == []

@@ -42,6 +42,7 @@ _LONGEST = 200
 """The letters that are read: no name of a GPU has half as many."""
 _COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
 """How many of a GPU there are, which changes nothing: 4x A100, 8×H100."""
+_BRAND = re.compile(r"\Anvidia\s+", re.IGNORECASE)
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _ASK_THE_DRIVER = (
     "nvidia-smi -L prints its name; "
@@ -226,7 +227,7 @@ def _assumed(name: str, text: str) -> Product | None:
     for row in load_gpus()["assumed"]:
         if re.search(row["names"], text):
             return Product(
-                f"{name.strip()}, taken for an {row['family']}",
+                f"{_BRAND.sub('', name.strip())}, taken for an {row['family']}",
                 row["family"],
                 capability=ComputeCapability.parse(row["capability"]),
             )
@@ -296,8 +297,11 @@ def _gpus() -> Iterator[Product]:
     for gpu in products():
         yield gpu
         if gpu.capability and gpu.name == gpu.chip:
-            generation = load_drivers().generation(gpu.capability)
-            if generation:
+            drivers = load_drivers()
+            generation = drivers.generation(gpu.capability)
+            first = drivers.first_drivers.get(gpu.capability)
+            # Of a chip whose first driver is not known no card is either.
+            if generation and not (first and first.after):
                 yield gpu._replace(name=generation.name)
     for chip in other_chips():
         for name in (*chip.products, chip.chip, chip.code):

@@ -68,6 +68,8 @@ def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_tha
         "T400": "T400",
         # Not listed: its family leaves no doubt.
         "RTX 5070 SUPER": "RTX 5070 SUPER, taken for an RTX 50",
+        "NVIDIA RTX 5070 SUPER": "RTX 5070 SUPER, taken for an RTX 50",
+        "Vera Rubin": "Vera Rubin, taken for an unreleased chip of 10.7",
     }
 
     assert {name: find_gpu(name).name for name in names} == names

@@ -381,6 +381,12 @@ HEALTHY = {
         DOCKER | {"platform.json": platform(release="5.15.148-tegra")} | NO_DRIVER,
         {},
     ),
+    "a Jetson with NVIDIA's own package for a newer CUDA": (
+        no_nvml()
+        | {"platform.json": platform(machine="aarch64", release="5.15.148-tegra")}
+        | libcuda(1, path="/usr/local/cuda-13.2/compat_orin/libcuda.so.1.1"),
+        {},
+    ),
     "the same card twice after one that is none": (
         healthy(2),
         {"CUDA_VISIBLE_DEVICES": "0,7,0"},

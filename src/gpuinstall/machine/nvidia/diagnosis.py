@@ -382,6 +382,8 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
         "visible": ",".join(others),
         "folder": folder if is_compat(cuda.path) else None,
         "requested-compat": is_requested_compat(cuda.path),
+        # A Jetson may have a package of its own for a newer CUDA: cuda-compat-orin-13-2.
+        "jetson": evidence.jetson is not None,
         "libcuda": name,
         "hides-all": repr(visible) if hides_all else None,
         "shadow": evidence.windows and evidence.windows.shadow,

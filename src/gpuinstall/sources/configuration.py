@@ -157,7 +157,7 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
     files = ConfigurationFiles(environ)
     projects = [folder]
     yield from map(_own, uv_variables(environ, folder))
-    for file, table in _project_tables(environ, folder):
+    for file, table in project_tables(environ, folder):
         projects.append(file.parent)
         with _reading(file):
             yield from uv_settings(table, file)
@@ -185,7 +185,7 @@ def _is_in(folder: Path, file: Path) -> bool:
     )
 
 
-def _project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
+def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
     """Yield the nearest of uv's files, and the root of a workspace above it, which uv reads in its place."""
     if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
         return
@@ -215,7 +215,7 @@ def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFil
     """
     limits = {
         Path(os.path.relpath(file, folder)).as_posix(): _limits(file, table)
-        for file, table in _project_tables(environ, folder)
+        for file, table in project_tables(environ, folder)
         if file != folder / PROJECT
     }
     # Not their paths, which others who have the lock do not have.

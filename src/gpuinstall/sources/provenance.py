@@ -114,6 +114,34 @@ ANY_FILE = "any file"
 BY_MARKER = "sources (workspace, marker, list)"
 BY_ADDRESS = "name @ address, required or as a constraint"
 
+_NOT_READ = {
+    "pip": (
+        "--pre",
+        "--prefer-binary",
+        "--trusted-host",
+        "--config-settings",
+        "--global-option",
+        "--no-build-isolation",
+        "--use-feature",
+    ),
+    "uv": (
+        "resolution",
+        "fork-strategy",
+        "environments",
+        "required-environments",
+        "conflicts",
+        "build-constraint-dependencies",
+        "extra-build-dependencies",
+        "extra-build-variables",
+        "config-settings",
+        "config-settings-package",
+        "no-build-isolation",
+        "no-build-isolation-package",
+        "allow-insecure-host",
+    ),
+}
+"""By tool, the settings that are passed over: no package comes from elsewhere because of them."""
+
 _TABLE: dict[str, dict[str, Effect | str]] = {
     ANY_FILE: {BY_ADDRESS: Effect.LOCATED},
     "pip": {
@@ -128,13 +156,6 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "--no-index": _WITHOUT,
         "--require-hashes": _LIST_IT,
         "--no-binary": _BUILT,
-        "--pre": Effect.UNRELATED,
-        "--prefer-binary": Effect.UNRELATED,
-        "--trusted-host": Effect.UNRELATED,
-        "--config-settings": Effect.UNRELATED,
-        "--global-option": Effect.UNRELATED,
-        "--no-build-isolation": Effect.UNRELATED,
-        "--use-feature": Effect.UNRELATED,
     },
     "uv": {
         "index": Effect.EXTRA_INDEX,
@@ -165,19 +186,6 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "dependency-metadata (by URL)": _OVERRIDES,
         "dependency-metadata": Effect.RESOLUTION,
         "prerelease": Effect.RESOLUTION,
-        "resolution": Effect.UNRELATED,
-        "fork-strategy": Effect.UNRELATED,
-        "environments": Effect.UNRELATED,
-        "required-environments": Effect.UNRELATED,
-        "conflicts": Effect.UNRELATED,
-        "build-constraint-dependencies": Effect.UNRELATED,
-        "extra-build-dependencies": Effect.UNRELATED,
-        "extra-build-variables": Effect.UNRELATED,
-        "config-settings": Effect.UNRELATED,
-        "config-settings-package": Effect.UNRELATED,
-        "no-build-isolation": Effect.UNRELATED,
-        "no-build-isolation-package": Effect.UNRELATED,
-        "allow-insecure-host": Effect.UNRELATED,
     },
     "Poetry": {"git, url, path of a package": Effect.ADDRESS},
     OTHER_TOOLS: {"sources": Effect.KNOWN_INDEX},
@@ -202,7 +210,8 @@ uv's count in uv.toml, in [tool.uv] and in the block of a script; pip's also in 
 
 def _rules() -> Iterator[SettingRule]:
     for tool, settings in _TABLE.items():
-        for key, effect in settings.items():
+        not_read = dict.fromkeys(_NOT_READ.get(tool, ()), Effect.UNRELATED)
+        for key, effect in {**settings, **not_read}.items():
             if isinstance(effect, str):
                 yield SettingRule(tool, key, Effect.REFUSED, effect)
             else:

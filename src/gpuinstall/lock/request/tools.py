@@ -12,7 +12,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml
 from gpuinstall.base.requirement import normalised
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.sources.configuration import index_key
+from gpuinstall.sources.configuration import index_key, project_tables
 from gpuinstall.sources.provenance import (
     BY_MARKER,
     OTHER_TOOLS,
@@ -132,12 +132,10 @@ def _inherited(file: Path) -> Table:
     """Return the packages whose source uv takes from the root of the workspace: what it is, the member has to say."""
     if file.name != PROJECT:  # a script is no member
         return {}
-    for folder in file.absolute().parent.parents:
-        root = folder / PROJECT
-        if root.is_file():
-            uv = table_in(parse_toml(read_listed(root)), "tool", "uv")
-            if "workspace" in uv:
-                return dict.fromkeys(uv.get("sources", {}))
+    path = file.absolute()
+    for other, table in project_tables({}, path.parent):
+        if other != path and "workspace" in table:
+            return dict.fromkeys(table.get("sources", {}))
     return {}
 
 

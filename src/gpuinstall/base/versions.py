@@ -159,6 +159,13 @@ def known_backend(tag: str | None) -> Backend | None:
         return None
 
 
+def torch_backend(version: str, toolkit: Backend | None) -> Backend:
+    """Return what a torch was built for: by its label, else by its toolkit."""
+    label = version.partition("+")[2]
+    known = known_backend(label) or known_backend(label.partition(".")[0])
+    return known or toolkit or CPU
+
+
 def is_like_a_tag(text: str) -> bool:
     """Whether a text begins as the tags of some kind do, and goes on with a number or nothing."""
     match = re.fullmatch(r"([a-z]+)[0-9.]*", text)

@@ -42,7 +42,6 @@ _LONGEST = 200
 """The letters that are read: no name of a GPU has half as many."""
 _COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
 """How many of a GPU there are, which changes nothing: 4x A100, 8×H100."""
-_BRAND = re.compile(r"\Anvidia\s+", re.IGNORECASE)
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _ASK_THE_DRIVER = (
     "nvidia-smi -L prints its name; "
@@ -227,7 +226,7 @@ def _assumed(name: str, text: str) -> Product | None:
     for row in load_gpus()["assumed"]:
         if re.search(row["names"], text):
             return Product(
-                f"{_BRAND.sub('', name.strip())}, taken for an {row['family']}",
+                f"{name.strip().removeprefix('NVIDIA ')}, taken for an {row['family']}",
                 row["family"],
                 capability=ComputeCapability.parse(row["capability"]),
             )

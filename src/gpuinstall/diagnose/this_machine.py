@@ -20,7 +20,7 @@ from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.files import open_regular, read_document
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.base.versions import CPU, Backend, known_backend
+from gpuinstall.base.versions import CPU, Backend, torch_backend
 from gpuinstall.catalog import Build, load_catalog
 from gpuinstall.catalog.failures.observations import Observation
 from gpuinstall.environments.packages import InstalledPackage, read_packages
@@ -150,7 +150,7 @@ def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
             text = read_document(folder / "torch" / "version.py", venv)
         version = _value(text, "__version__")
         if version:
-            backend = _backend(version, text)
+            backend = torch_backend(version, _toolkit(text))
             build = _build(version, backend, machine)
             code = _architectures(folder)
             if build and code:
@@ -165,18 +165,13 @@ def _value(text: str, name: str) -> str | None:
     return match[1] if match else None
 
 
-def _backend(version: str, text: str) -> Backend:
-    """Return what a torch was built for: by its label, else by its toolkit."""
-    label = version.partition("+")[2]
-    for tag in (label, label.partition(".")[0]):
-        backend = known_backend(tag)
-        if backend:
-            return backend
+def _toolkit(text: str) -> Backend | None:
+    """Return the toolkit that a torch was made with, by the text of its version."""
     for kind, name in (("cuda", "cuda"), ("rocm", "hip")):
         toolkit = _value(text, name)
         if toolkit:
             return Backend(kind, ".".join(toolkit.split(".")[:2]))
-    return CPU
+    return None
 
 
 def _architectures(folder: Path) -> tuple[str, ...]:

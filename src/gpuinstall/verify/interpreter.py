@@ -18,7 +18,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.patience import read_patience
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import CPU, SPELLINGS, Backend
+from gpuinstall.base.versions import SPELLINGS, Backend, torch_backend
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"
@@ -53,11 +53,7 @@ class FoundTorch(Value):
         """What it was built for: by its version, else by the toolkit; None if there is no torch."""
         if self.version is None:
             return None
-        label = self.version.partition("+")[2]
-        for tag in (label, label.partition(".")[0]):
-            with suppress(ValueError):
-                return Backend.parse(tag)
-        return self.toolkit or CPU
+        return torch_backend(self.version, self.toolkit)
 
     @property
     def kind(self) -> str | None:

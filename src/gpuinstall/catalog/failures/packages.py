@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.codec import read
 from gpuinstall.base.values import Value
-from gpuinstall.catalog.failures.table import read_table
+from gpuinstall.catalog.failures.table import read_table, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,10 +54,7 @@ class DriverPackages(Value):
 @cache
 def load_packages() -> tuple[DriverPackages, ...]:
     """Return the rows in their order: of those that fit, the first counts."""
-    rows = read_table("packages")["package"]
-    packages: tuple[DriverPackages, ...]
-    packages = read(tuple[DriverPackages, ...], rows, "packages")
-    return packages
+    return rows_of(DriverPackages, "packages", "package")
 
 
 @cache

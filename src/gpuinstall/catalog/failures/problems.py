@@ -228,9 +228,6 @@ def lines_for(
     lines = tuple(lines)
     if "wsl" in keys:
         lines = tuple(map(_in_wsl, lines))
-    if "jetson" in keys:
-        # Its GPU's nodes are made by its own modules.
-        lines = tuple(line for line in lines if "nvidia-modprobe" not in line)
     if "container" in keys:
         return tuple(map(_from_container, lines))
     if "windows" in keys:

@@ -185,7 +185,7 @@ def load_problems() -> Mapping[str, ProblemKind]:
     kinds: list[ProblemKind] = []
     for failure in load_failures().values():
         kinds += failure.problems
-    kinds += _rows(ProblemKind, "problems", "problem")
+    kinds += rows_of(ProblemKind, "problems", "problem")
     return {kind.code: kind for kind in kinds}
 
 
@@ -202,13 +202,13 @@ def load_cuda_errors() -> Mapping[int, tuple[str, str]]:
 @cache
 def load_distributions() -> tuple[Distribution, ...]:
     """Return the distributions, each family after its members."""
-    return _rows(Distribution, "distributions", "distribution")
+    return rows_of(Distribution, "distributions", "distribution")
 
 
 @cache
 def load_readings() -> tuple[Reading, ...]:
     """Return which placeholders of fixes a text may fill; the first row of one that is found counts."""
-    return _rows(Reading, "readings", "reading")
+    return rows_of(Reading, "readings", "reading")
 
 
 @cache
@@ -232,10 +232,11 @@ def read_table(name: str) -> dict[str, Any]:
     return tomli.loads(text)
 
 
-def _rows(
+def rows_of(
     kind: type[_Row],
     file: str,
     key: str,
 ) -> tuple[_Row, ...]:
+    """Return the rows of one kind in a file."""
     rows: tuple[_Row, ...] = read(tuple[kind, ...], read_table(file)[key], key)  # type: ignore[valid-type]
     return rows

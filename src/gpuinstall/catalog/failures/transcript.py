@@ -255,14 +255,12 @@ def _telling(pieces: list[_Numbered]) -> list[_Numbered]:
     """Return the first and the last pieces, and those between that speak of a failure, as far as there is room."""
     first = _count_within(pieces, LONGEST // 3)
     last = len(pieces) - _count_within(pieces[:first:-1], LONGEST // 3)
-    kept: list[_Numbered] = []
-    end = first
+    near: set[int] = set()
     for place in range(first, last):
         text = pieces[place][1].lower()
-        if place >= end - _AROUND_TROUBLE and any(word in text for word in _TROUBLE):
-            start = max(end, place - _AROUND_TROUBLE)
-            end = min(place + _AROUND_TROUBLE + 1, last)
-            kept += pieces[start:end]
+        if any(word in text for word in _TROUBLE):
+            near.update(range(place - _AROUND_TROUBLE, place + _AROUND_TROUBLE))
+    kept = [pieces[place] for place in range(first, last) if place in near]
     room = _count_within(kept, LONGEST // 3)
     return pieces[:first] + kept[:room] + pieces[last:]
 

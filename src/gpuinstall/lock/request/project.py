@@ -11,7 +11,6 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     DOCUMENT_BYTES,
     expanded_home,
@@ -153,43 +152,30 @@ def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]
 
 
 def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of an archive that uv may read its requirements from.
-
-    Raises:
-        UsageError: It cannot be read.
-    """
-    import lzma  # which a sync need not load
-    import tarfile
-    import zipfile
-    import zlib
-
-    faults = tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError
-    try:
-        for name, file in _members(place):
-            yield place / name, file.read(DOCUMENT_BYTES).decode(errors="replace")
-    except (OSError, ValueError, EOFError, LookupError, RuntimeError, *faults) as error:
-        message = f"{place} is no archive that can be read: {error}"
-        raise UsageError("requirements-unreadable", message) from None
-
-
-def _members(place: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    import tarfile
+    """Yield the files of an archive that uv may read its requirements from, as far as they can be read here."""
+    import tarfile  # which a sync need not load
     import zipfile
 
-    # By its name, as uv does: a file can be both.
-    if place.suffix in {".zip", ".whl"}:
-        with zipfile.ZipFile(place) as archive:
-            for entry in archive.infolist():
-                if _IN_ARCHIVE.fullmatch(entry.filename):
-                    yield entry.filename, archive.open(entry)
-        return
-    with tarfile.open(place) as files:
-        for member in files:
-            if member.offset + member.size > _MOST_BYTES:
-                raise EOFError("it has more than 1 GB")
-            file = _IN_ARCHIVE.fullmatch(member.name) and files.extractfile(member)
-            if file:
-                yield member.name, file
+    # Whatever is wrong with it: it is named, and uv says what it cannot read.
+    with suppress(Exception):
+        # By its name, as uv does: a file can be both.
+        if place.suffix in {".zip", ".whl"}:
+            with zipfile.ZipFile(place) as archive:
+                for entry in archive.infolist():
+                    if _IN_ARCHIVE.fullmatch(entry.filename):
+                        yield place / entry.filename, _text(archive.open(entry))
+            return
+        with tarfile.open(place) as files:
+            for member in files:
+                if member.offset + member.size > _MOST_BYTES:
+                    return
+                file = _IN_ARCHIVE.fullmatch(member.name) and files.extractfile(member)
+                if file:
+                    yield place / member.name, _text(file)
+
+
+def _text(file: IO[bytes]) -> str:
+    return file.read(DOCUMENT_BYTES).decode(errors="replace")
 
 
 def _from(folder: Path, setting: SourceSetting) -> str:

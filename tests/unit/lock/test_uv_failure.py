@@ -160,3 +160,16 @@ def test_what_a_power_cut_left_in_the_cache_is_named_with_the_way_out():
     assert error.code == "cache-damaged"
     assert error.hint is not None
     assert error.hint.endswith("uv cache clean alpha   # then run it again")
+
+
+def test_of_a_long_account_the_end_is_told():
+    steps = [f"because a{number} depends on b{number}, c" for number in range(90)]
+    message = (
+        f"No solution found: {'. And '.join(steps)}. And because you require a, no"
+    )
+    failure = explain_failure(message)
+
+    assert isinstance(failure, Conflict)
+    assert failure.why.startswith("… because a")
+    assert failure.why.endswith("because you require a, no")
+    assert len(failure.why) < 1300

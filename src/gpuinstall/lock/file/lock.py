@@ -361,17 +361,8 @@ def read_lock(path: Path) -> Lock:
     Raises:
         LockError: if it is missing, unreadable, malformed or of another version.
     """
-    return parse(path.name, read_lock_text(path))
-
-
-def read_lock_text(path: Path) -> str:
-    """Return the text of a lock.
-
-    Raises:
-        LockError: if it is missing or unreadable.
-    """
     try:
-        return read_document(path, path.parent)
+        text = read_document(path, path.parent)
     except FileNotFoundError:
         raise LockError(
             "lock-missing", f"there is no {path}", hint="gpuinstall lock"
@@ -382,6 +373,7 @@ def read_lock_text(path: Path) -> str:
         )
         message = f"{path} cannot be read: {reason}"
         raise LockError("lock-unreadable", message, hint=_RESTORE) from None
+    return parse(path.name, text)
 
 
 # One run reads the lock of the folder, and the environment's copy, a dozen times.

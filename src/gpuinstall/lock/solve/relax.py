@@ -23,7 +23,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.lock.request.project import read_folder_project
 from gpuinstall.lock.solve.problem import pose_together, without_versions
 from gpuinstall.lock.solve.remarks import NO_CODE, shortened
-from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, build_conflict
+from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.relax import nearest_request, version_limits
 
@@ -168,8 +168,9 @@ def _attempt(
         except InstallationError as error:
             if error.code not in _FAILURES_OF_A_VERSION:
                 raise
-            answer = build_conflict(error)
-            names = {pin.name: pin.text for pin in left if pin.name in answer.too_new}
+            answer = Conflict(error)
+            name = failed_package(error)
+            names = {pin.name: pin.text for pin in left if pin.name == name}
             if not names:
                 return answer, failed
             failed |= names

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Wheel
-    from gpuinstall.lock.solve.facts import Fact
+    from gpuinstall.lock.solve.facts import Fact, WheelReading
     from gpuinstall.lock.solve.loop import Answer, Loop
 
 NO_CODE = "no-code-in-package"
@@ -186,12 +186,14 @@ class Remarks:
             newest[fact.package] = max(
                 known, fact, key=lambda one: Version(one.version)
             )
+        unsuitable = {package for package, _ in self._unsuitable_parts()}
         for package, fact in newest.items():
             version = self._versions.get(package)
             other = "what requires it is taken in a version that does without it"
             if version:
                 unread = self._loop.judge.unread(package, Version(version))
-                other = f"{package} {version} runs here{unread}"
+                verb = "is taken" if package in unsuitable else "runs here"
+                other = f"{package} {version} {verb}{unread}"
             yield Reason(OLDER, f"{fact.why}; {other}")
         for fact in self._facts:
             is_here = self._versions.get(fact.package) == fact.version
@@ -222,20 +224,28 @@ class Remarks:
 
     def _of_parts(self) -> Iterator[Reason]:
         """Yield what may not run and excludes nothing, and what loads libraries by their names."""
-        judge = self._loop.judge
-        for wheel in self._answer.wheels:
-            reading = judge.readings.get(wheel)
-            if reading is None:
-                continue
-            row, judgement = reading.rows[self._answer.torch]
-            why = reading.reasons[self._answer.torch] or judgement.doubt
-            if why and load_members().works_on_cpu.fullmatch(row.package):
-                why += "; it works on the CPU"
-            if why:
-                yield Reason(PART, f"{row.package} {wheel.version} {why}")
+        for package, why in self._unsuitable_parts():
+            works = load_members().works_on_cpu.fullmatch(package)
+            on_cpu = "; it works on the CPU" if works else ""
+            yield Reason(PART, f"{package} {self._versions[package]} {why}{on_cpu}")
+        for reading in self._readings():
+            row = reading.row
             if row.opens and row.package in load_members().must_open:
                 message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
                 yield Reason("opens-libraries", message)
+
+    def _unsuitable_parts(self) -> Iterator[tuple[str, str]]:
+        """Yield each package of the answer that does not run, or may not, and why."""
+        torch = self._answer.torch
+        for reading in self._readings():
+            _, judgement = reading.rows[torch]
+            why = reading.reasons[torch] or judgement.doubt
+            if why:
+                yield reading.wheel.package, why
+
+    def _readings(self) -> Iterator[WheelReading]:
+        """Yield what the wheels of the answer said, as far as they were read."""
+        return filter(None, map(self._loop.judge.readings.get, self._answer.wheels))
 
 
 def other_name(package: str, loop: Loop) -> str:

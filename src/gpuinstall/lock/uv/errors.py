@@ -22,10 +22,12 @@ BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
 """The code of one of PyTorch's packages that none of its sources has."""
 
+_LONGEST = 1200
+"""How much of uv's account is told."""
+
 _LINES = 15
 """How many of the build's last lines are kept."""
 
-_TOO_NEW = re.compile(r"`([\w.-]+)` was filtered by `exclude-newer`")
 FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"
 _CAUSE = re.compile(
@@ -150,8 +152,6 @@ class Conflict(NamedTuple):
     """
 
     error: GpuInstallError
-    too_new: frozenset[str] = frozenset()
-    """Packages of which exclude-newer left out a version that would serve."""
 
     @property
     def why(self) -> str:
@@ -203,7 +203,7 @@ def explain_failure(
         return unlisted_package
     refusal = _error_of(message, cause, *_OF_THE_REQUEST)
     if isinstance(refusal, NoBuildError):
-        return Conflict(refusal, frozenset(_TOO_NEW.findall(unwrapped(message))))
+        return Conflict(refusal)
     return refusal or InstallationError(
         "resolution-failed", "uv could not resolve the requirements", why=cause
     )
@@ -229,7 +229,12 @@ def _sentences(message: str) -> str:
             lines.append(line)
     cause = " ".join(lines).replace(" cause: ", "; ")
     cause = re.sub(r"\berror: ", "", cause)
-    return cause.replace("the-request depends on", "you require")
+    cause = cause.replace("the-request depends on", "you require")
+    if len(cause) > _LONGEST:
+        # Its end says what it comes to.
+        _, _, end = cause[-_LONGEST:].partition(" And because ")
+        cause = f"… because {end}" if end else f"{cause[:_LONGEST]}…"
+    return cause
 
 
 def _error_of(
@@ -291,11 +296,10 @@ def build_failure(message: str) -> InstallationError | None:
     )
 
 
-def build_conflict(failed: InstallationError) -> Conflict:
-    """Return a failed build as a conflict, which a newer version of its package, with a wheel, may end."""
+def failed_package(failed: InstallationError) -> str:
+    """Return the name of the package of a failed build, of which another version may have a wheel."""
     package = re.match(r"(?:the dependencies of )?([\w.-]+)", failed.message)
-    names = {package[1].lower()} if package else set()
-    return Conflict(failed, frozenset(names))
+    return package[1].lower() if package else ""
 
 
 def _unlisted_package(

@@ -87,6 +87,8 @@ DEVICES = {
 KNOWN_FAILURES = """\
 # Known failures
 
+For whoever has an error.
+
 `gpuinstall explain` recognises these failures in a text, `gpuinstall doctor` and `gpuinstall verify` on a machine. Each
 stands here with what a program prints, its cause, and the fix on Ubuntu, of a fault of Windows there;
 `gpuinstall explain F01` prints the one for your own system. Made from `src/gpuinstall/catalog/failures/data`.

@@ -23,6 +23,8 @@ PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"))
 PREFACE = """\
 # Which build runs where
 
+For whoever buys or rents a card.
+
 The newest torch for each kind of GPU (generation and compute capability) and driver branch, from the catalogue of
 {date}. A dash means that no build runs there. Made by `make docs`.
 """

@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 SILENT = Reporter()
-TORCH = Request()
 
 
 class Refusal(Rejected):
@@ -116,12 +115,13 @@ def install(
 
 def install_into(
     python: str | Path,
-    request: Request = TORCH,
+    request: Request = FOLDERS_OWN,
     *,
     reporter: Reporter = SILENT,
 ) -> IntoResult:
     """Put what is asked for into the environment of an interpreter that others made, proven on the GPUs.
 
+    Without a request the builds come back that were proven there, else torch for this machine comes.
     Raise a GpuInstallError, and leave the environment as it was.
     """
     from gpuinstall.install import into

@@ -109,7 +109,7 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
         "RUNNER_TEMP": str(tmp_path),
     }
     inputs = {
-        "COMMAND": "sync",
+        "COMMAND": "lock check",
         "REQUIREMENTS": "torch\nvllm  numpy<3\n",
         "OPTIONS": "--venv env",
     }
@@ -128,7 +128,7 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
     assert statuses == [0, 5], "the job ends as the command did"
     assert (
         said.read_text()
-        == f"python3|{ROOT}/bootstrap.py|--version|gpuinstall|sync|--venv|env|torch|vllm|numpy<3|--json|"
+        == f"python3|{ROOT}/bootstrap.py|--version|gpuinstall|lock|check|--venv|env|torch|vllm|numpy<3|--json|"
     )
     assert path.read_text() == "/home/ann/.local/share/gpuinstall/bin\n"
     assert output.read_text().splitlines() == [

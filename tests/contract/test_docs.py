@@ -1,10 +1,13 @@
 """What the documentation shows is what the commands say, and what it links to is there."""
 
+import ast
+import inspect
 import re
 
 from tools.docs import EXAMPLE, GETS, ROOT, made, output, pages, refreshed, run
 from tools.site.__main__ import home, stage
 
+import gpuinstall
 from gpuinstall.catalog.failures.table import load_failures
 from tests.lab.links import broken, markdown
 from tests.lab.source import room_graph
@@ -111,6 +114,23 @@ def test_what_an_example_of_the_api_prints_is_shown_and_the_others_run():
 
     assert [shown["code"] for shown in EXAMPLE.finditer(text)] == [example]
     run(on_this_machine)
+
+
+def test_the_page_of_the_api_names_the_parameters_that_there_are():
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+\([^`]*\))(?: -> \w+)?`", text, re.MULTILINE)
+    wrong = []
+    for row in rows:
+        call = ast.parse(row.replace("*, ", "").replace(", ...)", ")")).body[0].value
+        told = [one.id for one in call.args] + [one.arg for one in call.keywords]
+        thing = getattr(gpuinstall, call.func.id)
+        fields = getattr(thing, "__struct_fields__", None)
+        there = list(fields or inspect.signature(thing).parameters)
+        if told != there[: len(told)]:
+            wrong.append((row, there))
+
+    assert len(rows) == 10
+    assert wrong == []
 
 
 def test_the_architecture_has_a_row_for_every_room():

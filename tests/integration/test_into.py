@@ -218,6 +218,17 @@ def test_our_own_guard_of_uv_does_not_hold_our_next_request(workshop, comfyui):
     assert moved["environment"]["torch"] == "2.14.1+cu126"
 
 
+@pytest.mark.usefixtures("comfyui")
+def test_torchvision_moves_with_torch(workshop):
+    assert workshop.run("install", "--into", "torch==2.14.1", "torchvision").status == 0
+
+    moved = workshop.document("install", "--into", "torch==2.13.0", "--dry-run")["data"]
+
+    changes = {change["package"]: change["new"] for change in moved["changes"]}
+    assert changes["torch"] == "2.13.0+cu126"
+    assert changes["torchvision"] == "0.28.0+cu126"
+
+
 def offered(done, label):
     """The text of a labelled line of the result."""
     return (

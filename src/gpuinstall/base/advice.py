@@ -56,10 +56,22 @@ class Advice(Value):
         return self.program == OURS or which(self.program) is not None
 
     def __str__(self) -> str:
-        line = joined((self.program, *self.arguments))
+        program = uv_program() if self.program == "uv" else self.program
+        line = joined((program, *self.arguments))
         if self.place and self.place != Path.cwd():
             line = f"cd {quoted(self.place)} && {line}"
         return f"{line}{NOTE}{self.note}" if self.note else line
+
+
+def uv_program() -> str:
+    """Return how a person starts uv: by its name, or by the path of ours if it is not on PATH."""
+    from shutil import which  # with decompressors that a plan does without
+
+    if which("uv"):
+        return "uv"
+    from uv import find_uv_bin
+
+    return str(find_uv_bin())
 
 
 def for_options(hint: str, options: Container[str]) -> str:

@@ -10,7 +10,7 @@ from gpuinstall.base.codec import MalformedError, read, read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.poetry import poetry_specifiers
-from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing
+from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, split_torch_index
 from gpuinstall.base.values import replace
 
 if TYPE_CHECKING:
@@ -74,15 +74,16 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     except MalformedError as fault:
         raise _malformed(str(fault)) from None
     required = required or _python_of_poetry(pyproject)
+    torch_index, backend = split_torch_index(settings.torch_index or "")
     return replace(
         FOLDERS_OWN,
         requirements=settings.requirements,
         python=settings.python or _first_python(python_version) or required,
-        allowed_backends=settings.backends,
+        allowed_backends=settings.backends or (backend and (backend,)),
         targets=settings.targets,
         newest_per_target=settings.per_target,
         sourcing=Sourcing(
-            torch_index=settings.torch_index,
+            torch_index=torch_index or None,
             extension_sources=settings.extension_sources,
             only_binary=settings.only_binary,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from gpuinstall.base.versions import CPU
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+_TORCH_INDEX = re.compile(r"(?P<base>.+/.+)/(?P<backend>cpu|xpu|cu\d+|rocm[\d.]+)/?")
 
 
 class Sourcing(Value):
@@ -122,3 +126,11 @@ class Request(Value):
 
 FOLDERS_OWN = Request(())
 """A request that names no requirements: those of the folder are meant."""
+
+
+def split_torch_index(address: str) -> tuple[str, str | None]:
+    """Return the base of a PyTorch index, and the backend that PyTorch's own instructions have at its end, if any."""
+    match = _TORCH_INDEX.fullmatch(address)
+    if match is None:
+        return address, None
+    return match["base"], match["backend"]

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import without_logins
 
 if TYPE_CHECKING:
@@ -104,13 +103,6 @@ def default_index(variables: Mapping[str, str]) -> str | None:
     ).out
     option, _, address = setting.strip().partition(" ")
     return address if option == "--index-url" else None
-
-
-def uv_in_words() -> str:
-    """Return how a person starts uv: by its name, or by the path of ours if it is not on PATH."""
-    from shutil import which  # with decompressors that a plan does without
-
-    return "uv" if which("uv") else quoted(uv())
 
 
 def environment(

@@ -20,7 +20,7 @@ from gpuinstall.environments.application import find_application, started_enviro
 from gpuinstall.environments.environment import read_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.cli.options import CommandOptions
@@ -105,17 +105,27 @@ def check_started(venv: Path, reporter: Reporter) -> None:
 
 
 def name_active(
-    command: str,
+    words: Sequence[str],
     venv: Path,
     reporter: Reporter,
 ) -> None:
-    """Write that a command is not for the environment that is activated, and the command that is."""
+    """Write that a command is not for the environment that is activated, and the command that is.
+
+    Args:
+        words: The command, with what it is told to remove.
+        venv: The environment that it is for.
+        reporter: Where it is written.
+    """
     active = active_environment(venv, os.environ)
     if active is None:
         return
+    advice = Advice(OURS, (*words, "--venv", str(active)))
     # An environment that gpuinstall did not make is changed package by package, never replaced.
-    into = ("--into",) if command == "install" and read_marker(active) is None else ()
-    advice = Advice(OURS, (command, *into, "--venv", str(active)))
+    if read_marker(active) is None and words[0] == "install":
+        advice = Advice(OURS, (*words, "--into", "--venv", str(active)))
+    elif read_marker(active) is None and words[0] == "remove":
+        removal = ("pip", "uninstall", "--python", str(active), *words[1:])
+        advice = Advice("uv", removal)
     place = display_path(venv.absolute())
     reporter.step(
         "Active", f"{active}, and this is for {place}; for the active one: {advice}"

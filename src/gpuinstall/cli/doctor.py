@@ -38,7 +38,7 @@ def command(options: CommandOptions) -> Outcome:
             f"{options.environment} is not a folder",
             hint="gpuinstall doctor --venv DIR",
         )
-    name_active("doctor", folder, options.terminal)
+    name_active(["doctor"], folder, options.terminal)
     settings = Settings(
         Request((), backend=os.environ.get("GPUINSTALL_BACKEND") or None), venv=folder
     )

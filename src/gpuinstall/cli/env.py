@@ -9,6 +9,8 @@ import click
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import display_path
+from gpuinstall.base.removal import size_of
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.cli.install import (
     activation_command,
@@ -31,7 +33,7 @@ command = click.Group(
 
 @framed("list", "List your environments and those of this folder.", group=command)
 def _list(_options: CommandOptions) -> Outcome:
-    from gpuinstall.environments.records import remembered
+    from gpuinstall.environments.records import changed_by_into, remembered
     from gpuinstall.install.transaction import unfinished
 
     venvs = set(remembered())
@@ -45,12 +47,14 @@ def _list(_options: CommandOptions) -> Outcome:
         environment = {
             **_environment(venv),
             "status": marker and marker.verdict.get("status"),
+            "bytes": size_of(venv),
             "rollback": _rollback_of(paths),
             "unfinished": unfinished(paths),
         }
         environments.append(environment)
+        size = readable(environment["bytes"])
         text = "torch {torch} · Python {python} · {status}".format(**environment)
-        rows.append((display_path(venv), text))
+        rows.append((display_path(venv), f"{text} · {size}"))
         if environment["rollback"]:
             size = readable(environment["rollback"]["bytes"])
             rows.append(("", f"{size} for {undo_command(paths)}"))
@@ -61,9 +65,17 @@ def _list(_options: CommandOptions) -> Outcome:
                     "a change was not finished; gpuinstall sync finishes it, or puts it back",
                 )
             )
+    others = changed_by_into()
+    for other in others:
+        undo = f"gpuinstall env rollback --into --venv {quoted(other.venv)}"
+        rows.append((display_path(other.venv), f"changed by install --into; {undo}"))
     if not rows:
         rows.append(("None", "gpuinstall install makes one"))
-    return Outcome({"environments": environments}, rows)
+    data = {
+        "environments": environments,
+        "others": [str(other.venv) for other in others],
+    }
+    return Outcome(data, rows, is_listing=True)
 
 
 def _rollback_of(paths: EnvironmentPaths) -> dict[str, Any] | None:

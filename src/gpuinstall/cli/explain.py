@@ -12,12 +12,12 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from gpuinstall.base.advice import uv_program
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of
-from gpuinstall.base.uv import uv_in_words
 from gpuinstall.catalog.failures.classify import RecognisedCause
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.cli.active import environment_to_read
@@ -173,7 +173,7 @@ def _words(venv: Path) -> dict[str, str]:
     """Return the words for an environment in the commands of a fix; if there is none, commands make it."""
     from gpuinstall.environments.environment import advice_words
 
-    words = {"uv": uv_in_words()}
+    words = {"uv": quoted(uv_program())}
     if interpreter(venv).exists() or (venv / "pyvenv.cfg").is_file():
         words = advice_words(interpreter(venv))
     for shadow in (Path("torch").absolute(), Path("torch.py").absolute()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,9 @@ def command(options: CommandOptions, tool: str) -> Outcome:
         _write(file, after, before)
     if tool == "pip" and options.remove and _is_bound(file.with_name(BOUND)):
         file.with_name(BOUND).unlink()
+    if options.remove:
+        with suppress(OSError):  # the user's other files stay
+            file.parent.rmdir()
     data = {
         "tool": tool,
         "path": str(file),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from shutil import which
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +22,7 @@ from gpuinstall.cli.options import (
     SOURCING,
     CommandOptions,
     find_interpreter,
+    python_version,
     words_of,
 )
 from gpuinstall.cli.outcome import Outcome, Row, framed
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from gpuinstall.install.state import InstallOptions
     from gpuinstall.lock.file.target import Target
 
-_VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 _NOT_INTO = (
     "only",
     "replace",
@@ -73,16 +73,19 @@ def command(options: CommandOptions) -> Outcome:
             project.reporter.step("Machine", machine_line(project.machine))
             done = install_into(project, python, is_dry_run=options.dry_run)
         return Outcome(done.to_dict(), list(_rows_into(done)))
-    if _is_path(options.python):
+    named = options.python or ""
+    if python_version(named) is None and which(named):
         # Its environment is not ours to replace.
         raise UsageError(
             "python-is-a-path",
-            f"--python {options.python} is the interpreter of an existing environment",
-            hint=f"gpuinstall install --into --python {quoted(options.python)}   # installs torch into it\n"
-            "gpuinstall install --python 3.12   # makes an environment of that Python",
+            f"--python takes a version, and {named} is an interpreter",
+            hint="gpuinstall install --python 3.12   # makes an environment of that Python\n"
+            f"gpuinstall install --into --python {quoted(named)}   # installs torch into its environment",
         )
     with options.open(anew=options.only, starts=True) as project:
-        return change_request(project, options)
+        if not options.names_environment:
+            check_started(project.paths.venv, project.reporter)
+        return _change_request(project, options, "install")
 
 
 def _check_combination(options: CommandOptions) -> None:
@@ -106,18 +109,13 @@ def _check_combination(options: CommandOptions) -> None:
         )
 
 
-def _is_path(python: str | None) -> TypeGuard[str]:
-    """Whether ``--python`` names an interpreter and not a version."""
-    return python is not None and not _VERSION.fullmatch(python)
-
-
 def interpreter_of_others(python: str | None, venv: Path) -> Path:
     """Return the interpreter that ``--python`` or ``--venv`` selects.
 
     Raises:
         UsageError: if there is none.
     """
-    if _is_path(python):
+    if python and not python[0].isdigit():
         return find_interpreter(python, hint="Check the path")
     folder = venv.absolute()
     application = find_application(folder.parent)
@@ -134,14 +132,12 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
     )
 
 
-def change_request(project: Project, options: CommandOptions) -> Outcome:
-    """Install what a folder requests now."""
+def _change_request(project: Project, options: CommandOptions, *words: str) -> Outcome:
+    """Install what a folder requests now; ``words`` are the command that has changed the request."""
     from gpuinstall.base.requirement import requirement_names
     from gpuinstall.install.state import InstallOptions
 
-    if not options.names_environment:
-        check_started(project.paths.venv, project.reporter)
-    name_active("install", project.paths.venv, project.reporter)
+    name_active(words, project.paths.venv, project.reporter)
     typed = requirement_names(options.requirements) if options.upgrade else ()
     selected = InstallOptions(
         replace=options.replace,
@@ -290,7 +286,7 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
 def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcome:
     """Remove packages."""
     with options.open(without=names) as project:
-        return change_request(project, options)
+        return _change_request(project, options, "remove", *names)
 
 
 @framed(

@@ -11,7 +11,7 @@ import re
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,9 @@ from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.outcome import fail
 from gpuinstall.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 COMMAND_GROUPS: dict[str, dict[str, str]] = {
     "Every day": {
@@ -70,6 +73,14 @@ OTHER_WORDS: dict[str, tuple[str, ...]] = {
     "list": ("run python -m pip list", "env list"),
     "check": ("doctor", "lock check"),
     "init": ("install",),
+    "pip": ("",),
+    "show": ("run python -m pip show",),
+    "freeze": ("export requirements", "run python -m pip freeze"),
+    "rollback": ("env rollback",),
+    "repair": ("doctor --fix",),
+    "version": ("--version",),
+    "venv": ("install",),
+    "shell": ("run bash",),
 }
 """The commands of pip, uv and others that people type, with ours for the same."""
 HANDED_OVER = "bootstrap"
@@ -159,11 +170,19 @@ def run_command_line(arguments: list[str]) -> int:
     """Run a command line; return the exit status."""
     close_umask()
     keep_temporary_files_apart()
+    if arguments[:1] != [HANDED_OVER]:
+        return _run_to_the_end(arguments, _run)
+    status = _run_to_the_end(arguments[1:], _run_handed_over)
+    # What an error advises needs it as well.
+    _show_path(arguments)
+    return status
+
+
+def _run_to_the_end(arguments: list[str], run: Callable[[list[str]], int]) -> int:
+    """Run a command line; return the exit status, of an error that is written."""
     fault: GpuInstallError
     try:
-        if arguments[:1] == [HANDED_OVER]:
-            return _run_handed_over(arguments[1:])
-        return _run(arguments)
+        return run(arguments)
     except GpuInstallError as error:
         fault = error
     except click.NoSuchOption as error:
@@ -204,10 +223,7 @@ def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageErro
 def _run_handed_over(arguments: list[str]) -> int:
     words = handed_over(arguments)
     sys.argv[1:] = words
-    status = _run(words)
-    if status == 0:
-        _show_path(words)
-    return status
+    return _run(words)
 
 
 def _run(arguments: list[str]) -> int:

@@ -21,7 +21,7 @@ from click.core import ParameterSource
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, parse_json
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.request import Request, Sourcing
+from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.shell import joined
 from gpuinstall.base.values import replace
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STDOUT = "-"
-_TORCH_INDEX = re.compile(r"(?P<base>.+/.+)/(?P<backend>cpu|xpu|cu\d+|rocm[\d.]+)/?")
+_PYTHON_VERSION = re.compile(r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)")
 OTHER_OPTIONS = {
     ("-i", "--index-url", "--default-index"): (
         "export UV_DEFAULT_INDEX=URL   # the index of all but PyTorch; pip's configuration is read too",
@@ -46,6 +46,8 @@ OTHER_OPTIONS = {
         "export GPUINSTALL_TORCH_INDEX=URL   # a mirror of PyTorch's",
     ),
     ("-f", "--find-links"): ("export UV_FIND_LINKS=FOLDER   # a folder of wheels",),
+    ("--cuda",): ("gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",),
+    ("--reinstall", "--force-reinstall"): ("gpuinstall doctor --fix",),
 }
 """Options of pip's and uv's that people type, with ours for the same."""
 
@@ -307,7 +309,7 @@ class CommandOptions:
             self.terminal.step("Requested", f"{name}, read as -r {name}")
         request = Request(
             (*requirements, *editables),
-            python=self.python,
+            python=self.python and (python_version(self.python) or self.python),
             backend=self.backend or split_torch_index(self.torch_index or "")[1],
             gpus=gpus,
             relax=self.relax,
@@ -347,19 +349,21 @@ class CommandOptions:
 
 def _named_files(requirements: Sequence[str]) -> list[str]:
     """Return those of the requirements that are requirements files: ``install requirements.txt``, without its -r."""
-    return [
-        word
-        for word in requirements
-        if word.endswith((".txt", ".in")) and Path(word).is_file()
-    ]
+    return [word for word in requirements if word.endswith((".txt", ".in"))]
 
 
-def split_torch_index(address: str) -> tuple[str, str | None]:
-    """Return the base of a PyTorch index, and the backend that PyTorch's own instructions have at its end, if any."""
-    match = _TORCH_INDEX.fullmatch(address)
-    if match is None:
-        return address, None
-    return match["base"], match["backend"]
+def python_version(text: str) -> str | None:
+    """Return a version of Python that is written as uv takes it, such as python3.12 or cpython@3.12, as we do.
+
+    A specifier stays one.
+
+    Returns:
+        None: it is neither.
+    """
+    version = _PYTHON_VERSION.fullmatch(text)
+    if version:
+        return version[1]
+    return text if text.startswith(("<", ">", "=", "!", "~")) else None
 
 
 EVERYWHERE = ("as_json", "json_events", "quiet", "verbose")

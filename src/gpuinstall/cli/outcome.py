@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -17,6 +18,7 @@ from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.cli.active import SERVING, located, served
 from gpuinstall.cli.options import EVERYWHERE, CommandOptions, option
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of
+from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
 Status = Literal["success", "partial", "error"]
 Row = tuple[str, str]
@@ -38,6 +40,8 @@ class Outcome(NamedTuple):
     errors: tuple[dict[str, Any], ...] = ()
     status: Status | None = None
     """None: as the exit status says."""
+    is_listing: bool = False
+    """Whether it is what was found, and nothing was done."""
 
 
 def framed(
@@ -80,8 +84,9 @@ def framed(
                         paths = {row for row in names if row != "venv"}
                         values |= {row: located(values[row], here) for row in paths}
                 options = CommandOptions(terminal=terminal, **values)
+                work = functools.partial(function, options, *args, **kwargs)
                 outcome = _recorded(
-                    options, top, lambda: function(options, *args, **kwargs)
+                    options, top, lambda: _with_certificates(work, terminal)
                 )
                 return present(terminal, top, outcome)
 
@@ -100,6 +105,20 @@ def _programs_followed_by(terminal: Terminal) -> AbstractContextManager[None]:
     from gpuinstall.base.process import followed_by
 
     return followed_by(terminal.show_command)
+
+
+def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outcome:
+    """Do a work; again with the system's certificates if a server's issuer is unknown, as a company's is to uv."""
+    try:
+        return work()
+    except GpuInstallError as error:
+        is_unknown = "UnknownIssuer" in f"{error.why} {error.evidence}"
+        is_unknown = is_unknown or getattr(error, "untrusted", False)
+        if not is_unknown or SYSTEM_CERTIFICATES in os.environ:
+            raise
+    os.environ[SYSTEM_CERTIFICATES] = "1"
+    terminal.step("Certificates", "those of the system: no other knows an index's")
+    return work()
 
 
 def failure(error: GpuInstallError) -> Outcome:
@@ -156,9 +175,10 @@ def present(
 ) -> int:
     """Print the outcome of a command, as a document or for a person; return its exit status."""
     show = outcome.show
+    is_done = name in CHANGING and not (outcome.exit_code or outcome.is_listing)
     if terminal.as_json:
         terminal.document(document_of(name, outcome))
-    elif terminal.quiet and name in CHANGING and not outcome.exit_code:
+    elif is_done and terminal.quiet:
         pass  # what was done is no news; what the other commands find is
     elif callable(show):
         show(terminal)

@@ -75,7 +75,7 @@ def _uninstall(options: CommandOptions) -> Outcome:
         raise UsageError(
             "uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint
         )
-    from gpuinstall.environments.records import remembered
+    from gpuinstall.environments.records import forget_all, remembered
     from gpuinstall.install.removal import remove_cache
 
     # Environments of scripts lie in the cache.
@@ -93,6 +93,9 @@ def _uninstall(options: CommandOptions) -> Outcome:
     rows = [("Removed", removed)]
     if kept:
         rows.append(("Kept", f"{', '.join(kept)} and their locks"))
+    records = forget_all()
+    if records:
+        rows.append(("Kept", f"{display_path(records)}: which environments are yours"))
     if staying:
         rows.append(
             (

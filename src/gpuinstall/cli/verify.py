@@ -57,7 +57,7 @@ def command(options: CommandOptions) -> Outcome:
 
     python, venv = options.interpreter, environment_to_read(options)
     if not python:
-        name_active("verify", venv, options.terminal)
+        name_active(["verify"], venv, options.terminal)
     target = _find_interpreter(python, venv)
     folder = target.parent.parent
     with machine_beside(folder.parent, options.terminal, starts=True) as here:

@@ -14,11 +14,16 @@ from gpuinstall.base.errors import LockError
 from gpuinstall.base.finding import Finding, Rejection
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_table
 from gpuinstall.environments.damage import Damage, find_damage, is_configuration_lost
-from gpuinstall.environments.environment import changed_build, read_marker
+from gpuinstall.environments.environment import (
+    changed_build,
+    moved_packages,
+    read_marker,
+)
 from gpuinstall.environments.guard import guarded_lines
 from gpuinstall.lock.file.fit import fit
 from gpuinstall.lock.file.lock import read_lock
@@ -93,20 +98,21 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield that an environment of ours no longer has the build of torch that it was made with."""
+    """Yield that an environment of ours no longer has the packages that it was made with."""
     marker = read_marker(evidence.venv)
     if marker is None:
         return
     packages = evidence.contents.packages
     versions = {package.name: package.version for package in packages}
-    build = changed_build(versions, marker.packages, evidence.catalog.is_tied)
-    if build:
+    changed = changed_build(versions, marker.packages, evidence.catalog.is_tied)
+    changed = changed or some(moved_packages(versions, marker.packages))
+    if changed:
         fix = Advice(
             OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder
         )
         yield evidence.fault(
             "changed-by-hand",
-            build,
+            changed,
             why="pip, uv or another program changed it",
             fixes=(fix,),
             blocking=False,

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.advice import uv_program
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import environment_of, made_for, packages_folders
 from gpuinstall.base.files import read_document, read_json, write_atomically
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.uv import uv_in_words
 from gpuinstall.base.values import Value, asdict, field
 from gpuinstall.environments.packages import read_packages
 
@@ -171,9 +171,22 @@ def changed_build(
     if not tied:
         return ""
     first = "torch" if "torch" in tied else tied[0]
-    if first not in installed:
-        return f"{first} {recorded[first]} is missing"
-    return f"{first} is {installed[first]} instead of {recorded[first]}"
+    [text] = moved_packages(installed, {first: recorded[first]})
+    return text
+
+
+def moved_packages(
+    installed: Mapping[str, str], recorded: Mapping[str, str]
+) -> list[str]:
+    """Return which packages are gone or have another version than is recorded, in words."""
+    texts = []
+    for name, version in sorted(recorded.items()):
+        now = installed.get(name)
+        if now is None:
+            texts.append(f"{name} {version} is gone")
+        elif now != version:
+            texts.append(f"{name} is {now} instead of {version}")
+    return texts
 
 
 def advice_words(python: Path) -> dict[str, str]:
@@ -189,7 +202,7 @@ def advice_words(python: Path) -> dict[str, str]:
     venv = environment_of(python)
     place = made_for(venv)
     words = {
-        "uv": uv_in_words(),
+        "uv": quoted(uv_program()),
         "python": quoted(place / python.relative_to(venv)),
         "prefix": quoted(place),
         **_toolkit(venv),

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
+    Layout,
     interpreter,
     packages_folders,
 )
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import read_document, write_atomically
-from gpuinstall.base.removal import remove_file
+from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import read_marker
 
@@ -112,7 +113,7 @@ def admit_start(venv: Path, reporter: Reporter, *, is_requested: bool) -> bool:
         return False
     reporter.step(
         "Runs",
-        f"{python}, in an environment that gpuinstall did not make on this machine",
+        f"{python}, in an environment that others made",
     )
     return True
 
@@ -137,6 +138,29 @@ def remembered() -> list[Path]:
     """Return the environments that are still where they were made."""
     paths = {Path(_read(record)[0]) for record in _folder().glob("*.path")}
     return sorted(filter(read_marker, paths))
+
+
+def changed_by_into() -> list[EnvironmentPaths]:
+    """Return the environments of others of which a change can be taken back."""
+    changed = []
+    for record in sorted(_folder().glob("*.path")):
+        work = Path(_read(record)[0])
+        if work.name == ".gpuinstall" and (work / "last").exists():
+            # lib/pythonX.Y/site-packages; on Windows, Lib/site-packages.
+            root = work.parents[2 if work.parents[1].name == "Lib" else 3]
+            layout = Layout(root, interpreter(root), (work.parent,), (), {})
+            changed.append(EnvironmentPaths(root, layout))
+    return changed
+
+
+def forget_all() -> Path | None:
+    """Remove what is recorded; return where it stays, as an environment that can still be changed is recorded there."""
+    if remembered() or changed_by_into():
+        return _folder()
+    remove_path(_folder())
+    with suppress(OSError):
+        _folder().parent.rmdir()
+    return None
 
 
 def _identities(venv: Path) -> list[str]:

@@ -55,7 +55,7 @@ def reason_not_ours(venv: Path) -> str:
     """Return why an environment with our marker is not taken for one that this user has made."""
     if is_of_another_user(venv):
         return f"belongs to {owner_of(venv)}"
-    return "was not made on this machine"
+    return "has no record here: it was copied, or made on another machine"
 
 
 def owner_of(path: Path) -> str:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
@@ -154,8 +154,15 @@ def install_into(
 
 def _read_state(environment: ForeignEnvironment, project: Project) -> InstallState:
     """Return what is there, and what is requested for it."""
+    request = declared_request(project)
+    # What was built for the torch that is there moves with it.
+    companions = {"torchvision", "torchaudio"} & environment.versions.keys()
+    unnamed = sorted(companions - requirement_names(request.requirements))
     request = replace(
-        declared_request(project), python=environment.version, managed_pythons=False
+        request,
+        requirements=(*request.requirements, *unnamed),
+        python=environment.version,
+        managed_pythons=False,
     )
     place = environment.place
     existing = ExistingEnvironment(
@@ -176,6 +183,7 @@ def _price(
     environment: ForeignEnvironment, state: InstallState, project: Project
 ) -> PricedLock:
     """Resolve near to what is there; report what changes and costs, and what else that concerns."""
+    project.sources.explain_ignored_settings(project.reporter)
     resolution = _resolve_near(environment, state.request, project)
     priced = price_resolution(resolution, state, project)
     priced.announce(project.reporter)

@@ -13,11 +13,17 @@ from gpuinstall.base.files import check_cache, display_path
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.lock.file.fit import Fit, selected
-from gpuinstall.lock.file.lock import LockedFile, VersionChange, compare_versions
+from gpuinstall.lock.file.lock import (
+    LockedFile,
+    VersionChange,
+    change_lines,
+    compare_versions,
+)
 from gpuinstall.lock.request.strangers import check_hosts, name_torch_source
 from gpuinstall.machine.pythons import find_python
+from gpuinstall.plan.held import newer_torch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -69,8 +75,8 @@ class Bill(Value):
     def __str__(self) -> str:
         texts = [readable(self.fetch) if self.fetch else "nothing to download"]
         for folder, size in self.folders.items():
-            free = readable(_free(folder))
-            texts.append(f"{readable(size)} in {display_path(folder)} ({free} free)")
+            space = f"{readable(size)} in {display_path(folder)}"
+            texts.append(f"unpacked {space} ({readable(_free(folder))} free)")
         return ", ".join(texts)
 
 
@@ -131,11 +137,12 @@ class PricedLock(Value):
 
     def _change_lines(self, *, is_new: bool) -> list[str]:
         if not is_new:
-            return list(map(str, self.changes)) or ["no version changes"]
+            return change_lines(self.changes) or ["no version changes"]
         requested = {parse_requirement(text).name for text in self.choice.requirements}
         # What was requested comes first.
         changes = sorted(
-            self.changes, key=lambda change: change.package not in requested
+            self.changes,
+            key=lambda change: change.package not in {"torch", *requested},
         )
         return [f"+ {some([str(change).removeprefix('+ ') for change in changes])}"]
 
@@ -156,13 +163,18 @@ def price_lock(
     project: Project,
 ) -> PricedLock:
     """Reckon what a lock that is there costs and changes."""
-    from gpuinstall.lock.uv.builds import check_builds, check_wheels
+    from gpuinstall.install.state import package_change
+    from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
 
     lock, machine, session = fit.lock, state.request.machine, project.session
     builds, site = builds_of(fit, machine, project)
     if session.sourcing.only_binary:
         check_wheels(builds)
-    check_builds(builds, site, session.reporter, here=True)
+    # What is there already is not built again.
+    comes = package_change(state.existing, fit).comes
+    builds = tuple(build for build in builds if build.package in comes)
+    report_builds(builds, site, session.reporter)
+    check_builds(builds, site, here=True)
     if lock.unserved:
         packages = ", ".join(lock.unserved)
         session.reporter.warn(
@@ -186,6 +198,7 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     """
     from gpuinstall.lock.solve.solve import resolve_locks
 
+    project.sources.explain_ignored_settings(project.reporter)
     # Without a lock nothing stays where it is, so nothing has to be let go either.
     near_to = [] if state.options.upgrade else state.existing.pinned_locks
     locked = {name for lock in near_to for name in lock.versions}
@@ -195,7 +208,14 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     resolution = resolve_locks([request], project.session, held=near_to, moving=moving)[
         0
     ]
-    return price_resolution(resolution, state, project)
+    priced = price_resolution(resolution, state, project)
+    if not state.options.upgrade:
+        return priced
+    held = newer_torch(
+        resolution.plan, request.machine, request.request, request.catalog
+    )
+    remarks = (*priced.remarks, held.message) if held else priced.remarks
+    return replace(priced, remarks=remarks)
 
 
 def price_resolution(

@@ -21,7 +21,7 @@ from gpuinstall.environments.cuda_compat.libraries import (
 )
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.kept_files import remove_environment
-from gpuinstall.environments.records import forget, remembered
+from gpuinstall.environments.records import changed_by_into, forget, remembered
 from gpuinstall.install.hold import WAIT_S, hold
 from gpuinstall.install.journal import replaced_environment
 from gpuinstall.install.scripts import cached_folders, script_environments
@@ -172,14 +172,14 @@ def remove_cached(reporter: Reporter) -> dict[Path, int]:
 
 
 def _changed() -> list[EnvironmentPaths]:
-    """Return this user's environments, but for those in the cache, whose last change can be taken back."""
+    """Return the environments, but for those in the cache, whose last change this user can take back."""
     cache = script_environments()
     own = [
         EnvironmentPaths(venv)
         for venv in remembered()
         if not venv.is_relative_to(cache)
     ]
-    return [paths for paths in own if is_folder(paths.last)]
+    return [paths for paths in (*own, *changed_by_into()) if is_folder(paths.last)]
 
 
 def remove_cache(reporter: Reporter) -> list[Path]:

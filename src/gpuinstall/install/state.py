@@ -30,6 +30,7 @@ from gpuinstall.environments.environment import (
     Marker,
     changed_build,
     fingerprint,
+    moved_packages,
     read_marker,
     versions_of,
 )
@@ -219,14 +220,9 @@ class ExistingEnvironment(Value):
         )
 
     @property
-    def moved(self) -> tuple[str, ...]:
-        """The packages of our locks that another tool has moved or removed since."""
-        texts = []
-        for name, version in sorted(self.recorded.items()):
-            if self.packages.get(name) != version:
-                now = self.packages.get(name, "gone")
-                texts.append(f"{name} is {now} instead of {version}")
-        return tuple(texts)
+    def moved(self) -> list[str]:
+        """The packages of our locks that another tool has moved or removed since, in words."""
+        return moved_packages(self.packages, self.recorded)
 
 
 def inspect_environment(

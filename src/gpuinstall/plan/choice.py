@@ -36,7 +36,14 @@ from gpuinstall.plan.reasons import (
 )
 from gpuinstall.plan.refusal import explain, with_cpu_build
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import Choice, Plan, ProgramConstraints, Rejected, Run
+from gpuinstall.plan.values import (
+    WITHOUT_GPU,
+    Choice,
+    Plan,
+    ProgramConstraints,
+    Rejected,
+    Run,
+)
 
 if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
@@ -119,7 +126,9 @@ def _attempt(
     fault = gpu_fault(context, usable)
     if fault or usable.gpus or demand.backends:
         return fault or _choose_for_gpus(usable)
-    return _choose_cpu(context, Reason("no-gpu", f"there is no {rules.name} GPU here"))
+    elsewhere = "gpuinstall lock --target cu126   # for machines that have one"
+    message = f"there is no {rules.name} GPU here: the CPU build; {elsewhere}"
+    return _choose_cpu(context, Reason(WITHOUT_GPU, message))
 
 
 def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:

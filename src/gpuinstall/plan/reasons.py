@@ -20,6 +20,7 @@ from gpuinstall.plan.values import (
     HELD_BACK,
     PROGRAM_HELD_BACK,
     UNASKED,
+    WITHOUT_GPU,
 )
 
 if TYPE_CHECKING:
@@ -350,7 +351,7 @@ def cpu_warnings(
         )
         yield Reason(UNASKED, message)
     signs = ", ".join(_signs_of_a_builder(context.machine))
-    if why.code == "no-gpu" and signs:
+    if why.code == WITHOUT_GPU and signs:
         message = (
             f"this looks like a machine that builds environments for others ({signs}): "
             "describe the target machine with --backend cu126, --machine, or --gpu and --driver"

@@ -29,8 +29,10 @@ UNASKED = "cuda-build-without-gpu"
 """The code of a build for GPUs on a machine without any: no source has a CPU build."""
 BACKEND_PASSED_OVER = "backend-passed-over"
 """The code of a build that is preferred, and for which a requested companion of torch has no file."""
-PROGRAM_REASONS = frozenset({HELD_BACK, PROGRAM_HELD_BACK, BACKEND_PASSED_OVER})
-"""The codes of what is to be said of the programs that were asked for."""
+WITHOUT_GPU = "no-gpu"
+"""The code of a CPU build that was not asked for."""
+REMARKS = frozenset({HELD_BACK, PROGRAM_HELD_BACK, BACKEND_PASSED_OVER, WITHOUT_GPU})
+"""The codes of what an installation says too: of the programs that were asked for, and of a machine without GPUs."""
 
 PlanStatus = Literal["ok", "partial", "cpu"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.request import Request, Sourcing
+from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import normalised, parse_requirement
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, replace
@@ -103,7 +103,7 @@ class Project(Value):
 
         torch_index = self.settings.request.sourcing.torch_index
         sources = read_sources(
-            torch_index or os.environ.get(TORCH_INDEX),
+            torch_index or split_torch_index(os.environ.get(TORCH_INDEX, ""))[0],
             os.environ,
             self.folder,
             configured=self.contents.config.sourcing.torch_index,
@@ -115,7 +115,6 @@ class Project(Value):
                     f"that of {setting.package} is in no lock: later commands take it from a netrc file or a keyring",
                 )
         sources.admit(sources.chosen, self.reporter)
-        sources.explain_ignored_settings(self.reporter)
         return sources
 
     @property

@@ -55,6 +55,15 @@ _FORMS = {
 }
 """The form that the value of a setting must have, and what to write in place of another."""
 
+SYSTEM_CERTIFICATES = "UV_SYSTEM_CERTS"
+"""uv's variable for the certificates of the system; we obey it too."""
+_SYSTEM_STORES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where Linux and macOS have them."""
 _WHY_IGNORED = {
     Effect.TORCH: "the build of torch is chosen here",
     Effect.UNRELATED: "it is not read here",
@@ -469,6 +478,8 @@ def read_sources(
         settings.insert(0, requested)
     certificates = [environ.get("SSL_CERT_FILE"), environ.get("REQUESTS_CA_BUNDLE")]
     certificates += [one.value for one in settings if one.effect is Effect.CERTIFICATES]
+    if environ.get(SYSTEM_CERTIFICATES):
+        certificates += [path for path in _SYSTEM_STORES if Path(path).is_file()]
     sources = Sources(
         torch_index=torch_index_of(index),
         is_torch_index_requested=bool(index),

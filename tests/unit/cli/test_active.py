@@ -21,7 +21,7 @@ def active(tmp_path, monkeypatch):
 def advice(command, venv):
     """The command for the active environment that is told; empty if none is."""
     err = StringIO()
-    name_active(command, venv, Terminal(err=err))
+    name_active(command.split(), venv, Terminal(err=err))
     return err.getvalue().partition("for the active one: ")[2].strip()
 
 

@@ -62,6 +62,12 @@ def test_another_torch_than_the_locked_one_is_named(tmp_path):
     assert found.fix == f"gpuinstall sync --venv {tmp_path}"
 
 
+def test_a_package_that_is_gone_is_named(tmp_path):
+    locked = {"torch": "2.14.1+cpu", "numpy": "2.3.4"}
+    [found] = changed_by_hand(environment(tmp_path, locked, {"torch": "2.14.1+cpu"}))
+    assert found.message == "numpy 2.3.4 is gone"
+
+
 def test_a_device_that_was_never_proven_is_a_note():
     busy = Device(1, "NVIDIA A100", unproven="busy")
     [found] = unproven_devices(Verdict(VerifiedEnvironment(), (busy,)))

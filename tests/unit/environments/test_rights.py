@@ -54,7 +54,9 @@ def test_the_owner_of_an_environment_is_named(folder):
         f"{paths.venv} cannot be written: it belongs to root, with the mode 755"
     )
     assert said_to_nobody(partial(reason_not_ours, paths.venv)) == "belongs to root"
-    assert reason_not_ours(paths.venv) == "was not made on this machine"
+    assert reason_not_ours(paths.venv) == (
+        "has no record here: it was copied, or made on another machine"
+    )
 
 
 def test_a_folder_that_takes_no_environment_is_named(folder):

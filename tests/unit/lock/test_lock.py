@@ -124,13 +124,22 @@ def test_packages_that_no_hash_can_pin_are_known():
     assert parse("pylock.cu126.toml", repository).addresses == {
         "torch": "torch @ git+https://index.example/a@1"
     }
-    assert parse("pylock.cu126.toml", folder).pinned_by == "no hash pins torch @ ."
-    assert parse("pylock.cu126.toml", repository).pinned_by == (
-        "no hash pins torch @ git+https://index.example/a@1"
+    assert (
+        parse("pylock.cu126.toml", folder).pinned_by
+        == "every file hashed but those of torch @ ."
     )
-    assert [
-        parse("pylock.cu126.toml", text).unserved for text in (folder, repository)
-    ] == [("torch",)] * 2
+    assert parse("pylock.cu126.toml", repository).pinned_by == (
+        "every file hashed but those of torch @ git+https://index.example/a@1"
+    )
+    elsewhere = folder.replace('"."', '"/srv/torch"')
+    local = repository.replace("https://index.example/a", "file:///srv/a")
+    texts = (folder, repository, elsewhere, local)
+    assert [parse("pylock.cu126.toml", text).unserved for text in texts] == [
+        (),
+        (),
+        ("torch",),
+        ("torch",),
+    ]
 
 
 def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path):

@@ -10,6 +10,7 @@ from gpuinstall.lock.uv.builds import (
     build_tools,
     check_builds,
     known_builds,
+    report_builds,
     resolver_settings,
     source_builds,
     sync_settings,
@@ -61,7 +62,9 @@ def site(tmp_path):
 
 def check(site, *packages, here=True):
     heard = Heard()
-    check_builds(source_builds({"packages": packages}), site, heard, here=here)
+    builds = source_builds({"packages": packages})
+    report_builds(builds, site, heard)
+    check_builds(builds, site, here=here)
     return heard.steps
 
 

@@ -17,6 +17,7 @@ from gpuinstall.base.codec import MalformedError, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.requirement import canonical, fault_in, parse_requirement
+from gpuinstall.base.text import MOST_NAMES
 from gpuinstall.base.values import Value, field
 from gpuinstall.sources.provenance import RECORDED_HASHES
 
@@ -266,13 +267,20 @@ class Lock(Value):
     def pinned_by(self) -> str:
         """How far its packages are pinned, for people."""
         addresses = ", ".join(self.addresses.values())
-        return f"no hash pins {addresses}" if addresses else "every file hashed"
+        return "every file hashed" + (f" but those of {addresses}" if addresses else "")
 
     @property
     def unserved(self) -> Strings:
         """The packages that no server has, so that only this machine can install them from the lock."""
-        is_served = re.compile("https?:").match
+        is_served = re.compile("https?:|ssh:").match
         served = {file.package for file in self.files if is_served(file.url)}
+        for package in self.pylock.packages:
+            folder, repository = package.directory, package.vcs
+            # What lies beside the lock is in the same clone.
+            if (folder and not Path(folder.path).is_absolute()) or (
+                repository and is_served(repository.url or "")
+            ):
+                served.add(package.name)
         return tuple(name for name in self.held if name not in served)
 
     @cached_property
@@ -477,13 +485,28 @@ class VersionChange(NamedTuple):
         return f"{sign} {self.package} {self.new or self.old or ''}".rstrip()
 
 
+def change_lines(changes: Iterable[VersionChange]) -> list[str]:
+    """Return a line for each change; of the packages that come the first ten, and how many more."""
+    most = max(10, MOST_NAMES.get())
+    lines = []
+    added = 0
+    for change in changes:
+        added += change.kind == "added"
+        if change.kind != "added" or added <= most:
+            lines.append(str(change))
+    if added > most:
+        lines.append(f"+ {added - most} more; --verbose names them")
+    return lines
+
+
 def compare_versions(
     old: _Versions,
     new: _Versions,
 ) -> tuple[VersionChange, ...]:
     """Compare versions by package; that of a package from a folder is empty."""
     changes = []
-    for name in sorted({*old, *new}):
+    # torch is what people look for.
+    for name in sorted({*old, *new}, key=lambda name: (name != "torch", name)):
         before = old.get(name)
         after = new.get(name)
         if before is None:

@@ -21,6 +21,7 @@ from gpuinstall.lock.file.lock import (
     LockedFile,
     Record,
     VersionChange,
+    change_lines,
     compare_versions,
     parse,
     render,
@@ -85,6 +86,7 @@ def write_locks(
     serving = [] if upgrade or moving else _serving(folder, requests)
     if serving:
         return [_write(lock, folder) for lock in serving]
+    session.sources.explain_ignored_settings(session.reporter)
     held = _readable_locks(folder) if upgrade else _held_locks(folder, session)
     resolutions = resolve_locks(
         requests, session, held=held, moving=moving, upgrade=upgrade
@@ -171,8 +173,8 @@ def _announce(
     for one, changed in zip(resolutions, changes, strict=True):
         build = f"torch {one.choice.build.name} · Python {one.choice.python}"
         reporter.step("Build", f"{build} for {one.target}")
-        for change in changed:
-            reporter.step("", str(change))
+        for line in change_lines(changed):
+            reporter.step("", line)
     for remark in dict.fromkeys(
         remark for one in resolutions for remark in one.remarks
     ):

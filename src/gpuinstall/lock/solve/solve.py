@@ -33,7 +33,12 @@ from gpuinstall.lock.solve.problem import (
 )
 from gpuinstall.lock.solve.refusal import refusal
 from gpuinstall.lock.solve.remarks import Remarks
-from gpuinstall.lock.uv.builds import BuildSite, check_builds, source_builds
+from gpuinstall.lock.uv.builds import (
+    BuildSite,
+    check_builds,
+    report_builds,
+    source_builds,
+)
 from gpuinstall.lock.uv.errors import Conflict, all_or_conflict
 from gpuinstall.lock.uv.resolution import checked
 from gpuinstall.plan import Plan, Rejected
@@ -77,6 +82,9 @@ class Near(Value):
     locks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """All versions of the lock of each target, which is to stay as it is."""
 
+    reported: Mapping[str, str] = field(default_factory=dict)
+    """All versions of all locks: what of these has to be built was reported when it was locked."""
+
     torch: Version | None = None
     python: str | None = None
     hashes: Mapping[str, str] = field(default_factory=dict)
@@ -118,7 +126,9 @@ def resolve_locks(
     attempts: Iterable[Near] = [near]
     if not installed:
         attempts = _nearness(live, held, moving, upgrade=upgrade)
-    for near in attempts:
+    reported = {name: lock.held[name] for lock in held for name in lock.held}
+    for attempt in attempts:
+        near = replace(attempt, reported=reported)
         answer = _resolve(live, near, session, usual=requests, metadata=metadata)
         if not isinstance(answer, Conflict):
             preferred = live[0].request.preferred
@@ -339,7 +349,7 @@ def _resolve(
     _name_own_indexes(answer, session)
     try:
         for one in answer:
-            _check_builds(one, session)
+            _check_builds(one, near.reported, session)
     except NoBuildError as error:
         return Conflict(error)
     return answer
@@ -366,8 +376,10 @@ def _near(
     )
 
 
-def _check_builds(resolution: Resolution, session: Session) -> None:
-    """Check that what has to be built can be built; report the source of torch if a file of the folder chose it."""
+def _check_builds(
+    resolution: Resolution, reported: Mapping[str, str], session: Session
+) -> None:
+    """Check that what has to be built can be built; report it, and the source of torch if a file of the folder chose it."""
     from gpuinstall.lock.request.strangers import name_torch_source
 
     build = resolution.choice.build
@@ -380,7 +392,9 @@ def _check_builds(resolution: Resolution, session: Session) -> None:
     name_torch_source(resolution.files, build.listed_at, session)
     builds = source_builds(resolution.document)
     here = resolution.request.builds_here
-    check_builds(builds, site, session.reporter, here=here)
+    new = [one for one in builds if reported.get(one.package) != one.version]
+    report_builds(new, site, session.reporter)
+    check_builds(builds, site, here=here)
 
 
 def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Conflict:

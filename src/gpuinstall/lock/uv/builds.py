@@ -163,24 +163,20 @@ def check_wheels(builds: Iterable[SourceBuild]) -> None:
             )
 
 
-def check_builds(
-    builds: Sequence[SourceBuild],
-    site: BuildSite,
-    reporter: Reporter,
-    *,
-    here: bool,
+def report_builds(
+    builds: Iterable[SourceBuild], site: BuildSite, reporter: Reporter
 ) -> None:
-    """Report what will be built and what it needs.
-
-    Raises:
-        NoBuildError: if it is built ``here`` and that cannot work.
-    """
+    """Report what will be built and what it needs."""
     for build in builds:
         needs = [*build_needs(build.known, site.backend)]
         if wants_older_torch(build.known, site.versions.get("torch", "0")):
             needs.append(f"torch below {CXX_20_SINCE}, whose headers take C++17")
         text = ", ".join([f"{build} is built from {build.origin}", *needs])
         reporter.step("Source", text)
+
+
+def check_builds(builds: Iterable[SourceBuild], site: BuildSite, *, here: bool) -> None:
+    """Raise NoBuildError if something is built ``here`` and that cannot work, or has no code without a GPU."""
     for build in builds:
         if build.known.compiles == "gpu" and not site.is_for_cuda:
             raise NoBuildError(

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from gpuinstall.base.advice import uv_program
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import without_logins
-from gpuinstall.base.uv import uv_in_words
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
 from gpuinstall.sources.web.client import ways_to_network
@@ -35,7 +36,9 @@ _CAUSE = re.compile(
     re.IGNORECASE,
 )
 _ARROWS = " ×╰─▶│├"
-_NO_CAUSE = ("warning:", "hint:", "Using Python ", "Downloading ", "Downloaded ")
+_ERROR = re.compile(r"^ *(?:error:|×)", re.MULTILINE)
+"""What begins a failure; progress may come before it."""
+_NO_CAUSE = ("warning:", "hint:")
 """How the lines begin that are of no failure."""
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
@@ -223,7 +226,8 @@ def explain_installation(message: str) -> GpuInstallError:
 def _sentences(message: str) -> str:
     """Return what uv wrote on one line, without arrows and labels."""
     lines = []
-    for text in message.splitlines():
+    begin = _ERROR.search(message)
+    for text in message[begin.start() if begin else 0 :].splitlines():
         line = text.strip(_ARROWS)
         if line and not line.startswith(_NO_CAUSE):
             lines.append(line)
@@ -248,7 +252,7 @@ def _error_of(
         if not found:
             continue
         names = {name: text or "a file" for name, text in found.groupdict().items()}
-        names["uv"] = uv_in_words()
+        names["uv"] = quoted(uv_program())
         hint = ways_to_network() if row.code == "network" else row.hint
         # Git's own words, without its long command line.
         why = cause.rpartition(" --- stderr ")[2] if row.why is None else row.why

@@ -18,7 +18,7 @@ from gpuinstall.catalog.pages import parse_files
 from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv.project import versions_in
-from gpuinstall.plan.values import PROGRAM_REASONS, Choice
+from gpuinstall.plan.values import REMARKS, Choice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -66,9 +66,7 @@ class Resolution(Value):
     @property
     def remarks(self) -> tuple[str, ...]:
         """What to report of its programs: who wants an older torch, and what could not be the newest."""
-        reasons = [
-            reason for reason in self.plan.reasons if reason.code in PROGRAM_REASONS
-        ]
+        reasons = [reason for reason in self.plan.reasons if reason.code in REMARKS]
         return tuple(reason.message for reason in reasons)
 
     @property

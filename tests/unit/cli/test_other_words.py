@@ -1,0 +1,78 @@
+"""What people type who know pip, uv or conda: each is answered with a command of ours."""
+
+import pytest
+
+from gpuinstall.cli.main import run_command_line
+from gpuinstall.cli.options import python_version
+
+COMMANDS = [
+    ("uninstall einops", "gpuinstall remove einops"),
+    ("upgrade", "gpuinstall install --upgrade"),
+    ("update torch", "gpuinstall install --upgrade torch"),
+    ("add einops", "gpuinstall install einops"),
+    ("list", "gpuinstall run python -m pip list\ngpuinstall env list"),
+    ("check", "gpuinstall doctor\ngpuinstall lock check"),
+    ("init", "gpuinstall install"),
+    ("pip install torch", "gpuinstall install torch"),
+    ("show torch", "gpuinstall run python -m pip show torch"),
+    ("freeze", "gpuinstall export requirements\ngpuinstall run python -m pip freeze"),
+    ("rollback", "gpuinstall env rollback"),
+    ("repair", "gpuinstall doctor --fix"),
+    ("version", "gpuinstall --version"),
+    ("venv", "gpuinstall install"),
+    ("shell", "gpuinstall run bash"),
+    (
+        "install --extra-index-url https://index.example/whl/cu126 torch",
+        "gpuinstall install torch --backend cu126",
+    ),
+    (
+        "install torch --index-url=https://index.example/whl/cpu",
+        "gpuinstall install torch --backend cpu",
+    ),
+    (
+        "install --index-url https://index.example/simple torch",
+        (
+            "export UV_DEFAULT_INDEX=URL   # the index of all but PyTorch; pip's configuration is read too\n"
+            "export GPUINSTALL_TORCH_INDEX=URL   # a mirror of PyTorch's"
+        ),
+    ),
+    (
+        "install -f wheels torch",
+        "export UV_FIND_LINKS=FOLDER   # a folder of wheels",
+    ),
+    (
+        "install torch --cuda 12.6",
+        "gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",
+    ),
+    ("install torch --force-reinstall", "gpuinstall doctor --fix"),
+]
+
+
+@pytest.mark.parametrize(("line", "advice"), COMMANDS)
+def test_a_word_of_other_tools_is_answered(line, advice, capsys):
+    assert run_command_line(line.split()) == 2
+    _, _, told = capsys.readouterr().err.partition("  do    ")
+    assert told.replace("\n        ", "\n").strip() == advice
+
+
+def test_a_requirements_file_that_is_missing_is_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_command_line(["plan", "requirements.txt"]) == 2
+    assert "requirements.txt cannot be read" in capsys.readouterr().err
+
+
+VERSIONS = {
+    "3.12": "3.12",
+    "3.12.1": "3.12.1",
+    "python3.12": "3.12",
+    "cpython@3.12": "3.12",
+    "cpython-3.12": "3.12",
+    ">=3.10": ">=3.10",
+    "python3": None,
+    "pypy@3.10": None,
+    "/usr/bin/python3": None,
+}
+
+
+def test_a_python_may_be_written_as_uv_takes_it():
+    assert {text: python_version(text) for text in VERSIONS} == VERSIONS

@@ -7,7 +7,7 @@ import re
 from tools.docs import EXAMPLE, GETS, ROOT, made, output, pages, refreshed, run
 from tools.site.__main__ import home, stage
 
-import gpuinstall
+from gpuinstall import api
 from gpuinstall.catalog.failures.table import load_failures
 from tests.lab.links import broken, markdown
 from tests.lab.source import room_graph
@@ -123,7 +123,7 @@ def test_the_page_of_the_api_names_the_parameters_that_there_are():
     for row in rows:
         call = ast.parse(row.replace("*, ", "").replace(", ...)", ")")).body[0].value
         told = [one.id for one in call.args] + [one.arg for one in call.keywords]
-        thing = getattr(gpuinstall, call.func.id)
+        thing = getattr(api, call.func.id)
         fields = getattr(thing, "__struct_fields__", None)
         there = list(fields or inspect.signature(thing).parameters)
         if told != there[: len(told)]:

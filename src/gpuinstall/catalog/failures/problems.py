@@ -298,9 +298,11 @@ def _package_lines(table: FixTable, context: FixContext) -> tuple[str, ...]:
     branch = words.get("branch", read_table("distributions")["placeholders"]["branch"])
     steps: list[Step] = []
     for action in (*table.before, *table.packages):
-        if action == "install" and context.is_legacy:
-            action = "install-older"  # noqa: PLW2901  for the GPUs that current branches no longer drive
-        steps += driver_steps(action, context.keys, int(branch))
+        of_action: tuple[Step, ...] = ()
+        if context.is_legacy:
+            # For the GPUs that current branches no longer drive.
+            of_action = driver_steps(f"{action}-older", context.keys, int(branch))
+        steps += of_action or driver_steps(action, context.keys, int(branch))
     if table.before:
         steps = [replace(step, restart=False) for step in steps]
     return tuple(map(str, steps))

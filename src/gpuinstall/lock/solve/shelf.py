@@ -20,6 +20,7 @@ from gpuinstall.base.files import parse_json
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
+from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import (
@@ -118,6 +119,9 @@ class Shelf:
         answers = side_by_side(self._wheels, names)
         wheels = dict(zip(names, answers, strict=True))
         from_default_index = requested - self._listed - {"torch"}
+        if self.backends == (CPU.tag,) and "triton" not in self._listed:
+            # No build for the CPU brings one: to programs it is a package like any other.
+            from_default_index |= {"triton"}
         pages: Pages = {}
         for name in sorted(self.names):
             listed = wheels.get(name, ())

@@ -243,7 +243,7 @@ def _from_container(line: str) -> str:
 def _in_wsl(line: str) -> str:
     """Return a command for the kernel module, which Windows has, as the restart of WSL."""
     if _OF_THE_MODULE.match(line):
-        return "In Windows: wsl.exe --shutdown"
+        return "wsl.exe --shutdown   # in Windows"
     return _AS_ROOT.sub(r"In Windows, as administrator: \1", line)
 
 

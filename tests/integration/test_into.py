@@ -229,6 +229,22 @@ def test_torchvision_moves_with_torch(workshop):
     assert changes["torchvision"] == "0.28.0+cu126"
 
 
+def test_an_environment_of_others_is_listed_until_its_change_is_pruned(
+    workshop, comfyui
+):
+    assert workshop.run("install", "--into", "torch==2.14.1").status == 0
+    venv = comfyui / "venv"
+    listed = workshop.document("env", "list")["data"]
+    assert (listed["environments"], listed["others"]) == ([], [str(venv)])
+    assert "changed by install --into" in workshop.run("env", "list", "-q").out
+
+    assert workshop.run("env", "rollback", "--into").status == 0
+    assert workshop.run("env", "prune", "--yes").status == 0
+
+    assert workshop.document("env", "list")["data"]["others"] == []
+    assert not list(venv.rglob(".gpuinstall"))
+
+
 def offered(done, label):
     """The text of a labelled line of the result."""
     return (

@@ -94,3 +94,12 @@ def test_malformed_settings_are_named(tmp_path, text, word):
 
     assert caught.value.code == "config-malformed"
     assert word in caught.value.message
+
+
+def test_a_torch_index_with_a_backend_at_its_end_allows_that_backend():
+    index = {"torch-index": "https://index.example/whl/cu126"}
+    config = parse_config({"tool": {"gpuinstall": index}})
+    assert config.sourcing.torch_index == "https://index.example/whl"
+    assert config.allowed_backends == ("cu126",)
+    both = parse_config({"tool": {"gpuinstall": {**index, "backends": ["cpu"]}}})
+    assert both.allowed_backends == ("cpu",)

@@ -1,4 +1,10 @@
-from gpuinstall.lock.file.lock import parse, split_packages, version_conflicts
+from gpuinstall.lock.file.lock import (
+    change_lines,
+    compare_versions,
+    parse,
+    split_packages,
+    version_conflicts,
+)
 
 HEAD = 'lock-version = "1.0"\nrequires-python = "==3.12.*"\ncreated-by = "gpuinstall"\n'
 ENTRY = """
@@ -32,3 +38,12 @@ def test_a_package_has_its_version_by_target_where_that_differs():
 def test_a_backend_in_a_version_and_a_package_of_one_target_make_no_difference():
     locks = [lock("cpu", torch="2+cpu", only="1"), lock("cu126", torch="2+cu126")]
     assert split_packages(locks) == {}
+
+
+def test_torch_is_the_first_change_and_ten_that_come_are_named():
+    new = {f"part-{number:02}": "1" for number in range(12)} | {"torch": "2"}
+    lines = change_lines(compare_versions({"gone": "1"}, new))
+    assert lines[0] == "+ torch 2"
+    assert "- gone 1" in lines
+    assert lines[-1] == "+ 3 more; --verbose names them"
+    assert len(lines) == 12

@@ -1,0 +1,66 @@
+"""A server whose issuer is unknown is asked again with the certificates of the system."""
+
+import os
+from io import StringIO
+
+import pytest
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.cli.outcome import Outcome, _with_certificates
+from gpuinstall.cli.terminal import Terminal
+from gpuinstall.sources import sources
+
+UNKNOWN = InstallationError(
+    "network", "unreachable", why="invalid peer certificate: UnknownIssuer"
+)
+
+
+@pytest.fixture(autouse=True)
+def _without_the_variable(monkeypatch):
+    monkeypatch.setenv("UV_SYSTEM_CERTS", "")
+    monkeypatch.delenv("UV_SYSTEM_CERTS")
+
+
+def test_an_unknown_issuer_is_asked_again_once():
+    tried = []
+
+    def work():
+        tried.append(os.environ.get("UV_SYSTEM_CERTS"))
+        if len(tried) == 1:
+            raise UNKNOWN
+        return Outcome({}, [])
+
+    err = StringIO()
+    assert _with_certificates(work, Terminal(err=err)).data == {}
+    assert tried == [None, "1"]
+    assert "those of the system" in err.getvalue()
+
+
+def test_another_fault_and_a_second_one_end_the_command():
+    def fails():
+        raise UNKNOWN
+
+    with pytest.raises(InstallationError):
+        _with_certificates(fails, Terminal(err=StringIO()))
+
+    def other():
+        raise InstallationError("network", "unreachable", why="timed out")
+
+    del os.environ["UV_SYSTEM_CERTS"]
+    with pytest.raises(InstallationError):
+        _with_certificates(other, Terminal(err=StringIO()))
+    assert "UV_SYSTEM_CERTS" not in os.environ
+
+
+def test_our_own_client_takes_the_store_of_the_system_too(tmp_path, monkeypatch):
+    store = tmp_path / "store.crt"
+    store.touch()
+    monkeypatch.setattr(sources, "_SYSTEM_STORES", (str(store),))
+    user = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    for environ, expected in (
+        ({}, None),
+        ({"UV_SYSTEM_CERTS": "1"}, str(store)),
+        ({"UV_SYSTEM_CERTS": "1", "SSL_CERT_FILE": "/own.pem"}, "/own.pem"),
+    ):
+        read = sources.read_sources(None, {**user, **environ}, tmp_path)
+        assert read.certificates == expected

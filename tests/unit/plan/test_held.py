@@ -1,0 +1,50 @@
+"""A torch that the project's own lock holds, and what keeps an older torch."""
+
+import pytest
+
+from gpuinstall.base.request import Request
+from gpuinstall.machine.words import machine_in_words
+from gpuinstall.plan import choose
+from gpuinstall.plan.held import choose_as_locked, newer_torch
+from tests.frozen import frozen_catalog
+
+MACHINE = machine_in_words(("RTX 4090",), "535.183.01")
+LOCKED = Request(("torch", "numpy"), preferred=("torch==2.13.0+cu128", "numpy==2.3.4"))
+
+
+def test_the_torch_of_the_projects_own_lock_is_taken_if_it_runs():
+    taken = choose_as_locked(MACHINE, LOCKED, frozen_catalog())
+    assert str(taken.choice.build.torch) == "2.13.0"
+    too_new = Request(("torch",), preferred=("torch==2.15.0",))
+    other = choose_as_locked(MACHINE, too_new, frozen_catalog())
+    assert str(other.choice.build.torch) == "2.14.1"
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            Request(("torch<2.14",)),
+            "torch 2.14.1 would run here: torch<2.14 keeps 2.13.0",
+        ),
+        (
+            Request(("torch",), constraints=("torch<2.14",)),
+            "torch 2.14.1 would run here: torch<2.14 keeps 2.13.0",
+        ),
+        (LOCKED, "torch 2.14.1 would run here: the project's own lock keeps 2.13.0"),
+        (Request(("torch>=2",)), None),
+        (Request(("torch",)), None),
+        (Request(("torch==2.14.1",)), None),
+    ],
+)
+def test_what_keeps_an_older_torch_is_named(request_, message):
+    plan = choose_as_locked(MACHINE, request_, frozen_catalog())
+    reason = newer_torch(plan, MACHINE, request_, frozen_catalog())
+    assert (reason and reason.message) == message
+
+
+def test_a_plan_without_a_lock_is_the_usual_one():
+    request = Request(("torch",))
+    assert choose_as_locked(MACHINE, request, frozen_catalog()) == choose(
+        MACHINE, request, frozen_catalog()
+    )

@@ -4,7 +4,7 @@ import pytest
 
 from gpuinstall.base.request import Request
 from gpuinstall.machine.words import machine_in_words
-from gpuinstall.plan import choose
+from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.held import choose_as_locked, newer_torch
 from tests.frozen import frozen_catalog
 
@@ -12,12 +12,16 @@ MACHINE = machine_in_words(("RTX 4090",), "535.183.01")
 LOCKED = Request(("torch", "numpy"), preferred=("torch==2.13.0+cu128", "numpy==2.3.4"))
 
 
+def taken(request):
+    plan = choose_as_locked(MACHINE, request, frozen_catalog())
+    assert isinstance(plan, Plan)
+    return plan
+
+
 def test_the_torch_of_the_projects_own_lock_is_taken_if_it_runs():
-    taken = choose_as_locked(MACHINE, LOCKED, frozen_catalog())
-    assert str(taken.choice.build.torch) == "2.13.0"
+    assert str(taken(LOCKED).choice.build.torch) == "2.13.0"
     too_new = Request(("torch",), preferred=("torch==2.15.0",))
-    other = choose_as_locked(MACHINE, too_new, frozen_catalog())
-    assert str(other.choice.build.torch) == "2.14.1"
+    assert str(taken(too_new).choice.build.torch) == "2.14.1"
 
 
 @pytest.mark.parametrize(
@@ -38,8 +42,7 @@ def test_the_torch_of_the_projects_own_lock_is_taken_if_it_runs():
     ],
 )
 def test_what_keeps_an_older_torch_is_named(request_, message):
-    plan = choose_as_locked(MACHINE, request_, frozen_catalog())
-    reason = newer_torch(plan, MACHINE, request_, frozen_catalog())
+    reason = newer_torch(taken(request_), MACHINE, request_, frozen_catalog())
     assert (reason and reason.message) == message
 
 

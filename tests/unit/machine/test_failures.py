@@ -419,6 +419,7 @@ def says_what_was_made(problem, entry, made):
         and made.gpus in ((), problem.gpus)
         and bool(problem.why and problem.fix)
         and "{" not in str(problem.fix)
+        and problem.message.count("580.95.05") <= 1
     )
 
 

@@ -106,7 +106,10 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
         "refused": "; ".join(refused),
         "libraries": evidence.has_libraries,
-        "of-libraries": f" ({libraries})" if "." in libraries else "",
+        # A file may have the module's number and still be another build of it.
+        "of-libraries": f" ({libraries})"
+        if "." in libraries and libraries != str(module)
+        else "",
         "module": module,
         "of-module": f" ({module})" if module else "",
         "on-disk": kernel.on_disk,

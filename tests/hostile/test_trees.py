@@ -157,3 +157,14 @@ def test_what_builds_a_fetched_tree_is_asked_when_its_code_was_announced(
 
     assert heard
     assert [text for text in heard if "Code " not in text] == []
+
+
+@pytest.mark.parametrize("name", ["tool.tar.gz", "tool-1.0-py3-none-any.whl"])
+def test_no_code_is_announced_of_what_cannot_be_fetched(here, stranger, name):
+    line = f"torch\n{stranger.url}/{name}\n"
+    (here.folder / "requirements.txt").write_text(line, "utf-8")
+
+    done = here.run("lock", "--target", "cpu")
+
+    assert done.status == 4, done.err
+    assert "Code " not in done.err

@@ -312,8 +312,10 @@ class _Resolver:
         remote = [one for one in map(parse_requirement, texts) if one.is_remote]
         # That their code runs is said first: before it does, uv fetches what builds them.
         self.unannounced = {one.name for one in remote}
-        # uv cannot be told not to build what has no name.
-        self.are_named = all(" @ " in one.text for one in remote)
+        # uv cannot be told not to build what has no name; a wheel is not built.
+        self.are_named = all(
+            " @ " in one.text or one.text.endswith(".whl") for one in remote
+        )
 
     def resolve(self, inputs: Iterable[str]) -> Finished:
         """Run uv on files of the folder; every package whose code has to run is named before.
@@ -375,7 +377,7 @@ class _Resolver:
         """
         for address in self.project.addresses:
             done = self.alone(address, "--no-deps", *_WHEELS_ALONE, code=False)
-            if not done.ok:
+            if _STOPPED.search(unwrapped(done.err)):
                 self.check_wheels_alone(address, words)
                 requirement = parse_requirement(address)
                 self.announce(address.removeprefix("-e "), requirement.name)

@@ -20,7 +20,7 @@ from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
 from gpuinstall.sources.requirements_file import RequirementsFile, joined_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from gpuinstall.project.run import Project
@@ -61,12 +61,11 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     files = by_place(settings.files, project.paths.folder)
     # A pipe, which no later command can read again, counts as words.
     words = project.words | files.pop("", RequirementsFile())
-    added = words.lines, {name: listed.lines for name, listed in files.items()}
     preferred = _preferred_versions(project)
     if settings.only:
-        request = renewed(FOLDERS_OWN, _lines(contents.limits), *added)
+        request = renewed(FOLDERS_OWN, contents.limits, words.lines, files)
     else:
-        request = renewed(recorded, _lines(project.files), *added)
+        request = renewed(recorded, project.files, words.lines, files)
         request = without(request, settings.without)
         _announce(project, len(preferred), Reporter() if quiet else project.reporter)
     return _completed(following(request, recorded), project, preferred)
@@ -74,7 +73,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
 
 def todays_request(project: Project) -> Request:
     """Return what the folder asks for today: by its files, by those of earlier commands, and what was added by hand."""
-    return renewed(project.contents.recorded, _lines(project.files))
+    return renewed(project.contents.recorded, project.files)
 
 
 def declared_request(project: Project) -> Request:
@@ -86,10 +85,6 @@ def declared_request(project: Project) -> Request:
     listed = joined_files((listed, *contents.limits.values()))
     request = Request(listed.requirements, constraints=listed.constraints)
     return _completed(request, project, _preferred_versions(project))
-
-
-def _lines(files: Mapping[str, RequirementsFile]) -> dict[str, tuple[str, ...]]:
-    return {name: file.lines for name, file in files.items() if file.lines}
 
 
 def _announce(project: Project, preferred: int, reporter: Reporter) -> None:

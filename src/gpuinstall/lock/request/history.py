@@ -6,6 +6,7 @@ import re
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
@@ -27,16 +28,14 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.file.lock import Lock, Record
 
-    LinesByFile = Mapping[str, tuple[str, ...]]
-
 _INPUTS = re.compile(r"^inputs = \[(.*?)\]$", re.MULTILINE | re.DOTALL)
 
 
 def renewed(
     request: Request,
-    files: LinesByFile,
+    files: Mapping[str, RequirementsFile],
     words: Iterable[str] = (),
-    further: LinesByFile | None = None,
+    further: Mapping[str, RequirementsFile] = MappingProxyType({}),
 ) -> Request:
     """Return a request as its files have it today, with what is added; beside it stays what was added by hand.
 
@@ -45,16 +44,18 @@ def renewed(
 
     Args:
         request: As it was recorded.
-        files: What files ask for today, in place of what they did.
+        files: What files ask for today, in place of what they did, by their paths.
         words: Lines that are added by hand.
-        further: What files ask for that are added.
+        further: Files that are added.
     """
+    today = {name: file.lines for name, file in files.items() if file.lines}
+    added = {name: file.lines for name, file in further.items()}
     before = set(chain.from_iterable(request.files.values()))
     hand = _by_name(by_hand(request))
-    for line in chain.from_iterable(files.values()):
+    for line in chain.from_iterable(today.values()):
         if line not in before:
             hand.pop(_name(line), None)
-    for line in chain.from_iterable((further or {}).values()):
+    for line in chain.from_iterable(added.values()):
         hand.pop(_name(line), None)
     hand |= _by_name(words)
     others = {
@@ -62,7 +63,7 @@ def renewed(
         for name, lines in request.files.items()
         if name not in PROJECT_FILES
     }
-    all_files = {**others, **files, **(further or {})}
+    all_files = {**others, **today, **added}
     of_files = chain.from_iterable(all_files.values())
     listed = parse_lines(
         (

@@ -8,7 +8,7 @@ from gpuinstall.lock.request.history import (
     renewed,
     without,
 )
-from gpuinstall.sources.requirements_file import RequirementsFile
+from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
 
 ASKED = Request(("torch", "numpy", "transformers<5"))
 DECLARED = Request(
@@ -18,7 +18,11 @@ DECLARED = Request(
 
 def add(asked, *requirements, **files):
     words = RequirementsFile(requirements).lines
-    return renewed(asked, asked.files, words, files)
+    return renewed(asked, parsed(asked.files), words, parsed(files))
+
+
+def parsed(files):
+    return {name: parse_lines(lines) for name, lines in files.items()}
 
 
 @pytest.mark.parametrize(
@@ -62,15 +66,15 @@ def test_what_a_project_declares_today_stands_for_what_it_declared_before(
     declared, requirements
 ):
     today = {"pyproject.toml": declared}
-    assert renewed(DECLARED, today).requirements == requirements
+    assert renewed(DECLARED, parsed(today)).requirements == requirements
 
 
 def test_what_was_added_by_hand_stays_until_the_project_says_otherwise():
     today = {"pyproject.toml": ("torch", "numpy")}
-    asked = add(renewed(FOLDERS_OWN, today), "torch==2.13.0")
-    assert set(renewed(asked, today).requirements) == {"torch==2.13.0", "numpy"}
+    asked = add(renewed(FOLDERS_OWN, parsed(today)), "torch==2.13.0")
+    assert set(renewed(asked, parsed(today)).requirements) == {"torch==2.13.0", "numpy"}
     newer = {"pyproject.toml": ("torch>=2.14", "numpy")}
-    assert set(renewed(asked, newer).requirements) == {"torch>=2.14", "numpy"}
+    assert set(renewed(asked, parsed(newer)).requirements) == {"torch>=2.14", "numpy"}
 
 
 @pytest.mark.parametrize(

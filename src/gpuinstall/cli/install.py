@@ -67,7 +67,10 @@ def command(options: CommandOptions) -> Outcome:
     if options.into:
         from gpuinstall.install.into import install_into
 
-        python = interpreter_of_others(options.python, options.environment)
+        # A variable may name a version, which is no interpreter.
+        is_version = (options.python or "").partition(".")[0].isdigit()
+        named = None if is_version else options.python
+        python = interpreter_of_others(named, options.environment)
         own = dataclasses.replace(options, python=None)
         with own.open(starts=True) as project:
             project.reporter.step("Machine", machine_line(project.machine))
@@ -115,7 +118,7 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
     Raises:
         UsageError: if there is none.
     """
-    if python and not python[0].isdigit():
+    if python:
         return find_interpreter(python, hint="Check the path")
     folder = venv.absolute()
     application = find_application(folder.parent)
@@ -125,10 +128,12 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
     for path in (interpreter(folder), folder / "bin" / "python", folder / "python.exe"):
         if path.is_file():
             return path
+    if (folder / "pyvenv.cfg").is_file():
+        return interpreter(folder)
     raise UsageError(
         "environment-missing",
         f"there is no environment at {venv}",
-        hint="Use another with --python PATH or --venv DIR",
+        hint="gpuinstall install   # makes one\nRun it again with --venv DIR: another",
     )
 
 

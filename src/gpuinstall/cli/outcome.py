@@ -112,8 +112,8 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
     try:
         return work()
     except GpuInstallError as error:
-        is_unknown = "UnknownIssuer" in f"{error.why} {error.evidence}"
-        is_unknown = is_unknown or getattr(error, "untrusted", False)
+        texts = f"{error.why} {error.evidence}"
+        is_unknown = getattr(error, "untrusted", "UnknownIssuer" in texts)
         if not is_unknown or SYSTEM_CERTIFICATES in os.environ:
             raise
     os.environ[SYSTEM_CERTIFICATES] = "1"

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.base.environment_paths import interpreter, packages_folders
-from gpuinstall.base.errors import MachineError, UsageError, VerificationError
+from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.errors import MachineError, VerificationError
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import environment_to_read, name_active
-from gpuinstall.cli.options import CommandOptions, find_interpreter
+from gpuinstall.cli.install import interpreter_of_others
+from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
 from gpuinstall.environments.damage import find_damage, is_configuration_lost
@@ -58,7 +59,7 @@ def command(options: CommandOptions) -> Outcome:
     python, venv = options.interpreter, environment_to_read(options)
     if not python:
         name_active(["verify"], venv, options.terminal)
-    target = _find_interpreter(python, venv)
+    target = interpreter_of_others(python, venv)
     folder = target.parent.parent
     with machine_beside(folder.parent, options.terminal, starts=True) as here:
         machine = here.machine
@@ -121,19 +122,6 @@ def _warn_of_damage(venv: Path, terminal: Terminal) -> None:
         terminal.warn(
             f"{Advice(OURS, ('doctor', '--venv', str(venv)))} shows how to repair it"
         )
-
-
-def _find_interpreter(python: str | None, venv: Path) -> Path:
-    if python:
-        return find_interpreter(python, hint="gpuinstall verify --venv DIR")
-    target = interpreter(venv.absolute())
-    if target.is_file() or (venv / "pyvenv.cfg").is_file():
-        return target
-    raise UsageError(
-        "environment-missing",
-        f"there is no environment at {venv}",
-        hint="gpuinstall install   # makes one\ngpuinstall verify --venv DIR   # or with --python PATH",
-    )
 
 
 def _no_gpu_proven(verdict: Verdict) -> VerificationError:

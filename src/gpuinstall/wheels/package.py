@@ -33,6 +33,8 @@ _BUNDLED = ".libs/"
 """Where auditwheel puts the libraries of others."""
 _TRIED = 4
 """Of how many libraries the beginning is read, the largest first."""
+_LITTLE = 16 << 20
+"""How many inflated bytes the others may have, so that they are read too: torchcodec has a library for each FFmpeg."""
 _MOST = 128 << 20
 """How many inflated bytes of a library to search if nothing tells that it has GPU code."""
 
@@ -234,7 +236,8 @@ def _read_code(
     largest_first = sorted(
         libraries, key=lambda name: (-wheel.members[name].file_size, name)
     )
-    if not whole:
+    sizes = (wheel.members[name].file_size for name in largest_first[_TRIED:])
+    if not whole and sum(sizes) > _LITTLE:
         largest_first = largest_first[:_TRIED]
     total = _Code(is_whole=len(largest_first) == len(libraries))
     for name in largest_first:

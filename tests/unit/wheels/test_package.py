@@ -110,13 +110,15 @@ def test_each_library_of_a_module_answers(whole):
     }
 
 
-def test_a_part_is_the_same_whatever_was_read_before():
+@pytest.mark.parametrize(("little", "libraries"), [(16 << 20, 12), (0, 4)])
+def test_a_part_is_the_same_whatever_was_read_before(monkeypatch, little, libraries):
+    monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", little)
     files = {
         f"some/{number}.so": library(fatbin((2, 80, 0), (2, 90, 0)) * 4)
         for number in range(12)
     }
     part = _read(files, "some")
-    assert (len(part.codes), part.is_whole) == (4, False)
+    assert (len(part.codes), part.is_whole) == (libraries, False)
     assert _read(files, "some", whole=True).is_whole
 
 
@@ -270,6 +272,12 @@ def test_a_cuda_may_have_a_library_for_older_chips():
 def test_no_library_for_this_cuda(cuda):
     files = {"bitsandbytes/libbitsandbytes_cuda128.so": BASE}
     assert _codes(files, "bitsandbytes", cuda) == {}
+
+
+def test_many_small_libraries_without_code_are_all_read():
+    names = [f"some/{number}.so" for number in range(9)]
+    answer = _read({name: library(filler(900)) for name in names}, "some")
+    assert (answer.codes, answer.is_whole) == ((), True)
 
 
 def test_an_unknown_package_is_answered_for_by_its_largest_library_with_gpu_code():

@@ -274,6 +274,29 @@ def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
     assert "torch" in {change["package"] for change in newest["changes"]}
 
 
+def test_a_torch_of_the_default_index_that_runs_here_stays(workshop, play):
+    play(FakeDriver((FakeGpu(),), driver="580.95.05", cuda=13000))
+    venv = plain_venv(workshop)
+    words = ("pip", "install", "--python", venv, "torch==2.14.1", "torchvision")
+    taken = process.run([uv.uv(), *words], env=workshop.environment)
+    assert taken.ok, taken.err
+    assert "+ torch==2.14.1\n" in taken.err
+    into = ("install", "--into", "--venv", "app")
+
+    first = workshop.document(*into)["data"]
+
+    assert (first["changes"], first["bytes"]) == ([], 0)
+    assert first["verdict"]["status"] == "passed"
+    lines = (venv / "constraints.txt").read_text("utf-8").splitlines()
+    assert {"torch==2.14.1", "torchvision==0.29.2"} <= set(lines)
+    assert workshop.document(*into)["data"]["changes"] == []
+    found = workshop.run("doctor", "--venv", "app", "--json").out
+    assert "guard-passed" not in found
+    other = workshop.document(*into, "--backend", "cu126", "--dry-run")["data"]
+    moved = {change["package"]: change["new"] for change in other["changes"]}
+    assert moved["torch"] == "2.14.1+cu126"
+
+
 def test_a_cpu_build_that_pip_took_becomes_the_build_of_this_machine(workshop, play):
     into = ("install", "--into", "--venv", "app", "--dry-run")
     site = next(plain_venv(workshop).glob("lib/python*/site-packages"))

@@ -205,7 +205,7 @@ def advice_words(python: Path) -> dict[str, str]:
         "uv": quoted(uv_program()),
         "python": quoted(place / python.relative_to(venv)),
         "prefix": quoted(place),
-        **_toolkit(venv),
+        **_cuda_words(venv),
         "at": f" --venv {quoted(place)}",
     }
     renewing = renewing_arguments(venv)
@@ -228,13 +228,17 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
     return arguments if read_marker(venv) else ("--into", *arguments)
 
 
-def _toolkit(venv: Path) -> dict[str, str]:
-    """Read the CUDA of an environment's torch from the text of its version, which is not run."""
+def _cuda_words(venv: Path) -> dict[str, str]:
+    cuda = torch_cuda(venv)
+    return {"cuda": cuda, "toolkit": cuda.replace(".", "-")} if cuda else {}
+
+
+def torch_cuda(venv: Path) -> str:
+    """Return the CUDA of an environment's torch, by the text of its version, which is not run; "" if it has none."""
     for folder in packages_folders(venv):
         with suppress(OSError, ValueError):
             text = read_document(folder / "torch" / "version.py", venv)
             version = _TOOLKIT.search(text)
             if version:
-                major, minor = version.groups()
-                return {"cuda": f"{major}.{minor}", "toolkit": f"{major}-{minor}"}
-    return {}
+                return ".".join(version.groups())
+    return ""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.versions import Backend
+from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     guarded_lines,
@@ -184,15 +186,41 @@ def _price(
 ) -> PricedLock:
     """Resolve near to what is there; report what changes and costs, and what else that concerns."""
     project.sources.explain_ignored_settings(project.reporter)
-    resolution = _resolve_near(environment, state.request, project)
-    priced = price_resolution(resolution, state, project)
+    label = _label_of_default(environment)
+    resolution = _resolve_near(environment, state.request, project, label)
+    existing = _called_as_in(resolution, state.existing, label)
+    priced = price_resolution(resolution, replace(state, existing=existing), project)
     priced.announce(project.reporter)
     report_broken(state.existing.installed, priced, project.reporter)
     return priced
 
 
+def _label_of_default(environment: ForeignEnvironment) -> str:
+    """Return the label that its own index gives to a torch of the default index, whose version has none; "" for another."""
+    is_condas = any(environment.prefix.glob("conda-meta/pytorch-*.json"))
+    cuda = torch_cuda(environment.prefix)
+    if is_condas or not cuda or "+" in environment.versions.get("torch", ""):
+        return ""
+    return Backend("cuda", cuda).tag
+
+
+def _called_as_in(
+    resolution: Resolution, existing: ExistingEnvironment, label: str
+) -> ExistingEnvironment:
+    """Return what is there with the versions of a resolution where only the label differs: it is the same build."""
+    named = {one["name"]: one.get("version") for one in resolution.document["packages"]}
+    packages = {
+        name: named[name] if label and named.get(name) == f"{there}+{label}" else there
+        for name, there in existing.packages.items()
+    }
+    return replace(existing, packages=packages)
+
+
 def _resolve_near(
-    environment: ForeignEnvironment, request: LockRequest, project: Project
+    environment: ForeignEnvironment,
+    request: LockRequest,
+    project: Project,
+    label: str,
 ) -> Resolution:
     """Resolve with the builds that were proven there, else with the torch that is there; with another if none runs.
 
@@ -203,9 +231,12 @@ def _resolve_near(
     outside = environment.versions.keys() - project.catalog.family
     near = {name: environment.versions[name] for name in sorted(outside)}
     asked = project.settings
-    builds = _near_builds(environment, request.request)
+    builds = _near_builds(environment, request.request, label)
     if not (asked.files or asked.request.requirements or asked.request.backend):
-        builds = chain([_proven_builds(environment)], builds)
+        proven = _proven_builds(environment)
+        # Without a label a version would be that of every CUDA.
+        if f"torch=={environment.versions.get('torch')}" not in proven or not label:
+            builds = chain([proven], builds)
     for build in filter(None, builds):
         constraints = (*request.request.constraints, *build)
         kept = replace(request.request, constraints=constraints)
@@ -223,7 +254,7 @@ def _proven_builds(environment: ForeignEnvironment) -> list[str]:
 
 
 def _near_builds(
-    environment: ForeignEnvironment, request: Request
+    environment: ForeignEnvironment, request: Request, of_default: str
 ) -> Iterator[list[str]]:
     """Yield the constraints that keep a resolution to the torch of an environment, the narrowest first."""
     installed = environment.versions.get("torch")
@@ -234,7 +265,8 @@ def _near_builds(
         if requirement.name == "torch" and (requirement.specifier or requirement.url):
             return
     public, _, label = installed.partition("+")
+    label = label or of_default
     # A CPU build that is there was not requested: pip takes it on machines with a GPU, too.
     if label not in ("", "cpu") and request.backend is None:
-        yield [f"torch=={installed}"]
+        yield [f"torch=={public}+{label}"]
     yield [f"torch=={public}"]

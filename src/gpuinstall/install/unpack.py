@@ -109,7 +109,7 @@ def unpack_packages(
             fit = replace(fit, lock=lock)
             packages = _check_files(priced, existing, project)
         if not keeps_guard:
-            _write_guard(fit, absent.result(), existing, project)
+            _write_guard(fit, absent.result(), priced.comes, existing, project)
     if place.is_ours:
         write_atomically(staging / fit.lock.name, fit.lock.text)
     elif "torch" in priced.comes:
@@ -192,12 +192,16 @@ def _keeps_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> b
 def _write_guard(
     fit: Fit,
     members: Iterable[FamilyMember],
+    comes: Collection[str],
     existing: ExistingEnvironment,
     project: Project,
 ) -> None:
     """Write what keeps plain pip to the builds of a lock, beside the environment."""
     place = existing.paths
     versions = fit.lock.versions_of(project.catalog.family)
+    # What stays is found by pip as it calls itself, which may lack the label of its build.
+    staying = existing.called(versions.keys() - comes)
+    versions |= {package.name: package.version for package in staying}
     absent = []
     for member in members:
         if member.version and member.version == existing.packages.get(member.name):

@@ -237,7 +237,9 @@ class Days(RuleBasedStateMachine):
         if path.is_relative_to(folder):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"mine {number}\n")
-            self.mine[path.relative_to(folder).as_posix()] = f"mine {number}\n"
+            name, text = path.relative_to(folder).as_posix(), f"mine {number}\n"
+            self.mine[name] = text
+            self.places.setdefault(text, set()).add(name)
             self.days.append(f"write {path}: {number}")
 
     @rule()

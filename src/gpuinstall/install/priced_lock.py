@@ -175,8 +175,8 @@ def price_lock(
     builds = tuple(build for build in builds if build.package in comes)
     report_builds(builds, site, session.reporter)
     check_builds(builds, site, here=True)
-    if lock.unserved:
-        packages = ", ".join(lock.unserved)
+    if lock.only_here:
+        packages = ", ".join(lock.only_here)
         session.reporter.warn(
             f"{lock.name} takes {packages} from files of this machine"
         )

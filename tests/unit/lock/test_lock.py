@@ -134,7 +134,7 @@ def test_packages_that_no_hash_can_pin_are_known():
     elsewhere = folder.replace('"."', '"/srv/torch"')
     local = repository.replace("https://index.example/a", "file:///srv/a")
     texts = (folder, repository, elsewhere, local)
-    assert [parse("pylock.cu126.toml", text).unserved for text in texts] == [
+    assert [parse("pylock.cu126.toml", text).only_here for text in texts] == [
         (),
         (),
         ("torch",),

@@ -271,17 +271,21 @@ class Lock(Value):
 
     @property
     def unserved(self) -> Strings:
-        """The packages that no server has, so that only this machine can install them from the lock."""
-        is_served = re.compile("https?:|ssh:").match
+        """The packages that no server has as a file."""
+        is_served = re.compile("https?:").match
         served = {file.package for file in self.files if is_served(file.url)}
-        for package in self.pylock.packages:
-            folder, repository = package.directory, package.vcs
-            # What lies beside the lock is in the same clone.
-            if (folder and not Path(folder.path).is_absolute()) or (
-                repository and is_served(repository.url or "")
-            ):
-                served.add(package.name)
         return tuple(name for name in self.held if name not in served)
+
+    @property
+    def only_here(self) -> Strings:
+        """Those of them that only this machine has: what lies beside the lock is in the same clone."""
+        elsewhere = {
+            package.name
+            for package in self.pylock.packages
+            if (package.directory and not Path(package.directory.path).is_absolute())
+            or (package.vcs and re.match("https?:|ssh:", package.vcs.url or ""))
+        }
+        return tuple(name for name in self.unserved if name not in elsewhere)
 
     @cached_property
     def entries(self) -> list[tuple[str, Any]]:

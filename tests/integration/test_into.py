@@ -290,6 +290,12 @@ def test_a_torch_of_the_default_index_that_runs_here_stays(workshop, play):
     lines = (venv / "constraints.txt").read_text("utf-8").splitlines()
     assert {"torch==2.14.1", "torchvision==0.29.2"} <= set(lines)
     assert workshop.document(*into)["data"]["changes"] == []
+    other = ("pip", "install", "--python", venv, "--no-deps", "torchvision==0.28.0")
+    assert process.run([uv.uv(), *other], env=workshop.environment).ok
+    repaired = workshop.document(*into)["data"]["changes"]
+    assert [(one["package"], one["new"]) for one in repaired] == [
+        ("torchvision", "0.29.2+cu130")
+    ]
     found = workshop.run("doctor", "--venv", "app", "--json").out
     assert "guard-passed" not in found
     other = workshop.document(*into, "--backend", "cu126", "--dry-run")["data"]

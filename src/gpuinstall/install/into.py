@@ -233,10 +233,7 @@ def _resolve_near(
     asked = project.settings
     builds = _near_builds(environment, request.request, label)
     if not (asked.files or asked.request.requirements or asked.request.backend):
-        proven = _proven_builds(environment)
-        # Without a label a version would be that of every CUDA.
-        if f"torch=={environment.versions.get('torch')}" not in proven or not label:
-            builds = chain([proven], builds)
+        builds = chain([_proven_builds(environment, label)], builds)
     for build in filter(None, builds):
         constraints = (*request.request.constraints, *build)
         kept = replace(request.request, constraints=constraints)
@@ -246,11 +243,14 @@ def _resolve_near(
     return resolve_locks([request], session, installed=near)[0]
 
 
-def _proven_builds(environment: ForeignEnvironment) -> list[str]:
+def _proven_builds(environment: ForeignEnvironment, label: str) -> list[str]:
     """Return the constraints that keep a resolution to the builds that the guard of an environment names."""
     # "torchaudio==0+none.for.cu132" keeps pip from what does not exist, and was never there.
     lines = guarded_lines(environment.prefix)
-    return [line for line in lines if "==" in line and "+none" not in line]
+    proven = [line for line in lines if "==" in line and "+none" not in line]
+    there = f"torch=={environment.versions.get('torch')}"
+    # Without its label a version would be that of every CUDA.
+    return [f"{line}+{label}" if label and line == there else line for line in proven]
 
 
 def _near_builds(

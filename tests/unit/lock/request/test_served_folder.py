@@ -72,10 +72,20 @@ FILLED_BY_OTHERS = {
 }
 
 
-@pytest.mark.parametrize("form", FILLED_BY_OTHERS)
+OF_ROOT = (
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away"),
+)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, marks=OF_ROOT if "another" in form else ())
+        for form in FILLED_BY_OTHERS
+    ],
+)
 def test_a_folder_that_others_can_fill_is_not_served(below, form):
-    if "another" in form and os.geteuid():
-        pytest.skip("only root gives folders away")
     project = below.parents[1]
     (project / "requirements.txt").touch()
     assert served_folder(below) == project

@@ -125,8 +125,7 @@ def other_chips() -> tuple[Product, ...]:
         table = authored.read_data(f"gpus_{maker}.toml")
         for row in table["chips"]:
             whole = {**table, **row, "name": row["chip"]}
-            chip = read_object(Product, whole)
-            chips.append(chip)
+            chips.append(read_object(Product, whole))
     return tuple(chips)
 
 
@@ -242,7 +241,8 @@ def _matches(text: str) -> list[Product]:
         makers = load_gpus()["brands"]
         words = {maker: _words(reading, maker) for maker in makers}
         for is_match in (_has_name, _contains):
-            for part in (_whole, _model):
+            # All words of a name, or those of its model.
+            for part in (tuple, _model):
                 matches = [
                     gpu
                     for gpu, own in _entries()
@@ -255,9 +255,13 @@ def _matches(text: str) -> list[Product]:
 
 def _has_name(own: _Words, words: _Words) -> bool:
     """Whether a GPU's words are those of a name, which may leave out its series."""
-    number = [word for word in own if word not in _SERIES]
-    spellings = {"".join(own), "".join(number)}
-    return bool(words) and "".join(words) in spellings
+    return bool(words) and "".join(words) in _spellings(own)
+
+
+@cache
+def _spellings(own: _Words) -> set[str]:
+    """Return a GPU's words as one, with its series and without."""
+    return {"".join(own), "".join(word for word in own if word not in _SERIES)}
 
 
 def _contains(own: _Words, words: _Words) -> bool:
@@ -268,10 +272,6 @@ def _contains(own: _Words, words: _Words) -> bool:
         return True
     beginnings = {"".join(own[:count]) for count in range(len(own))}
     return "".join(words) in beginnings
-
-
-def _whole(words: _Words) -> _Words:
-    return words
 
 
 @cache

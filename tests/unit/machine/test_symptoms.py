@@ -1,0 +1,48 @@
+"""The rows of ``symptoms.toml``: each name in them is known, or a row would never hold, or fail where it does."""
+
+import ast
+import re
+from pathlib import Path
+
+import tomli
+
+from gpuinstall.catalog.failures.table import load_problems
+from gpuinstall.machine import symptoms
+
+ROOM = Path(symptoms.__file__).parent
+TABLE = tomli.loads((ROOM / "symptoms.toml").read_text("utf-8"))
+ROWS = [row for rows in TABLE.values() for row in rows]
+
+
+def computed_names():
+    """Return a pattern for the names of circumstances in the code; ``nvml-{fault}`` is any name that begins so."""
+    patterns = []
+    for path in ROOM.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Constant(value=str(name)):
+                    patterns.append(re.escape(name))
+                case ast.JoinedStr(values=[ast.Constant(value=str(name)), _]):
+                    patterns.append(f"{re.escape(name)}.+")
+    return re.compile("|".join(patterns))
+
+
+def names_of(row):
+    yield from (
+        name for key in ("when", "either", "unless") for name in row.get(key, ())
+    )
+    yield from re.findall(r"{([\w-]+)}", row.get("message", "") + row.get("why", ""))
+
+
+def test_every_circumstance_of_a_row_is_one_that_the_code_computes():
+    known = computed_names()
+
+    assert [
+        name for row in ROWS for name in names_of(row) if not known.fullmatch(name)
+    ] == []
+
+
+def test_every_code_of_a_row_is_in_the_table_of_failures():
+    codes = {row.get(key, row["code"]) for row in ROWS for key in ("code", "like")}
+
+    assert codes - load_problems().keys() == set()

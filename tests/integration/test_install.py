@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import sys
@@ -30,51 +29,6 @@ def leftovers(workshop):
     return (
         {entry.name for entry in work.iterdir()} - expected if work.exists() else set()
     )
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("stops", [14])
-def test_kill_9_at_any_line_of_a_change_leaves_an_environment_and_the_next_run_cleans_up(
-    workshop, play, stops
-):
-    """``tests.lab.dying`` counts the lines of the room that builds and swaps, and dies at one of them."""
-    play(RTX_4090)
-    workshop.document("install", "torch==2.13.0")
-    for _ in range(2):
-        # The first one also keeps the sizes of files: the last lines that it counts come in no other run.
-        counted = workshop.dying(10**9, "install", "torch==2.14.1")
-        workshop.document("install", "torch==2.13.0")
-    total = int(counted.err.rpartition("lines: ")[2])
-    for line in range(1, total - 10, total // stops):
-        assert (
-            workshop.dying(line, "install", "torch==2.14.1").status == -signal.SIGKILL
-        )
-        held = workshop.python("import torch; print(torch.__version__)")
-        assert held in {"2.13.0+cu126", "2.14.1+cu126"}
-        workshop.document("install", f"torch=={held.partition('+')[0]}")
-        assert f'version = "{held}"' in workshop.lock("pylock.cu126.toml")
-        assert leftovers(workshop) == set()
-        workshop.document("install", "torch==2.13.0")
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("stops", [16])
-def test_an_interrupt_at_any_line_of_a_swap_leaves_environment_and_lock_in_step_and_nothing_else(
-    workshop, play, stops
-):
-    play(RTX_4090)
-    workshop.document("install", "torch==2.13.0")
-    counted = workshop.dying(10**9, "install", "torch==2.14.1")
-    total = int(counted.err.rpartition("lines: ")[2])
-    held = "2.14.1"
-    for line in range(total // 2, total - 10, total // stops):
-        wanted = "2.13.0" if held == "2.14.1" else "2.14.1"
-        done = workshop.dying(line, "install", f"torch=={wanted}", number=signal.SIGINT)
-        assert done.status == 130, done.err
-        build = workshop.python("import torch; print(torch.__version__)")
-        assert f'version = "{build}"' in workshop.lock("pylock.cu126.toml")
-        assert leftovers(workshop) == set()
-        held = build.partition("+")[0]
 
 
 @pytest.mark.heavy
@@ -199,24 +153,6 @@ def test_a_silent_default_index_is_found_out_before_uv_asks_it_and_said_once(
     assert done.err.count(address.removeprefix("http://")) == 1
     assert "HTTPS_PROXY" in done.err
     assert workshop.entries() == set()
-
-
-@pytest.mark.heavy
-def test_two_runs_at_once_lose_nothing_of_what_either_adds(workshop, stand_in, play):
-    play(RTX_4090)
-    workshop.document("install")
-    stand_in.default.pace = 0.2
-    first = workshop.start("install", "cowsay", "--json")
-    while not (workshop.folder / ".venv.gpuinstall" / "owner").exists():
-        assert first.poll() is None, first.communicate()
-        time.sleep(0.01)
-    second = workshop.start("install", "numpy", "--json")
-    outputs = [run.communicate(timeout=300) for run in (first, second)]
-    assert [run.returncode for run in (first, second)] == [0, 0], outputs
-    assert workshop.python("import cowsay, numpy, torch; print('all')") == "all"
-    assert {"cowsay", "numpy"} <= set(
-        re.findall(r'"(\w+)"', workshop.lock("pylock.cu126.toml"))
-    )
 
 
 def asked_wheels(stand_in):

@@ -6,7 +6,6 @@ import atexit
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,6 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.process import Finished
 from gpuinstall.install.unpack import carried_pip
 from tests.frozen import GPUINSTALL
-from tests.lab.clone import ROOT
 from tests.lab.forked import gpuinstall
 
 
@@ -80,14 +78,6 @@ class Workshop:
         return process.run(
             [*GPUINSTALL, *arguments], env=self.environment, cwd=self.folder
         )
-
-    def dying(
-        self, line: int, *arguments: str, number: int = signal.SIGKILL
-    ) -> Finished:
-        """Run until a signal at a line of the code that builds and swaps environments."""
-        program = [sys.executable, "-m", "tests.lab.dying", str(line), str(int(number))]
-        variables = {**self.environment, "PYTHONPATH": str(ROOT)}
-        return process.run([*program, *arguments], env=variables, cwd=self.folder)
 
     def document(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
         """Run with ``--json``; return the envelope."""

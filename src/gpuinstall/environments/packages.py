@@ -23,6 +23,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VERSION = re.compile(r"[\w.+!]*")
 _NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
 _REQUIRES = re.compile(r"(?m)^Requires-Dist: *(.+)$")
+_OF_EXTRA = re.compile(r";.*\bextra\b")
 _OF_INSTALLER = re.compile(
     r"\.dist-info/(INSTALLER|RECORD|REQUESTED|direct_url\.json|uv_cache\.json)\Z"
 )
@@ -98,12 +99,14 @@ class InstalledPackage(Value):
 
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:
-        """What it requires by its metadata, extras and other systems included."""
+        """What it requires by its metadata on any system; whether an extra was asked for is recorded nowhere."""
         from packaging.requirements import InvalidRequirement, Requirement
 
         head = _text(self.record / "METADATA").partition("\n\n")[0]
         requirements = []
         for text in _REQUIRES.findall(head):
+            if _OF_EXTRA.search(text):
+                continue
             with suppress(InvalidRequirement):
                 requirements.append(Requirement(text))
         return tuple(requirements)
@@ -127,10 +130,7 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
 
 
 def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage, ...]:
-    """Return the packages that no other requires.
-
-    What is required with an extra alone does not count: a package may be required without its extra.
-    """
+    """Return the packages that no other requires."""
     from packaging.utils import canonicalize_name
 
     packages = tuple(packages)
@@ -164,9 +164,9 @@ def broken_by(
 
 
 def applicable(requirements: Iterable[Requirement]) -> Iterator[Requirement]:
-    """Yield the requirements that hold here, without any extra."""
+    """Yield the requirements that hold here."""
     for requirement in requirements:
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker is None or requirement.marker.evaluate():
             yield requirement
 
 

@@ -100,8 +100,8 @@ def unpack_packages(
     keeps_guard = not priced.is_rebuild and _keeps_guard(existing, fit, project)
     packages: tuple[InstalledPackage, ...] = ()
     with ThreadPoolExecutor(2) as pool:
-        # The index is asked while uv installs.
-        pool.submit(_load_checks)
+        # While uv installs: the index is asked, and what comes next takes long to load.
+        pool.submit(import_module, "gpuinstall.verify.cover")
         if not keeps_guard:
             absent = pool.submit(members_beside, fit, project.catalog, session)
         if priced.comes:
@@ -154,16 +154,6 @@ def _create(
     except InstallationError as error:
         reason = error.why or error.message
         session.reporter.warn(f"the environment has no pip of its own: {reason}")
-
-
-def _load_checks() -> None:
-    """Load what looks at the files and proves them."""
-    for module in (
-        "gpuinstall.wheels.linking",
-        "gpuinstall.verify.cover",
-        "gpuinstall.verify.runner",
-    ):
-        import_module(module)
 
 
 def reason_against_guard(place: EnvironmentPaths) -> str | None:

@@ -120,11 +120,9 @@ def _with_requirements(
 
 
 def _requirements(package: InstalledPackage) -> Iterator[str]:
-    """Yield the names of the packages that one requires, extras left aside."""
+    """Yield the names of the packages that one requires."""
     for requirement in package.requires:
-        # Whether an extra was asked for is recorded nowhere.
-        if "extra" not in str(requirement.marker):
-            yield canonicalize_name(requirement.name)
+        yield canonicalize_name(requirement.name)
 
 
 def _record_of(package: InstalledPackage, root: Path) -> str:

@@ -120,12 +120,10 @@ FORMS = {
     **{f"requirement: {name}": files for name, files in REQUIREMENTS.items()},
 }
 QUICK = {
-    "constraint: [tool.uv] of pyproject.toml",
-    "constraint: -c in a file that is included",
-    "constraint: uv.toml of a workspace",
     "constraint: a lock of the folder",
     "requirement: a project of a project in the folder",
 }
+"""Every form is read in ``test_forms``; these are locked by real uv."""
 COMMANDS = (
     "lock -q --target cpu",
     "plan -q --live",

@@ -6,12 +6,14 @@ import io
 import subprocess
 import tarfile
 import zipfile
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.host import NOT_FOUND, Answer, Host
 
@@ -78,11 +80,18 @@ def test_an_index_that_a_repository_chooses_ends_the_command(
     assert not here.entries() & {".venv", "pylock.cpu.toml"}
 
 
-@pytest.mark.parametrize("form", ["a tarball", "a zip", "a constraint"])
-@pytest.mark.parametrize("how", ["an address", "a source", "an index"])
+FORMS = ("a tarball", "a zip", "a constraint")
+HOWS = ("an address", "a source", "an index")
+
+
+@pytest.mark.parametrize(
+    "form_and_how",
+    mostly_heavy([*product(FORMS, HOWS)], [*zip(FORMS, HOWS, strict=True)]),
+)
 def test_what_builds_an_archive_of_the_folder_is_named_or_refused(
-    here, stranger, stand_in, form, how
+    here, stranger, stand_in, form_and_how
 ):
+    form, how = form_and_how
     wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
     address = f"{stranger.url}/{wheel}"
     text = {
@@ -117,7 +126,7 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("lines", LINES)
+@pytest.mark.parametrize("lines", mostly_heavy(LINES, {"by a constraint"}))
 @pytest.mark.parametrize("kind", ["archive", "repository"])
 def test_what_builds_a_fetched_tree_is_asked_when_its_code_was_announced(
     here, tmp_path, kind, lines

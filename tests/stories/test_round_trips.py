@@ -144,7 +144,7 @@ wheel einops 0.8""",
         "torch==2.13.0",
     ),
 }
-QUICK = {"an older program for code", "an editable folder", "two targets", "a cover"}
+QUICK = {"an editable folder", "two targets"}
 INSTALLED = ("gpuinstall sync", "gpuinstall install")
 
 

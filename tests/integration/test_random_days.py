@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+import hypothesis
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -348,17 +349,12 @@ def make(stand_in, play, tmp_path):
         modules = {f"alpha/{name}": text for name, text in files.items()}
         make_wheel(simple, "alpha", version, modules=modules)
     make_wheel(simple, "beta", "1.0", modules={"beta/__init__.py": "beta"})
-    first = tmp_path / "first" / "project"
-    first.mkdir(parents=True)
-    workshop = Workshop(first, tmp_path / "caches", stand_in.environment())
-    for torch in ("torch==2.13.0", "torch==2.14.1"):
-        workshop.document("install", torch, "alpha==1.0")
     numbers = count()
 
     def another():
         folder = tmp_path / str(next(numbers)) / "project"
         folder.mkdir(parents=True)
-        made = Workshop(folder, workshop.caches, workshop.variables)
+        made = Workshop(folder, tmp_path / "caches", stand_in.environment())
         made.document("install", "torch==2.14.1", "alpha==1.0")
         process.run(
             [uv.uv(), "venv", "--quiet", "--python", sys.executable, folder / "app"]
@@ -369,17 +365,24 @@ def make(stand_in, play, tmp_path):
     return another
 
 
-# What each act does is in test_change; here they come in any order.
-@pytest.mark.heavy
-def test_every_file_of_the_users_is_in_its_place_or_named(make):
+def live(make, seed=None, **counts):
+    """Live days that a seed draws; without one they are others each time."""
     machine = type("Days", (Days,), {"make": staticmethod(make)})
+    if seed is not None:
+        machine = hypothesis.seed(seed)(machine)
     run_state_machine_as_test(
         machine,
-        settings=settings(
-            max_examples=40,
-            stateful_step_count=50,
-            derandomize=False,
-            # To find the shortest of such days takes hours.
-            phases=[Phase.generate],
-        ),
+        # To find the shortest of such days takes hours.
+        settings=settings(**counts, phases=[Phase.generate]),
     )
+
+
+@pytest.mark.parametrize("day", range(4))
+def test_every_file_of_the_users_is_in_its_place_or_named(make, day):
+    live(make, day, max_examples=1, stateful_step_count=25)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("_week", range(8))
+def test_new_days_lose_no_file_of_the_users(make, _week):
+    live(make, max_examples=5, stateful_step_count=50)

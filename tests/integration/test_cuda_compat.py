@@ -215,7 +215,9 @@ def test_a_folder_of_others_in_the_place_of_the_libraries_stays(workshop, archiv
     assert (users / "notes.txt").exists()
 
 
-@pytest.mark.parametrize("keeps_record", [False, True])
+@pytest.mark.parametrize(
+    "keeps_record", [pytest.param(False, marks=pytest.mark.heavy), True]
+)
 def test_libraries_of_others_in_the_same_place_are_not_loaded(
     workshop, tmp_path, *, keeps_record
 ):

@@ -102,17 +102,11 @@ def tell(monkeypatch, folder, failed):
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 
-@pytest.mark.parametrize(
-    "make", [pytest.param(plain_venv, marks=pytest.mark.heavy), conda_like]
-)
 def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it(
-    workshop,
-    play,
-    monkeypatch,
-    make,
+    workshop, play, monkeypatch
 ):
     play(RTX_4090)
-    environment = make(workshop)
+    environment = conda_like(workshop)
     before = fill(workshop, environment)
     into = ("install", "--into", "--venv", environment.name, "torch>=2.14")
 
@@ -135,6 +129,15 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     assert failed.status == 5, failed.out + failed.err
     assert "~ torch 2.13.0+cu126 -> 2.14.1+cu126" in failed.err
     assert files(environment) == before
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("make", [plain_venv, conda_like])
+def test_a_killed_change_is_put_back_and_a_whole_one_undone(workshop, play, make):
+    play(RTX_4090)
+    environment = make(workshop)
+    before = fill(workshop, environment)
+    into = ("install", "--into", "--venv", environment.name, "torch>=2.14")
 
     killed = struck(workshop, *into)
     assert killed.status == -9, killed.out + killed.err

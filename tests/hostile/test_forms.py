@@ -25,7 +25,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.declaration import read_inputs, read_limits
-from gpuinstall.lock.request.strangers import check_hosts
+from gpuinstall.lock.request.lock_sources import check_hosts
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_request
 from gpuinstall.sources.configuration import TRUST_FOLDER

@@ -52,22 +52,6 @@ def test_what_is_found_where_it_failed_decides(text, driver, build, cause, found
     assert fits[cause]
 
 
-@pytest.mark.parametrize(
-    ("driver", "build", "fault"),
-    [
-        (RTX_4090, "2.14.1+cu126", None),
-        (RTX_5090, "2.7.1+cu128", None),
-        (OLD_DRIVER, "2.14.1+cu126", "F02"),
-        (RTX_4090, "2.14.1+cpu", "F33"),
-    ],
-)
-def test_another_fault_or_none_changes_no_answer(driver, build, fault, found):
-    first, fits = found(NO_KERNEL, driver, build)
-    assert first == [("F37", 0.46)]
-    assert not any(fits.values())
-    assert fault is None or fault in fits
-
-
 def test_a_text_of_another_machine_is_left_as_it_is(workshop, found):
     for line in ("NVIDIA GeForce RTX 5090", "PyTorch version: 2.9.0+cu130"):
         first, fits = found(f"{line}\n{NO_KERNEL}", GTX_1080, "2.7.1+cu128")

@@ -204,7 +204,7 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
     # In a user namespace, root is seen as another user.
     owners = {0, os.getuid(), Path("/").stat().st_uid}
     way = list(way_to(folder.absolute()))
-    strangers = []
+    foreign = []
     for part in way:
         status = part.lstat()
         is_open = _is_everybodys(status) or (
@@ -217,10 +217,10 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
                 hint=f"chmod o-w {quoted(part)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR",
             )
         if status.st_uid not in owners:
-            strangers.append(f"{part} belongs to another user (uid {status.st_uid})")
-    if strangers:
+            foreign.append(f"{part} belongs to another user (uid {status.st_uid})")
+    if foreign:
         reporter.warn(
-            f"{strangers[-1]}, who can change what is installed from the cache {folder}"
+            f"{foreign[-1]}, who can change what is installed from the cache {folder}"
         )
 
 

@@ -94,14 +94,14 @@ def command(options: CommandOptions) -> Outcome:
 def _check_combination(options: CommandOptions) -> None:
     """Raise UsageError if an option is given that another would pass over."""
     mode = ""
-    apart: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     if options.into:
         mode = "--into"
-        apart = _NOT_INTO
+        excluded = _NOT_INTO
     elif options.cuda_compat:
         mode = "--cuda-compat"
-        apart = ("dry_run",)
-    others = ", ".join(words_of(name) for name in apart if getattr(options, name))
+        excluded = ("dry_run",)
+    others = ", ".join(words_of(name) for name in excluded if getattr(options, name))
     if others:
         raise UsageError(
             "options-apart",

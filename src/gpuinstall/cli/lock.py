@@ -147,7 +147,7 @@ def _write(
 def check_command(options: CommandOptions) -> Outcome:
     """Compare the locks with the request, with the sources and with each other."""
     from gpuinstall.lock.file.check import check_locks
-    from gpuinstall.lock.request.strangers import with_locked_builds
+    from gpuinstall.lock.request.lock_sources import with_locked_builds
 
     with options.open() as project:
         session = project.session

@@ -21,7 +21,7 @@ from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.drivers import newest_branch
-from gpuinstall.plan.held import choose_as_locked, newer_torch
+from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
@@ -65,8 +65,8 @@ def command(options: CommandOptions) -> Outcome:
             if isinstance(plan, Plan):
                 plan = _with_remarks(plan, machine, requested, project.catalog)
         if isinstance(plan, Plan):
-            held = newer_torch(plan, machine, requested, project.catalog)
-            reasons = (*plan.reasons, held) if held else plan.reasons
+            newer = newer_torch(plan, machine, requested, project.catalog)
+            reasons = (*plan.reasons, newer) if newer else plan.reasons
             plan = replace(plan, reasons=reasons)
     if machine.driver and machine.driver.found_via == "assumed":
         gpus = ", ".join(gpu.label for gpu in machine.gpus)

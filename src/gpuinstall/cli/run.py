@@ -89,7 +89,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             )
         else:
             paths = project.paths
-            _settle(project)
+            _make_right(project)
             check(project)
             is_requested = options.names_environment or trusts_folder(os.environ)
             check_start(paths.venv, project.reporter, is_requested=is_requested)
@@ -119,24 +119,24 @@ def _cached_environment(
     )
     settings = Settings(request, only=True, venv=paths.venv, script=script.listed)
     with open_project(paths.folder, settings, terminal) as project:
-        _settle(project)
+        _make_right(project)
         try:
             check(project)
         except (UsageError, LockError):
-            _install(project)
+            _install_script(project)
     return paths
 
 
-def _settle(project: Project) -> None:
+def _make_right(project: Project) -> None:
     """Finish or put back a change that was killed, after the end of a living one; make a moved environment right."""
-    from gpuinstall.install.moved import place_before, settle_moved
+    from gpuinstall.install.moved import place_before, relocate_environment
 
     paths = project.paths
     if os.path.lexists(paths.changing) or place_before(paths.venv):
         from gpuinstall.install.hold import hold  # which takes long to load
 
         with hold(paths, project.reporter):
-            settle_moved(paths, project.machine, project.reporter)
+            relocate_environment(paths, project.machine, project.reporter)
 
 
 def _prepare(folder: Path) -> None:
@@ -151,7 +151,7 @@ def _prepare(folder: Path) -> None:
         )
 
 
-def _install(project: Project) -> None:
+def _install_script(project: Project) -> None:
     """Install the environment of a script."""
     from gpuinstall.install.install import install
     from gpuinstall.install.state import InstallOptions

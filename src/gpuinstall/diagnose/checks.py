@@ -131,7 +131,7 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
             "environment-moved",
             f"{evidence.venv} was moved or copied: its activate script leads to {activated}",
             why="the scripts of an environment contain its path, so they start another Python or none",
-            fixes=(evidence.install(anew=not is_ours),),
+            fixes=(evidence.install_advice(anew=not is_ours),),
             blocking=not is_ours,
         )
 

@@ -150,7 +150,7 @@ class DoctorEvidence(Value):
             fixes=fixes,
         )
 
-    def install(
+    def install_advice(
         self,
         *requirements: str,
         note: str = "",

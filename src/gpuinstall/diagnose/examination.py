@@ -246,7 +246,7 @@ def build_faults(evidence: DoctorEvidence) -> DoctorFindings:
                 "build-unfit",
                 fault.message,
                 entry=fault.id,
-                fixes=(evidence.install(),),
+                fixes=(evidence.install_advice(),),
             )
 
 
@@ -288,11 +288,11 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
         state = f"{version} is installed" if version else "it is not installed"
         package = evidence.contents.by_name[name]
         required = f"{requirement.name}{requirement.specifier}"
-        fix = evidence.repair.install(requirement)
+        fix = evidence.repair.install_advice(requirement)
         entry = None
         if requirement.name == "torch":
             entry = _COMPANIONS.get(name)
-            fix = evidence.install("torch", name, note="install both together")
+            fix = evidence.install_advice("torch", name, note="install both together")
         elif name == "torch":
             is_of_cuda = requirement.name.startswith("nvidia-")
             entry = "F102" if is_of_cuda else "F167"
@@ -386,7 +386,7 @@ def _verify(
             reporter=reporter,
         )
     except UsageError as error:
-        fix = evidence.install(anew=True)
+        fix = evidence.install_advice(anew=True)
         finding = replace(error.finding, id="F168", fixes=(fix,), where="environment")
         return None, [finding]
     more = Advice(OURS, ("verify", "--verbose", "--venv", str(venv)))
@@ -396,7 +396,7 @@ def _verify(
         for fault in device.faults:
             fixes = fault.fixes or (more,)
             if any(str(fix).startswith("gpuinstall doctor --fix") for fix in fixes):
-                fixes = (evidence.install(),)
+                fixes = (evidence.install_advice(),)
                 if torch:
                     fixes = evidence.repair.reinstall(torch)
             if fault.where != "machine":

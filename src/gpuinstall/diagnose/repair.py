@@ -68,7 +68,7 @@ class RepairSource(NamedTuple):
             return (step,)
         return (Advice("uv", (*_CLEAN, package.name)), step)
 
-    def install(self, requirement: Requirement) -> Advice:
+    def install_advice(self, requirement: Requirement) -> Advice:
         """Advise to install what is required and missing, or there in another version."""
         name = canonicalize_name(requirement.name)
         if self.lock:

@@ -46,7 +46,7 @@ rehash
 """
 
 
-def settle_activation(built: Path, final: Path) -> None:
+def relocate_activation(built: Path, final: Path) -> None:
     """Make the scripts of activation of the environment at ``built`` right for ``final``, where it lies or will lie.
 
     What is a link is the user's, and stays.
@@ -89,7 +89,7 @@ if [ -n "${{BASH_VERSION:+x}}${{ZSH_VERSION:+x}}${{KSH_VERSION:+x}}" ]; then
 fi"""
 
 
-def settle_scripts(venv: Path, before: Path) -> None:
+def relocate_scripts(venv: Path, before: Path) -> None:
     """Have the scripts that pip wrote in an environment at ``before`` start its Python at ``venv``, where it lies now.
 
     Raises:

@@ -36,7 +36,7 @@ from gpuinstall.install.file_change import (
     recorded_names,
 )
 from gpuinstall.install.hold import hold, needs_tidying
-from gpuinstall.install.moved import settle_moved
+from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import (
     KernelFailedError,
@@ -66,7 +66,7 @@ from gpuinstall.install.transaction import (
 )
 from gpuinstall.lock.file.fit import OTHER_REQUEST, read_locks
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.request.strangers import with_locked_builds
+from gpuinstall.lock.request.lock_sources import with_locked_builds
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import environment_request, project_targets
 from gpuinstall.wheels.learned.store import known_catalog
@@ -254,7 +254,7 @@ def locked_state(
         # Every run that changes an environment gives it another marker.
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             state = read_state(project, options, catalog, again=True)
-        if not state.existing.made_here and settle_moved(
+        if not state.existing.made_here and relocate_environment(
             project.paths, state.here, project.reporter
         ):
             state = read_state(project, options, catalog, again=True)

@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import replace
-from gpuinstall.environments.activation import settle_activation, settle_scripts
+from gpuinstall.environments.activation import relocate_activation, relocate_scripts
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.records import place_of, remember, was_made_here
@@ -30,7 +30,7 @@ def place_before(venv: Path) -> Path | None:
     return place_of(marker.id)
 
 
-def settle_moved(
+def relocate_environment(
     paths: EnvironmentPaths, here: Machine | None, reporter: Reporter
 ) -> bool:
     """Make an environment right that this user has made elsewhere; return whether it is one.
@@ -45,8 +45,8 @@ def settle_moved(
     original = read_marker(before)
     is_copy = original is not None and original.id == marker.id
     own = replace(marker, id=str(uuid.uuid4()))
-    settle_activation(venv, venv)
-    settle_scripts(venv, before)
+    relocate_activation(venv, venv)
+    relocate_scripts(venv, before)
     move_guard(venv, before)
     if here:
         stamp = read_stamp(stamp_file(marker.id, here))

@@ -21,9 +21,9 @@ from gpuinstall.lock.file.lock import (
     change_lines,
     compare_versions,
 )
-from gpuinstall.lock.request.strangers import check_hosts, name_torch_source
+from gpuinstall.lock.request.lock_sources import check_hosts, name_torch_source
 from gpuinstall.machine.pythons import find_python
-from gpuinstall.plan.held import newer_torch
+from gpuinstall.plan.locked_torch import newer_torch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -211,10 +211,10 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     priced = price_resolution(resolution, state, project)
     if not state.options.upgrade:
         return priced
-    held = newer_torch(
+    newer = newer_torch(
         resolution.plan, request.machine, request.request, request.catalog
     )
-    remarks = (*priced.remarks, held.message) if held else priced.remarks
+    remarks = (*priced.remarks, newer.message) if newer else priced.remarks
     return replace(priced, remarks=remarks)
 
 
@@ -260,7 +260,7 @@ def _priced(
         present = {name: present[name] for name in present if name in concerned}
     return PricedLock(
         fit,
-        changes=compare_versions(present, fit.lock.held),
+        changes=compare_versions(present, fit.lock.all_versions),
         existing=existing,
         bill=price_files(new, listed, existing.paths.root, project.session),
         comes=change.comes,

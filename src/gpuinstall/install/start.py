@@ -77,7 +77,7 @@ def environment_to_start(
     verdict: Mapping[str, Any] = {"status": "passed"}
     if action is Action.BUILD:
         options = replace(locked, target=fit.lock.target)
-        verdict = _install(fit, existing.paths, options, project, installing)
+        verdict = _install_lock(fit, existing.paths, options, project, installing)
     else:
         existing.check_unchanged()
     if action is Action.VERIFY:
@@ -95,7 +95,7 @@ def environment_to_start(
     return existing.paths
 
 
-def _install(
+def _install_lock(
     fit: Fit,
     paths: EnvironmentPaths,
     options: InstallOptions,

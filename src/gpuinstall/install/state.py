@@ -340,7 +340,7 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     marker, new = existing.marker, fit.lock
     if not existing.paths.is_ours:
         there = existing.packages.items()
-        return PackageChange(frozenset(dict(new.held.items() - there)))
+        return PackageChange(frozenset(dict(new.all_versions.items() - there)))
     anew = PackageChange(new.names, is_rebuild=True)
     is_usable = marker and existing.made_here and existing.has_python
     if not marker or not is_usable or marker.python != fit.choice.python:
@@ -370,9 +370,9 @@ def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[st
     """Yield the packages of a lock that are there as it has them."""
     lock = existing.lock
     if lock:
-        yield from _settled_projects(existing, lock, new)
+        yield from _unchanged_projects(existing, lock, new)
     for name, version in existing.packages.items():
-        if version != new.held.get(name):
+        if version != new.all_versions.get(name):
             continue
         if lock and name in existing.recorded:
             # What comes from a folder or a repository has no hash, and may be another by now.
@@ -383,7 +383,7 @@ def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[st
             yield name
 
 
-def _settled_projects(
+def _unchanged_projects(
     existing: ExistingEnvironment,
     lock: Lock,
     new: Lock,

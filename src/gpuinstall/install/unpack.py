@@ -17,7 +17,7 @@ from gpuinstall.base.files import write_atomically, write_temporarily
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined
 from gpuinstall.base.values import Value, replace
-from gpuinstall.environments.activation import settle_activation
+from gpuinstall.environments.activation import relocate_activation
 from gpuinstall.environments.damage import find_losses
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
@@ -94,7 +94,7 @@ def unpack_packages(
     python: Path | None = interpreter(staging)
     if priced.is_rebuild:
         _create(fit, staging, session)
-        settle_activation(staging, place.venv)
+        relocate_activation(staging, place.venv)
     elif place.is_ours and priced.comes:
         _create_before(place, staging, session)
     keeps_guard = not priced.is_rebuild and _keeps_guard(existing, fit, project)
@@ -105,7 +105,7 @@ def unpack_packages(
         if not keeps_guard:
             absent = pool.submit(members_beside, fit, project.catalog, session)
         if priced.comes:
-            lock = _install(priced.comes, priced, place, project)
+            lock = _unpack_beside(priced.comes, priced, place, project)
             fit = replace(fit, lock=lock)
             packages = _check_files(priced, existing, project)
         if not keeps_guard:
@@ -241,7 +241,7 @@ def _check_files(
         if place.is_ours and package.name in overlapping & names:
             # With --reinstall uv would download it again.
             run_uv(uv.take_out(interpreter(staging), package.name), project.session)
-            _install({package.name}, priced, place, project)
+            _unpack_beside({package.name}, priced, place, project)
     return new
 
 
@@ -270,7 +270,7 @@ def _packages_beside(
     return tuple(one for one in read_packages([present]) if one.name not in replaced)
 
 
-def _install(
+def _unpack_beside(
     names: Collection[str],
     priced: PricedLock,
     place: EnvironmentPaths,

@@ -83,7 +83,7 @@ def lock_requests(
     Raises:
         UsageError: A target is none.
     """
-    from gpuinstall.lock.request.strangers import with_locked_builds
+    from gpuinstall.lock.request.lock_sources import with_locked_builds
 
     catalog = with_locked_builds(
         project.catalog, project.folder, lambda: project.session

@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.shell import ShellName, activation, literal, quoted
-from gpuinstall.environments.activation import settle_activation, settle_scripts
+from gpuinstall.environments.activation import relocate_activation, relocate_scripts
 from tests.lab.wheels import make_wheel
 
 NAMES = (
@@ -68,7 +68,7 @@ def built(tmp_path_factory):
 
 def environment_in(folder, built):
     venv = shutil.copytree(built, folder / ".venv", symlinks=True)
-    settle_activation(venv, venv)
+    relocate_activation(venv, venv)
     return venv
 
 
@@ -132,7 +132,7 @@ def test_a_moved_environment_activates_where_it_is(name, built, tmp_path):
 def test_a_moved_environment_is_settled_again(name, built, tmp_path):
     environment_in(tmp_path / "before", built)
     moved = (tmp_path / "before").rename(tmp_path / "after it") / ".venv"
-    settle_activation(moved, moved)
+    relocate_activation(moved, moved)
     assert activated(name, moved) == f"[{moved}]{moved}\n"
 
 
@@ -149,7 +149,7 @@ def test_a_script_that_the_user_has_written_stays(built, tmp_path):
     own.write_text("# mine\n")
     with (venv / "bin" / "activate").open("a") as file:
         file.write("export MINE=1\n")
-    settle_activation(venv, venv)
+    relocate_activation(venv, venv)
     assert own.read_text() == "# mine\n"
     assert (venv / "bin" / "activate").read_text().endswith("export MINE=1\n")
 
@@ -161,7 +161,7 @@ def test_a_script_that_is_a_link_is_not_written_through(built, tmp_path):
         own.write_text("mine\ndeactivate nondestructive\n\nVIRTUAL_ENV=''\nif ([")
         (venv / "bin" / name).unlink(missing_ok=True)
         (venv / "bin" / name).symlink_to(own)
-    settle_activation(venv, venv)
+    relocate_activation(venv, venv)
     for name in ("activate", "activate.csh"):
         assert (tmp_path / f"my {name}").read_text().startswith("mine\n")
         assert (tmp_path / f"my {name}").read_text().endswith("VIRTUAL_ENV=''\nif ([")
@@ -181,7 +181,7 @@ def test_the_scripts_of_pip_start_the_python_beside_them(
     foreign = venv / "bin" / "foreign"
     foreign.write_text("#!/usr/bin/env sh\necho foreign\n")
     moved = (tmp_path / before).rename(tmp_path / after) / ".venv"
-    settle_scripts(moved, venv)
+    relocate_scripts(moved, venv)
     done = process.run([moved / "bin" / "tool"])
     assert done.out == f"{moved}\n", done.err
     assert (

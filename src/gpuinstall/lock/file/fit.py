@@ -267,10 +267,10 @@ def _why_not(
 
 def _not_pinned(lock: Lock) -> Reason | None:
     """Return what no hash pins, unless the lock was made so because the user requested it."""
-    strangers = [name for name in lock.addresses if name not in lock.record.unhashed]
-    if not strangers:
+    unhashed = [name for name in lock.addresses if name not in lock.record.unhashed]
+    if not unhashed:
         return None
-    message = f"{' and '.join(strangers)} would come from a folder or repository, which cannot be hashed"
+    message = f"{' and '.join(unhashed)} would come from a folder or repository, which cannot be hashed"
     return Reason(
         "unpinned", f"{message}; if that is intended, request it with gpuinstall lock"
     )
@@ -283,7 +283,9 @@ def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
         if (file.url or file.path or "").partition("#")[0].endswith(".whl")
     }
     built = [
-        name for name in lock.held if name in catalog.family and name not in from_wheels
+        name
+        for name in lock.all_versions
+        if name in catalog.family and name not in from_wheels
     ]
     if not built:
         return None

@@ -221,7 +221,7 @@ class Lock(Value):
         return one_minor[1] if one_minor else None
 
     @cached_property
-    def held(self) -> dict[str, str]:
+    def all_versions(self) -> dict[str, str]:
         """The version of each package; empty for one from a folder."""
         return {
             package.name: str(package.version or "") for package in self.pylock.packages
@@ -230,7 +230,7 @@ class Lock(Value):
     @cached_property
     def versions(self) -> dict[str, str]:
         """The version of each package that has one."""
-        return {name: version for name, version in self.held.items() if version}
+        return {name: version for name, version in self.all_versions.items() if version}
 
     def versions_of(self, names: Collection[str]) -> dict[str, str]:
         """Return the versions of those of ``names``, canonical ones, that it has, in order."""
@@ -241,7 +241,7 @@ class Lock(Value):
     @property
     def names(self) -> frozenset[str]:
         """The name of every package."""
-        return frozenset(self.held)
+        return frozenset(self.all_versions)
 
     @property
     def indexes(self) -> dict[str, str]:
@@ -274,7 +274,7 @@ class Lock(Value):
         """The packages that no server has as a file."""
         is_served = re.compile("https?:").match
         served = {file.package for file in self.files if is_served(file.url)}
-        return tuple(name for name in self.held if name not in served)
+        return tuple(name for name in self.all_versions if name not in served)
 
     @property
     def only_here(self) -> Strings:

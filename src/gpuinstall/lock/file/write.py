@@ -87,14 +87,18 @@ def write_locks(
     if serving:
         return [_write(lock, folder) for lock in serving]
     session.sources.explain_ignored_settings(session.reporter)
-    held = _readable_locks(folder) if upgrade else _held_locks(folder, session)
+    existing = _readable_locks(folder) if upgrade else _existing_locks(folder, session)
     resolutions = resolve_locks(
-        requests, session, held=held, moving=moving, upgrade=upgrade
+        requests, session, held=existing, moving=moving, upgrade=upgrade
     )
     changes = []
     for resolution in resolutions:
         before = readable_lock(folder / resolution.target.filename)
-        changes.append(compare_versions(before.held, resolution.held) if before else ())
+        changes.append(
+            compare_versions(before.all_versions, resolution.all_versions)
+            if before
+            else ()
+        )
     _announce(resolutions, changes, session)
     locks = build_locks(
         resolutions,
@@ -150,7 +154,7 @@ def _readable_locks(folder: Path) -> list[Lock]:
     return [lock for lock in locks if lock.is_ours]
 
 
-def _held_locks(folder: Path, session: Session) -> list[Lock]:
+def _existing_locks(folder: Path, session: Session) -> list[Lock]:
     """Return the locks of ours in a folder; of one in conflict both sides."""
     locks = []
     for path in locks_in(folder):

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     Pages = dict[str, tuple[Wheel, ...]]
 
-STRANGERS = 64
+MOST_UNKNOWN = 64
 """How many names that the catalogue does not know are looked up on the torch index, which may have its own of them."""
 
 
@@ -207,12 +207,12 @@ class Shelf:
         session, catalog = self.session, self.problem.catalog
         names = index_names(session.sources, session.client, backend)
         listed = names & catalog.family
-        strangers = [
+        unknown = [
             name for name in sorted(names - catalog.family) if not self._is_copied(name)
         ]
-        if strangers:
-            strangers = strangers[:STRANGERS]
-            listed |= own_names(session.sources, session.client, backend, strangers)
+        if unknown:
+            unknown = unknown[:MOST_UNKNOWN]
+            listed |= own_names(session.sources, session.client, backend, unknown)
         return listed
 
     def _is_copied(self, name: str) -> bool:

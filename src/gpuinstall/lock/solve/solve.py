@@ -126,7 +126,9 @@ def resolve_locks(
     attempts: Iterable[Near] = [near]
     if not installed:
         attempts = _nearness(live, held, moving, upgrade=upgrade)
-    reported = {name: lock.held[name] for lock in held for name in lock.held}
+    reported = {
+        name: lock.all_versions[name] for lock in held for name in lock.all_versions
+    }
     for attempt in attempts:
         near = replace(attempt, reported=reported)
         answer = _resolve(live, near, session, usual=requests, metadata=metadata)
@@ -380,7 +382,7 @@ def _check_builds(
     resolution: Resolution, reported: Mapping[str, str], session: Session
 ) -> None:
     """Check that what has to be built can be built; report it, and the source of torch if a file of the folder chose it."""
-    from gpuinstall.lock.request.strangers import name_torch_source
+    from gpuinstall.lock.request.lock_sources import name_torch_source
 
     build = resolution.choice.build
     site = BuildSite(

@@ -72,11 +72,11 @@ class Resolution(Value):
     @property
     def versions(self) -> dict[str, str]:
         """The version of each package."""
-        versions = self.held.items()
+        versions = self.all_versions.items()
         return {name: version for name, version in versions if version}
 
     @property
-    def held(self) -> dict[str, str]:
+    def all_versions(self) -> dict[str, str]:
         """The version of each package; empty for one out of a folder."""
         return versions_in(self.document)
 

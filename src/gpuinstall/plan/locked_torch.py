@@ -24,8 +24,8 @@ def choose_as_locked(
     torch = [text for text in request.preferred if text.startswith("torch==")]
     if torch:
         public = torch[0].partition("+")[0]
-        held = replace(request, constraints=(*request.constraints, public))
-        plan = choose(machine, held, catalog)
+        locked = replace(request, constraints=(*request.constraints, public))
+        plan = choose(machine, locked, catalog)
         if isinstance(plan, Plan):
             return plan
     return choose(machine, request, catalog)

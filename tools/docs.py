@@ -317,13 +317,17 @@ def settings() -> str:
         "| tool | a folder may say | by default | with `GPUINSTALL_TRUST_FOLDER=0` |",
         "|---|---|---|---|",
     ]
+    keys: dict[tuple[str, str, str], list[str]] = {}
     for rule in SETTING_RULES:
         effect = rule.effect.value
         if rule.effect in ROLES:
             effect = f"named first; {effect}"
         instead = f"; instead: {rule.instead}" if rule.instead else ""
         wary = "refused" if rule.effect in ROLES else "the same"
-        lines.append(f"| {rule.tool} | `{rule.key}` | {effect}{instead} | {wary} |")
+        row = (rule.tool, f"{effect}{instead}", wary)
+        keys.setdefault(row, []).append(f"`{rule.key}`")
+    for (tool, effect, wary), alike in keys.items():
+        lines.append(f"| {tool} | {', '.join(alike)} | {effect} | {wary} |")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gpuinstall.base.advice import for_install, for_options
+from gpuinstall.base.advice import for_command
 from gpuinstall.cli.main import COMMANDS, entrance
 from tests.lab.advice import judged
 
@@ -119,17 +119,11 @@ def test_an_option_in_a_sentence_is_one_of_ours():
     assert wrong == {}
 
 
-def test_what_a_plan_advises_is_an_option_of_install_too():
-    # The doctor and the page give it for "install", whatever command was run.
-    lines = changes(SOURCE / "plan")
-    assert "Run it again with --backend cpu: the CPU build instead" in lines
-    options = known("install")
-    named = {
-        option
-        for line in lines
-        for option in re.findall(r"(?<= )--[a-z][a-z-]*", line.partition(": ")[0])
-    }
-    assert named - options == set()
+def test_no_command_stands_behind_words():
+    # The whole line is pasted.
+    command = "(?:gpuinstall|uv|pip|sudo|export|python3?|conda|docker) "
+    behind_words = re.compile(rf"(?m)^[A-Z].*: {command}.*")
+    assert {line for text in texts() for line in behind_words.findall(text)} == set()
 
 
 def _part(part):
@@ -166,14 +160,17 @@ def _needed(parameter):
 
 
 def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install():
-    lines = changes()
-    assert (
-        "Run it again with --into: torch is installed into it, and the rest stays"
-        in lines
-    )
     options = known("install")
-    kept = [line for line in lines if for_options(line, options)]
-    written = [command for line in kept for command in for_install(line)]
+    install = ("gpuinstall", "install")
+    # The doctor and the page give it for "install", whatever command was run.
+    of_plans = changes(SOURCE / "plan")
+    assert "Run it again with --backend cpu: the CPU build instead" in of_plans
+    assert all(for_command(line, install, options=options) for line in of_plans)
+    written = [
+        command
+        for line in changes()
+        for command in for_command(line, install, options=options)
+    ]
     assert {line: fault for line in written if (fault := judged(line))} == {}
 
 

@@ -413,7 +413,7 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
 
     assert asked.returncode == 2
     assert "nothing was removed" in asked.stderr
-    assert "Run it again with --yes" in asked.stderr
+    assert "gpuinstall self uninstall --yes" in asked.stderr
     assert command(person).exists()
     done = person.run(
         command(person), "self", "uninstall", "--yes", cwd=person.data.parent

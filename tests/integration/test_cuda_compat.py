@@ -71,7 +71,10 @@ def said_by(done):
 
 def test_the_newest_torch_runs_on_an_old_driver(workshop, nvidia, play):
     refused = workshop.run("install", "torch>=2.15")
-    assert "do Run it again with --cuda-compat: torch 2.15.0+cu130" in said_by(refused)
+    assert (
+        "do gpuinstall install 'torch>=2.15' --cuda-compat # torch 2.15.0+cu130"
+        in said_by(refused)
+    )
     done = given(workshop, nvidia.manifest).run("install", "--cuda-compat")
 
     said = said_by(done)
@@ -134,7 +137,7 @@ def _check_a_colleague(
     shutil.copy(workshop.folder / LOCK, theirs.folder)
     refused = theirs.run("sync")
     assert refused.status != 0
-    assert "Run it again with --cuda-compat # as the lock was made" in said_by(refused)
+    assert "gpuinstall sync --cuda-compat # as the lock was made" in said_by(refused)
     done = theirs.run("sync", "--cuda-compat")
     assert done.status == 0, done.err
     assert f"{nvidia.url}/redist/cuda_compat" in said_by(done)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
-from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.shell import joined, quoted, this_shell
+from gpuinstall.base.text import redacted
 from gpuinstall.base.values import Value
 
 NOTE = "   # "
@@ -16,7 +17,7 @@ NOTE = "   # "
 OURS = "gpuinstall"
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
 _AGAIN = re.compile(r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?")
-_OPTION = re.compile(r"(?<!\S)--[\w-]+")
+_OPTION = re.compile(r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?")
 
 
 class Advice(Value):
@@ -74,31 +75,54 @@ def uv_program() -> str:
     return str(find_uv_bin())
 
 
-def for_options(hint: str, options: Container[str]) -> str:
-    """Return an advice without the lines that name an option which the command that was run does not have."""
-    lines = []
-    for line in hint.splitlines():
-        again = _AGAIN.fullmatch(line)
-        added = _OPTION.findall(again["words"]) if again else ()
-        if all(option in options for option in added):
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the lines of an advice, and commands of ``install`` in place of those to run a command again.
+def for_command(
+    hint: str,
+    command: Sequence[str],
+    rest: Sequence[str] = (),
+    options: Container[str] | None = None,
+) -> tuple[str, ...]:
+    """Return the lines of an advice, those to run a command again as its whole line.
 
     Args:
         hint: The advice.
-        words: What follows ``gpuinstall install`` in each of them.
+        command: The words before an option that is added.
+        rest: The words after it: the program that the command runs.
+        options: The options that it has: a line that needs another is left out. None: all.
     """
     lines = []
     for line in hint.splitlines():
         again = _AGAIN.fullmatch(line)
         if again is None:
-            lines.append(line.replace("Run it again without", "Without"))
+            lines.append(line)
             continue
-        command = f"{joined((OURS, 'install', *words))} {again['words']}"
-        note = again["note"]
-        lines.append(f"{command}{NOTE}{note}" if note else command)
+        added = dict(_OPTION.findall(again["words"]))
+        if options is None or all(option in options for option in added):
+            note = again["note"]
+            words = (joined(_without(command, added)), again["words"], joined(rest))
+            run = redacted(" ".join(filter(None, words)))
+            lines.append(f"{run}{NOTE}{note}" if note else run)
     return tuple(lines)
+
+
+def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """Return a command line without some options and, of those that have one, their values."""
+    words: list[str] = []
+    before = ""
+    for word in command:
+        name = word.partition("=")[0]
+        if name not in options and not options.get(before):
+            words.append(word)
+        before = word
+    return words
+
+
+def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the lines of an advice, those to run a command again as ``gpuinstall install`` with ``words``."""
+    lines = for_command(hint, (OURS, "install", *words))
+    return tuple(line.replace("Run it again without", "Without") for line in lines)
+
+
+def as_pasted(lines: str) -> str:
+    """Return lines of advice for the shell in use: in cmd, # begins no note."""
+    is_cmd = os.name == "nt" and this_shell(os.environ) == "cmd"
+    return lines.replace(NOTE, "   & rem ") if is_cmd else lines

@@ -70,7 +70,7 @@ class EnvironmentPaths(Value):
                 place = venv.resolve()
                 if not place.is_relative_to(venv.parent.resolve()):
                     message = f"{venv} is a link to {place}"
-                    hint = f"Run it again with --venv {quoted(place)} if that is meant"
+                    hint = f"Run it again with --venv {quoted(place)}: if that is meant"
                     if not is_named:
                         hint = (
                             f"rm {quoted(venv)}   # the link alone; then run it again"

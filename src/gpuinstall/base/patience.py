@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpuinstall.base.errors import UsageError
 
 SILENCE = "GPUINSTALL_SILENCE"
-MORE_TIME = f"Run it again\nFor a slow server, allow more time: {SILENCE} (seconds)"
+MORE_TIME = f"Run it again\nexport {SILENCE}=120   # allows a slow server more seconds"
 """What to do about a server that was too slow."""
 
 

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-from click.core import ParameterSource
-
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import display_path
+from gpuinstall.base.shell import quoted
+from gpuinstall.cli.options import names_environment
 from gpuinstall.environments.application import find_application, started_environment
 from gpuinstall.environments.environment import read_marker
 
@@ -43,9 +42,7 @@ def served(terminal: Terminal) -> Iterator[Path]:
     from gpuinstall.lock.request.declaration import served_folder
 
     here = Path.cwd()
-    source = click.get_current_context().get_parameter_source("venv")
-    is_named = source not in {ParameterSource.DEFAULT, None}
-    folder = here if is_named else served_folder(here)
+    folder = here if names_environment() else served_folder(here)
     if folder != here:
         terminal.step(
             "Folder", f"{display_path(folder)}, as nothing is requested in {here.name}"
@@ -74,7 +71,7 @@ def located(value: Any, folder: Path) -> Any:
 def environment_to_read(options: CommandOptions) -> Path:
     """Return the environment that is looked into: of what starts in the folder the active one, else its own."""
     venv = options.environment.absolute()
-    if options.names_environment:
+    if names_environment():
         return venv
     own = started_environment(venv.parent)
     if own is None and venv.exists():
@@ -92,13 +89,14 @@ def check_started(venv: Path, reporter: Reporter) -> None:
     if own is None or own == venv:
         return
     place = display_path(own)
-    into = Advice(OURS, ("install", "--into", "--venv", place))
     if find_application(venv.parent):
         raise UsageError(
             "application-environment",
             f"the program in this folder starts {place}, and would not use {display_path(venv)}",
-            hint=f"{into}\n{Advice(OURS, ('install', '--venv', display_path(venv)))}   # makes it all the same",
+            hint=f"Run it again with --into --venv {quoted(place)}\n"
+            f"Run it again with --venv {quoted(display_path(venv))}: makes it all the same",
         )
+    into = Advice(OURS, ("install", "--into", "--venv", place))
     reporter.step(
         "Environment", f"{display_path(venv)}, beside {place}; for that one: {into}"
     )

@@ -11,7 +11,7 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.active import environment_to_read, name_active
-from gpuinstall.cli.options import CommandOptions
+from gpuinstall.cli.options import CommandOptions, names_environment
 from gpuinstall.cli.outcome import Outcome, confirm, finding_entries, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.project import Project, Settings, open_project
@@ -42,7 +42,7 @@ def command(options: CommandOptions) -> Outcome:
     settings = Settings(
         Request((), backend=os.environ.get("GPUINSTALL_BACKEND") or None), venv=folder
     )
-    is_named = options.names_environment
+    is_named = names_environment()
     with open_project(Path.cwd(), settings, options.terminal) as project:
         examination = _examine(project, is_named=is_named)
         repairs: tuple[RepairResult, ...] = ()
@@ -141,7 +141,13 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
         terminal.line()
         terminal.finding(finding)
     terminal.line()
-    terminal.line(last_line(examination))
+    for finding in examination.findings:
+        # A note with nothing to do is no fault.
+        if finding.blocking or finding.fix:
+            first = (finding.fix or finding.message).splitlines()[0]
+            terminal.field("First", first.partition(NOTE)[0])
+            return
+    terminal.line(summary(examination))
 
 
 def _environment_line(examination: Examination) -> str:
@@ -158,13 +164,8 @@ def _environment_line(examination: Examination) -> str:
     return f"{tested_line(verdict.environment)} · {environment.venv}: {verdict.status}"
 
 
-def last_line(examination: Examination) -> str:
-    """Return what to do first; if there is nothing to do, what was examined and is healthy."""
-    for finding in examination.findings:
-        # A note with nothing to do is no fault.
-        if finding.blocking or finding.fix:
-            line = (finding.fix or finding.message).splitlines()[0]
-            return f"first: {line.partition(NOTE)[0]}"
+def summary(examination: Examination) -> str:
+    """Return what was examined and is healthy."""
     preflight = examination.preflight
     parts = []
     proven = len(preflight.outcomes) - len(preflight.with_outcome("unproven"))

@@ -23,6 +23,7 @@ from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.cli.active import environment_to_read
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.probe import machine_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,15 +101,8 @@ def _show_here(terminal: Terminal, explanation: Explanation) -> None:
         return
     machine = view.machine
     torch = f"torch {machine.torch.version}" if machine.torch else "no torch"
-    gpus = [f"{gpu.label} ({gpu.code_name})" for gpu in machine.machine.gpus]
-    driver = machine.machine.driver
-    version = driver.version if driver else None
-    parts = [
-        f"{torch} in {machine.venv.name}",
-        ", ".join(dict.fromkeys(gpus)) or "no GPU",
-        f"driver {version}" if version else "no driver",
-    ]
-    rows: list[tuple[str, str | None]] = [("here", " · ".join(parts))]
+    here = f"{torch} in {machine.venv.name} · {machine_line(machine.machine)}"
+    rows: list[tuple[str, str | None]] = [("here", here)]
     rows += [("fits", fault.message) for fault in view.fitting]
     rows += [("there", path) for path in view.libraries.values() if path]
     if view.is_elsewhere:
@@ -219,24 +213,18 @@ def _read_text(text: str) -> str:
             )
         return _read(sys.stdin.buffer)
     path = Path(text)
-    is_file = False
+    exists = False
     # A long text is no path at all.
     with suppress(OSError, ValueError):
-        is_file = path.is_file()
-        if path.is_dir():
-            message = f"{path} is a folder, not a log"
-            raise UsageError("file-missing", message, hint="gpuinstall explain FILE")
-    if is_file:
+        exists = path.exists()
+    if exists or _PATH.fullmatch(text):
         try:
             with path.open("rb") as file:
                 return _read(file)
         except OSError as error:
             message = f"{path} cannot be read: {error.strerror}"
-            raise UsageError("file-unreadable", message) from None
-    if _PATH.fullmatch(text):
-        raise UsageError(
-            "file-missing", f"no such file: {path}", hint="gpuinstall explain FILE"
-        )
+            hint = "gpuinstall explain FILE"
+            raise UsageError("file-unreadable", message, hint=hint) from None
     number = _NUMBER.fullmatch(text)
     if number and f"F{text.lstrip('Ff'):0>2}" not in load_failures():
         message = (

@@ -129,7 +129,12 @@ def _read_locks(paths: Iterable[Path], *, takes_several: bool) -> list[Lock]:
         raise UsageError(
             "several-locks",
             f"several locks: {', '.join(map(str, found))}",
-            hint=f"Run it again with --lock {quoted(found[0])}",
+            hint="\n".join(
+                [
+                    *(f"Run it again with --lock {quoted(path)}" for path in found),
+                    "Run it again with --any: one image for the machines of all of them",
+                ]
+            ),
         )
     return list(map(read_lock, found))
 

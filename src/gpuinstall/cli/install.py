@@ -22,6 +22,7 @@ from gpuinstall.cli.options import (
     SOURCING,
     CommandOptions,
     find_interpreter,
+    names_environment,
     python_version,
     words_of,
 )
@@ -41,12 +42,11 @@ if TYPE_CHECKING:
     from gpuinstall.install.state import InstallOptions
     from gpuinstall.lock.file.target import Target
 
-_NOT_INTO = (
-    "only",
-    "replace",
-    "upgrade",
-    "cuda_compat",
-)
+_EXCLUDED = {
+    "into": ("only", "replace", "upgrade", "cuda_compat"),
+    "cuda_compat": ("dry_run",),
+}
+"""By option, those that it cannot be combined with."""
 
 
 @framed(
@@ -64,56 +64,54 @@ _NOT_INTO = (
 def command(options: CommandOptions) -> Outcome:
     """Install."""
     _check_combination(options)
+    for configuration in Path().glob("*/pyvenv.cfg"):
+        name = configuration.parent.name
+        if name in options.requirements:
+            raise UsageError(
+                "environment-as-package",
+                f"{name} is an environment in this folder, and no package",
+                hint=f"gpuinstall install --into --venv {quoted(name)}",
+            )
+    named = options.python or ""
+    if python_version(named):
+        named = ""
     if options.into:
         from gpuinstall.install.into import install_into
 
-        # A variable may name a version, which is no interpreter.
-        is_version = (options.python or "").partition(".")[0].isdigit()
-        named = None if is_version else options.python
         python = interpreter_of_others(named, options.environment)
         own = dataclasses.replace(options, python=None)
         with own.open(starts=True) as project:
             project.reporter.step("Machine", machine_line(project.machine))
             done = install_into(project, python, is_dry_run=options.dry_run)
         return Outcome(done.to_dict(), list(_rows_into(done)))
-    named = options.python or ""
-    if python_version(named) is None and which(named):
+    if which(named):
         # Its environment is not ours to replace.
         raise UsageError(
             "python-is-a-path",
             f"--python takes a version, and {named} is an interpreter",
-            hint="gpuinstall install --python 3.12   # makes an environment of that Python\n"
-            f"gpuinstall install --into --python {quoted(named)}   # installs torch into its environment",
+            hint="Run it again with --python 3.12: makes an environment of that Python\n"
+            "Run it again with --into: installs torch into its environment",
         )
     with options.open(anew=options.only, starts=True) as project:
-        if not options.names_environment:
+        if not names_environment():
             check_started(project.paths.venv, project.reporter)
         return _change_request(project, options, "install")
 
 
 def _check_combination(options: CommandOptions) -> None:
     """Raise UsageError if an option is given that another would pass over."""
-    mode = ""
-    excluded: tuple[str, ...] = ()
-    if options.into:
-        mode = "--into"
-        excluded = _NOT_INTO
-    elif options.cuda_compat:
-        mode = "--cuda-compat"
-        excluded = ("dry_run",)
-    others = ", ".join(words_of(name) for name in excluded if getattr(options, name))
-    if others:
-        raise UsageError(
-            "options-apart",
-            f"{mode} cannot be combined with {others}",
-            hint="gpuinstall plan   # shows what it would give"
-            if mode == "--cuda-compat"
-            else f"gpuinstall install {mode}",
-        )
+    for name, excluded in _EXCLUDED.items():
+        others = [words_of(other) for other in excluded if getattr(options, other)]
+        if others and getattr(options, name):
+            raise UsageError(
+                "options-apart",
+                f"{words_of(name)} cannot be combined with {', '.join(others)}",
+                hint=f"gpuinstall install {words_of(name)}",
+            )
 
 
 def interpreter_of_others(python: str | None, venv: Path) -> Path:
-    """Return the interpreter that ``--python`` or ``--venv`` selects.
+    """Return the interpreter that ``--python`` selects, or else ``--venv``.
 
     Raises:
         UsageError: if there is none.
@@ -133,7 +131,7 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
     raise UsageError(
         "environment-missing",
         f"there is no environment at {venv}",
-        hint="gpuinstall install   # makes one\nRun it again with --venv DIR: another",
+        hint="gpuinstall install   # makes one",
     )
 
 
@@ -182,7 +180,7 @@ def carry_out(
         if names:
             reporter.warn(
                 f"{', '.join(names)}: made for another request or other versions; "
-                "update them with: gpuinstall lock"
+                "gpuinstall lock updates them"
             )
     data = result.to_dict()
     if selected.locked:

@@ -19,7 +19,7 @@ from gpuinstall.cli.options import (
     CommandOptions,
     read_machine_file,
 )
-from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
+from gpuinstall.cli.outcome import Outcome, Row, framed
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import lock_requests
@@ -169,8 +169,9 @@ def check_command(options: CommandOptions) -> Outcome:
         if reasons:
             commands.append(row.command)
             message = f"{name} is stale: {'; '.join(reasons)}"
-            error = LockError("lock-stale", message, hint=row.command)
-            errors.append(error_entry(error))
+            errors.append(
+                {"code": "lock-stale", "message": message, "hint": row.command}
+            )
     rows += [("Do", line) for line in dict.fromkeys(commands)]
     return Outcome(
         {"locks": [row.to_dict() for row in checked]},

@@ -76,7 +76,9 @@ OTHER_WORDS: dict[str, tuple[str, ...]] = {
     "pip": ("",),
     "show": ("run python -m pip show",),
     "freeze": ("export requirements", "run python -m pip freeze"),
+    "restore": ("env rollback",),
     "rollback": ("env rollback",),
+    "undo": ("env rollback",),
     "repair": ("doctor --fix",),
     "version": ("--version",),
     "venv": ("install",),
@@ -127,6 +129,8 @@ class Commands(click.Group):
         """
         word, *rest = args
         commands = OTHER_WORDS.get(word, ())
+        if args == ["uninstall"]:
+            commands = ("self uninstall",)
         if not commands:
             return super().resolve_command(ctx, args)
         if len(commands) > 1:

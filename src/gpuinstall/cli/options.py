@@ -244,12 +244,6 @@ class CommandOptions:
         return self.venv or Path(".venv")
 
     @property
-    def names_environment(self) -> bool:
-        """Whether the user has named the environment."""
-        source = click.get_current_context().get_parameter_source("venv")
-        return source not in {ParameterSource.DEFAULT, None}
-
-    @property
     def sourcing(self) -> Sourcing:
         """How packages are had."""
         return Sourcing(
@@ -345,6 +339,12 @@ class CommandOptions:
 
         settings = replace(self.settings, **changes)
         return open_project(folder or Path.cwd(), settings, self.terminal)
+
+
+def names_environment() -> bool:
+    """Whether the user has named the environment of the command that runs."""
+    source = click.get_current_context().get_parameter_source("venv")
+    return source not in {ParameterSource.DEFAULT, None}
 
 
 def _named_files(requirements: Sequence[str]) -> list[str]:

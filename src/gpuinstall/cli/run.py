@@ -30,7 +30,7 @@ from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import served
-from gpuinstall.cli.options import SOURCING, CommandOptions
+from gpuinstall.cli.options import SOURCING, CommandOptions, names_environment
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.environments.records import check_start
 from gpuinstall.project import Project, Settings, open_project
@@ -91,7 +91,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             paths = project.paths
             _make_right(project)
             check(project)
-            is_requested = options.names_environment or trusts_folder(os.environ)
+            is_requested = names_environment() or trusts_folder(os.environ)
             check_start(paths.venv, project.reporter, is_requested=is_requested)
         libraries = project.compat_libraries
     _become(command_words, paths, libraries)
@@ -158,17 +158,12 @@ def _install_script(project: Project) -> None:
 
     try:
         install(project, InstallOptions())
-    except UsageError as error:
-        if error.code == "not-ours":
+    except (UsageError, LockError) as error:
+        if error.code in {"not-ours", "lock-malformed"}:
             # No option of run replaces it: it is not where the user keeps such things.
             venv = project.paths.venv
             away = quoted(f"{venv}.other")
             error.hint = f"mv {quoted(venv)} {away}   # then run it again"
-        raise
-    except LockError as error:
-        if error.code == "lock-malformed":
-            place = quoted(project.paths.venv)
-            error.hint = f"gpuinstall env remove --venv {place}   # then run it again"
         raise
 
 

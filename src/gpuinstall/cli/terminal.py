@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gpuinstall.base.advice import for_options
+from gpuinstall.base.advice import OURS, as_pasted, for_command
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import joined
@@ -287,18 +287,21 @@ def in_a_line(word: str) -> str:
 
 
 def hint_of(error: GpuInstallError) -> str | None:
-    """Return what to do about an error that the command which was run can be told."""
-    hint = error.hint or ""
+    """Return what to do about an error, for the command that was run."""
+    words = (OURS, *sys.argv[1:])
+    end = len(words)
+    options: list[str] | None = None
     context = click.get_current_context(silent=True)
     if context:
-        options: list[str] = []
-        for parameter in context.command.params:
-            options += parameter.opts
-        hint = for_options(hint, options)
-    return hint or None
+        options = [option for one in context.command.params for option in one.opts]
+        if "--" in words or not context.allow_interspersed_args:
+            end = len(context.command_path.split())
+    lines = for_command(error.hint or "", words[:end], words[end:], options)
+    return "\n".join(lines) or None
 
 
 def _hanging(label: str, text: str) -> str:
     """Return a text behind its label, further lines of it below its first."""
     head = f"  {label} "
-    return head + visible(text, "\n").replace("\n", "\n" + " " * len(head))
+    lines = visible(as_pasted(text), "\n")
+    return head + lines.replace("\n", "\n" + " " * len(head))

@@ -12,7 +12,7 @@ from gpuinstall.base.errors import MachineError, VerificationError
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import environment_to_read, name_active
 from gpuinstall.cli.install import interpreter_of_others
-from gpuinstall.cli.options import CommandOptions
+from gpuinstall.cli.options import CommandOptions, names_environment
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
 from gpuinstall.environments.damage import find_damage, is_configuration_lost
@@ -75,7 +75,7 @@ def command(options: CommandOptions) -> Outcome:
                 names = ", ".join(others)
                 options.terminal.warn(f"this environment was made without {names}")
         if not python:
-            is_requested = options.names_environment or trusts_folder(os.environ)
+            is_requested = names_environment() or trusts_folder(os.environ)
             check_start(folder, options.terminal, is_requested=is_requested)
             say_unfinished(folder, options.terminal)
         _warn_of_damage(folder, options.terminal)

@@ -50,8 +50,8 @@ class Application(NamedTuple):
 
 
 def find_application(folder: Path) -> Application | None:
-    """Return the application that lies in a folder, or in the one above; None if there is none with an environment."""
-    for root in (folder, folder.parent):
+    """Return the application that lies in a folder, or in one that its add-ons are in; None if none has an environment."""
+    for root in (folder, *folder.parents[:2]):
         for layout in _LAYOUTS:
             if not all((root / sign).exists() for sign in layout.signs):
                 continue

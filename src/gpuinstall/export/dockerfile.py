@@ -16,7 +16,12 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.environments.environment import LOCK_NAME
-from gpuinstall.export.pins import backend_of, one_python, systems_of
+from gpuinstall.export.pins import (
+    backend_of,
+    not_exportable,
+    one_python,
+    systems_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -122,25 +127,21 @@ def _platform_of(lock: Lock) -> str:
     """Return Docker's name for the platform of a lock; raise UsageError if no image can have it."""
     systems = systems_of(lock)
     if not LOCK_NAME.fullmatch(lock.name):
-        raise UsageError(
-            "not-exportable",
+        raise not_exportable(
             f"{lock.name} is not a valid lock name for a Dockerfile",
-            hint=f"mv {quoted(lock.name)} pylock.toml",
+            f"mv {quoted(lock.name)} pylock.toml",
         )
     if lock.unserved:
         cause = "from a folder or repository that the image does not have"
-        raise UsageError(
-            "not-exportable",
+        raise not_exportable(
             f"{', '.join(lock.unserved)} in {lock.name}: {cause}",
-            hint="gpuinstall lock --upgrade   # with packages from an index",
         )
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform
-    raise UsageError(
-        "not-exportable",
+    raise not_exportable(
         f"{lock.name} is not for Linux, but an image is",
-        hint="gpuinstall lock --target cpu",
+        "gpuinstall lock --target cpu",
     )
 
 
@@ -148,9 +149,8 @@ def _served_backend(lock: Lock) -> Backend:
     """Return the backend of a lock; raise UsageError if no container can be given its GPUs."""
     backend = backend_of(lock)
     if backend.kind not in image_parts()["access"]:
-        raise UsageError(
-            "not-exportable",
+        raise not_exportable(
             f"{lock.name} is for {backend}, and no container is known to be given its GPUs",
-            hint="gpuinstall export requirements",
+            "gpuinstall export requirements",
         )
     return backend

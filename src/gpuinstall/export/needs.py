@@ -26,7 +26,7 @@ from gpuinstall.base.text import visible
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog.gpus import other_chips, products
-from gpuinstall.export.pins import backend_of, systems_of
+from gpuinstall.export.pins import backend_of, not_exportable, systems_of
 from gpuinstall.lock.file.fit import fit, selected
 from gpuinstall.machine.vendors import VENDORS
 
@@ -228,10 +228,8 @@ def _codes_that_run(
     verdict = fit(lock, machine, Request(()), catalog)
     if isinstance(verdict, Rejection):
         if verdict.reason.code in _NO_MACHINE:
-            raise UsageError(
-                "not-exportable",
+            raise not_exportable(
                 f"{lock.name} runs on no known machine: {verdict.reason.message}",
-                hint="gpuinstall lock --upgrade",
             )
         return []
     running = {run.index for run in verdict.plan.gpus if run.runs}
@@ -293,10 +291,9 @@ def words_for(tool: str, needs: Sequence[MachineNeeds]) -> str:
     names = [name for name, code in names_of(tool).items() if code in codes]
     has_labels = tool == "kubernetes" and any(one.maker == "nvidia" for one in for_gpus)
     if not (names or has_labels or (tool == "slurm" and codes)):
-        raise UsageError(
-            "not-exportable",
+        raise not_exportable(
             f"no GPU that {tool} has words for runs {_names(needs, 'or')}",
-            hint="gpuinstall export needs",
+            "gpuinstall export needs",
         )
     one = for_gpus[0]
     values = {

@@ -93,17 +93,13 @@ def pins(lock: Lock) -> Iterator[Pin]:
             continue
         files = list(_hashed_files(package))
         if not files:
-            raise UsageError(
-                "not-exportable",
-                f"{package.name} in {lock.name} is not a file with a sha256",
-                hint=f"Lock a release of {package.name}, or install it afterwards",
-            )
+            raise not_exportable(f"{package.name} is not a file with a sha256")
         by_address = canonicalize_name(package.name) in other_sources()
         requirement = requirement_of(package, files, by_address=by_address)
         if package.marker:
             requirement += f" ; {package.marker}"
         if not requirement.isprintable():
-            raise _not_exportable(package, f"is not on one line: {requirement!r}")
+            raise not_exportable(f"{package.name} is not on one line: {requirement!r}")
         hashes = {file.hashes["sha256"] for file in files}
         yield Pin(requirement, tuple(sorted(hashes)))
 
@@ -120,10 +116,9 @@ def backend_of(lock: Lock) -> Backend:
     try:
         return Backend.parse(local or Target.parse(lock.target).backend)
     except (UsageError, ValueError):
-        raise UsageError(
-            "not-exportable",
+        raise not_exportable(
             f"{lock.name} does not say which build of torch it has",
-            hint="Rename it after its target: pylock.cu126.toml",
+            "Rename it after its target: pylock.cu126.toml",
         ) from None
 
 
@@ -134,10 +129,9 @@ def systems_of(lock: Lock) -> dict[_System, dict[str, str]]:
         UsageError: if it does not say its Python.
     """
     if lock.python is None:
-        raise UsageError(
-            "not-exportable",
+        raise not_exportable(
             f"{lock.name} does not say which Python it is for",
-            hint="gpuinstall lock",
+            "gpuinstall lock",
         )
     markers = lock.pylock.environments
     systems = {}
@@ -170,27 +164,27 @@ def requirement_of(
         return f"{package.name}=={package.version}"
     address = files[0].url
     if not address:
-        raise _not_exportable(
-            package, "comes from a local folder that others do not have"
+        raise not_exportable(
+            f"{package.name} comes from a local folder that others do not have"
         )
     if not _ADDRESS.fullmatch(address):
-        raise _not_exportable(package, f"has an invalid URL: {address!r}")
+        raise not_exportable(f"{package.name} has an invalid URL: {address!r}")
     folder = package.archive.subdirectory if package.archive else None
     if not folder:
         return f"{package.name} @ {address}"
     if not _FOLDER.fullmatch(folder):
-        raise _not_exportable(
-            package, f"has an invalid folder in its archive: {folder!r}"
+        raise not_exportable(
+            f"{package.name} has an invalid folder in its archive: {folder!r}"
         )
     return f"{package.name} @ {address}#subdirectory={folder}"
 
 
-def _not_exportable(package: Package, reason: str) -> UsageError:
-    return UsageError(
-        "not-exportable",
-        f"{package.name} {reason}",
-        hint="gpuinstall lock --upgrade   # with packages from an index",
-    )
+def not_exportable(
+    message: str,
+    hint: str = "gpuinstall lock --upgrade   # with packages from an index",
+) -> UsageError:
+    """Return that a lock cannot be written in another tool's format."""
+    return UsageError("not-exportable", message, hint=hint)
 
 
 def one_python(locks: Sequence[Lock]) -> str:

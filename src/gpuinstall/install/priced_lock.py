@@ -68,8 +68,9 @@ class Bill(Value):
                 raise InstallationError(
                     "no-space",
                     f"{readable(size)} required in {display_path(folder)}, {readable(free)} free",
-                    hint="Free some space, or use another disk: "
-                    "--venv DIR, and UV_CACHE_DIR for uv's cache",
+                    hint="Free some space\n"
+                    "Run it again with --venv DIR: on another disk\n"
+                    "export UV_CACHE_DIR=DIR   # uv's cache, on another disk",
                 )
 
     def __str__(self) -> str:

@@ -441,7 +441,7 @@ class Sources(Value):
             raise UsageError(
                 "source-setting",
                 f"{requirement.name} has an address that was not named: {redacted(requirement.url)}",
-                hint=f"Request it by its address: {quoted(requirement.text)}",
+                hint=f"gpuinstall install {quoted(requirement.text)}   # requests it by its address",
             )
 
     def has_address(self, address: str) -> bool:

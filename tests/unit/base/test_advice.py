@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.advice import for_install, for_options
+from gpuinstall.base.advice import for_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
@@ -21,21 +21,22 @@ Run it again with --backend cpu --torch-index https://index.example/whl: another
 Run it again without --python 3.8"""
 
 
-def test_advice_with_an_option_that_the_command_lacks_is_left_out():
-    lines = REFUSED.splitlines()
-    assert for_options(REFUSED, {"--backend", "--torch-index"}).splitlines() == lines
-    assert for_options(REFUSED, {"--backend"}).splitlines() == [*lines[:2], lines[3]]
-    assert for_options(REFUSED, {"--any"}).splitlines() == [lines[0], lines[3]]
-
-
-def test_advice_for_another_command_is_one_to_install():
-    install = "gpuinstall install --venv 'my env'"
-    assert for_install(REFUSED, ("--venv", "my env")) == (
+def test_advice_to_run_a_command_again_is_its_whole_line():
+    login = "https://me:secret@index.example"
+    run = ("gpuinstall", "run", "--backend=cu130", "--backend", "xpu", login)
+    again = "gpuinstall run https://****@index.example --backend cpu"
+    mirror = "--torch-index https://index.example/whl"
+    assert for_command(REFUSED, run, ("my program",)) == (
         "sudo reboot",
-        f"{install} --backend cpu   # the CPU build instead",
-        f"{install} --backend cpu --torch-index https://index.example/whl   # another index that has it",
-        "Without --python 3.8",
+        f"{again} 'my program'   # the CPU build instead",
+        f"{again} {mirror} 'my program'   # another index that has it",
+        "Run it again without --python 3.8",
     )
+
+
+def test_advice_with_an_option_that_the_command_lacks_is_left_out():
+    lines = ("sudo reboot", "Run it again without --python 3.8")
+    assert for_command(REFUSED, ["it"], options={"--any"}) == lines
 
 
 def test_names_beyond_six_are_a_number():

@@ -6,6 +6,7 @@ from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import python_version
 
 COMMANDS = [
+    ("uninstall", "gpuinstall self uninstall"),
     ("uninstall einops", "gpuinstall remove einops"),
     ("upgrade", "gpuinstall install --upgrade"),
     ("update torch", "gpuinstall install --upgrade torch"),
@@ -16,7 +17,7 @@ COMMANDS = [
     ("pip install torch", "gpuinstall install torch"),
     ("show torch", "gpuinstall run python -m pip show torch"),
     ("freeze", "gpuinstall export requirements\ngpuinstall run python -m pip freeze"),
-    ("rollback", "gpuinstall env rollback"),
+    ("undo", "gpuinstall env rollback"),
     ("repair", "gpuinstall doctor --fix"),
     ("version", "gpuinstall --version"),
     ("venv", "gpuinstall install"),
@@ -59,6 +60,14 @@ def test_a_requirements_file_that_is_missing_is_named(capsys, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     assert run_command_line(["plan", "requirements.txt"]) == 2
     assert "requirements.txt cannot be read" in capsys.readouterr().err
+
+
+def test_an_environment_is_no_package(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("venv").mkdir()
+    tmp_path.joinpath("venv", "pyvenv.cfg").touch()
+    assert run_command_line(["install", "--into", "venv"]) == 2
+    assert "gpuinstall install --into --venv venv" in capsys.readouterr().err
 
 
 VERSIONS = {

@@ -28,6 +28,7 @@ def test_an_application_is_known_by_its_folder(tmp_path, paths, environment):
     assert found.environment == tmp_path / environment
     inside = found.environment.parent
     assert find_application(inside) == found
+    assert find_application(tmp_path / "custom_nodes" / "a node") == found
 
 
 def test_what_is_no_application_or_has_no_environment_is_none(tmp_path):

@@ -59,7 +59,7 @@ ROWS = [
     (
         only(requirements),
         [lock("cpu", CHECKOUT)],
-        "mine in pylock.cpu.toml is not a file with a sha256",
+        "mine is not a file with a sha256",
     ),
 ]
 

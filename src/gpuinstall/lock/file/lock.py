@@ -449,7 +449,7 @@ def _check_file(
         raise LockError("lock-traversal", message, hint=_RESTORE)
     if "@" in urlsplit(file.url or "").netloc:
         message = f"{lock}: the address of {package} holds a user name or password"
-        hint = "gpuinstall lock --upgrade makes it without"
+        hint = "gpuinstall lock --upgrade   # makes it without"
         raise LockError("lock-credentials", message, hint=hint)
     sha256 = file.hashes.get("sha256")
     if sha256 is not None and not _SHA256.fullmatch(sha256):

@@ -559,6 +559,6 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
     more = len(rows) - REASONS
     if more > 0:
         lines.append(
-            f"{more} other reasons: gpuinstall plan --live --all {extension.name}"
+            f"{more} other reasons are shown by gpuinstall plan --live --all {extension.name}"
         )
     return "\n".join(lines)

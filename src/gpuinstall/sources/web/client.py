@@ -431,7 +431,8 @@ def read_chunks(
                 raise InstallationError(
                     "too-large",
                     f"{url} sent more than {readable(most)}",
-                    hint="The index is faulty. Use another: --torch-index, or UV_DEFAULT_INDEX",
+                    hint="Run it again with --torch-index URL: another index\n"
+                    "export UV_DEFAULT_INDEX=URL   # another default index",
                 )
             pace.count(len(chunk))
             yield chunk

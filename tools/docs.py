@@ -93,6 +93,10 @@ For whoever has an error.
 stands here with what a program prints, its cause, and the fix on Ubuntu, of a fault of Windows there;
 `gpuinstall explain F01` prints the one for your own system. Made from `src/gpuinstall/catalog/failures/data`.
 """
+COMMON_OPTIONS = re.compile(
+    r"\n  (?:--json|--json-events|-q, --quiet|-v, --verbose|-h, --help) .*(?:\n {10}.*)*"
+)
+"""The options that every command has, as its help has them."""
 
 
 def main() -> None:
@@ -130,10 +134,16 @@ def parsed_table(name: str) -> tuple[str, str]:
 
 
 def commands_page() -> str:
-    """Write down what every command says of itself, in a terminal of 80 columns, of which click leaves two empty."""
-    text = "# Commands\n"
+    """Write down what every command says of itself, in a terminal of 80 columns, of which click leaves two empty.
+
+    The options that all of them have are written once.
+    """
+    lines = COMMON_OPTIONS.findall(f"\n{_help(('explain',), 78)}")
+    text = f"# Commands\n\nEvery command has these options too:\n\n```text{''.join(lines)}\n```\n"
     for words in _commands():
-        text += f"\n```console\n$ gpuinstall {' '.join(words)} --help\n{_help(words, 78)}\n```\n"
+        own = COMMON_OPTIONS.sub("", _help(words, 78))
+        own = re.sub(r"\n\nOptions:(?=\n\n|$)", "", own)
+        text += f"\n```text\ngpuinstall {' '.join(words)} --help\n\n{own}\n```\n"
     return text
 
 

@@ -1,4 +1,4 @@
-"""docs/installers.md: its programs in other languages, run or read by their own tools, and the schemas read by Node."""
+"""docs/api.md: its programs in other languages, run or read by their own tools, and the schemas read by Node."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tests.lab.clone import ROOT
 from tests.lab.driver import RTX_4090, RTX_5090, FakeDriver
 from tests.lab.workshop import Workshop
 
-PAGE = (ROOT / "docs" / "installers.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="no Node here")
 
 

@@ -147,7 +147,7 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
             first = (finding.fix or finding.message).splitlines()[0]
             terminal.field("First", first.partition(NOTE)[0])
             return
-    terminal.line(summary(examination))
+    terminal.line(_summary(examination))
 
 
 def _environment_line(examination: Examination) -> str:
@@ -164,7 +164,7 @@ def _environment_line(examination: Examination) -> str:
     return f"{tested_line(verdict.environment)} · {environment.venv}: {verdict.status}"
 
 
-def summary(examination: Examination) -> str:
+def _summary(examination: Examination) -> str:
     """Return what was examined and is healthy."""
     preflight = examination.preflight
     parts = []

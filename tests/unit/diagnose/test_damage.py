@@ -211,5 +211,6 @@ def test_what_is_missing_is_named_by_its_specifier_alone():
     source = RepairSource(Path("/e"))
     asked = Requirement("numpy[extra]>=2; python_version > '3'")
     assert (
-        str(source.install_advice(asked)) == "uv pip install --python /e/bin/python 'numpy>=2'"
+        str(source.install_advice(asked))
+        == "uv pip install --python /e/bin/python 'numpy>=2'"
     )

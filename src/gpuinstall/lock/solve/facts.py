@@ -65,11 +65,6 @@ class Fact(Value):
     """The file that tells METADATA."""
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Its package and version: there is one fact of each."""
-        return self.package, self.version
-
-    @property
     def excludes(self) -> bool:
         """Whether this version does not run here."""
         return self.builds == frozenset()
@@ -77,9 +72,6 @@ class Fact(Value):
     def speaks_against(self, torch: str) -> bool:
         """Whether this version does not run beside a build of torch."""
         return self.builds is not None and torch not in self.builds
-
-
-Facts = dict[tuple[str, str], Fact]
 
 
 class WheelReading(NamedTuple):
@@ -150,8 +142,8 @@ class Judge:
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
-        self.facts: Facts = {}
-        """All that is known; nothing is ever taken back."""
+        self.facts: dict[tuple[str, str], Fact] = {}
+        """All that is known, by package and version; nothing is ever taken back."""
         self.readings: dict[Wheel, WheelReading] = {}
         """Of the wheels of what uv came to, at one time or another."""
         self.met: set[str] = set()
@@ -213,22 +205,26 @@ class Judge:
             wheels: The files of it.
             versions: The version of each package in it.
         """
-        before = len(self.facts)
+        before = dict(self.facts)
         self._versions = versions
         self.met.update(versions)
         for wheel in wheels:
             self._learn_of_companion(wheel)
         if not self._is_idle:
             self._learn_from_code(wheels)
-        return len(self.facts) > before
+        return self.facts != before
 
     @property
     def _torch(self) -> str:
         return self._versions["torch"]
 
     def _learn(self, fact: Fact | None) -> None:
+        """Learn a fact, also of a version of which less was read beside another torch."""
         if fact:
-            self.facts.setdefault(fact.key, fact)
+            key = fact.package, fact.version
+            known = self.facts.setdefault(key, fact)
+            if fact.excludes and not known.excludes:
+                self.facts[key] = fact
 
     def _learn_of_companion(self, wheel: Wheel) -> None:
         """Learn which builds a member of the family goes with, if it was met beside one that it does not go with."""

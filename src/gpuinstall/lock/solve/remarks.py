@@ -182,7 +182,7 @@ class Remarks:
     def _of_facts(self) -> Iterator[Reason]:
         newest: dict[str, Fact] = {}
         for fact in filter(self._is_older, self._facts):
-            known = newest.setdefault(fact.package, fact)
+            known = newest.get(fact.package, fact)
             newest[fact.package] = max(
                 known, fact, key=lambda one: Version(one.version)
             )

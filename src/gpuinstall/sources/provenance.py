@@ -110,6 +110,9 @@ TEAM_LOCK = "uv.lock, poetry.lock"
 OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Hatch, Pipenv"
 """Tools whose sources are read to be compared with those that are known, and nothing else."""
 
+RESOLVER_WORDS = ("prerelease", "resolution", "fork-strategy")
+"""uv's settings of a word for which of the versions that go together it takes."""
+
 ANY_FILE = "any file"
 BY_MARKER = "sources (workspace, marker, list)"
 BY_ADDRESS = "name @ address, required or as a constraint"
@@ -125,8 +128,6 @@ _NOT_READ = {
         "--use-feature",
     ),
     "uv": (
-        "resolution",
-        "fork-strategy",
         "environments",
         "required-environments",
         "conflicts",
@@ -185,7 +186,7 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "override-dependencies": Effect.RESOLUTION,
         "dependency-metadata (by URL)": _OVERRIDES,
         "dependency-metadata": Effect.RESOLUTION,
-        "prerelease": Effect.RESOLUTION,
+        **dict.fromkeys(RESOLVER_WORDS, Effect.RESOLUTION),
     },
     "Poetry": {"git, url, path of a package": Effect.ADDRESS},
     OTHER_TOOLS: {"sources": Effect.KNOWN_INDEX},

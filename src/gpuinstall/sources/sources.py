@@ -19,6 +19,7 @@ from gpuinstall.base.text import redacted, without_logins
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
+    RESOLVER_WORDS,
     ROLES,
     Effect,
     SourceSetting,
@@ -151,12 +152,18 @@ class Sources(Value):
         return [*chain.from_iterable(json.loads(one.value) for one in settings)]
 
     @property
-    def prerelease(self) -> str | None:
-        """uv's word for which pre-releases it takes, the strongest setting's; None if none says."""
+    def resolver_words(self) -> dict[str, str]:
+        """uv's words for which versions it takes, the strongest setting's of each."""
+        words: dict[str, str] = {}
         for setting in self._of(Effect.RESOLUTION):
-            if setting.row.key == "prerelease":
-                return setting.value
-        return None
+            if setting.row.key in RESOLVER_WORDS:
+                words.setdefault(setting.row.key, setting.value)
+        return words
+
+    @property
+    def takes_lowest(self) -> bool:
+        """Whether uv takes the lowest versions, at least of what is requested."""
+        return self.resolver_words.get("resolution", "highest") != "highest"
 
     @property
     def extension_sources(self) -> tuple[str, ...]:
@@ -312,9 +319,7 @@ class Sources(Value):
         settings: dict[str, Any] = {"index": indexes}
         if self.exclude_newer:
             settings["exclude-newer"] = self.exclude_newer
-        if self.prerelease:
-            settings["prerelease"] = self.prerelease
-        return settings
+        return settings | self.resolver_words
 
     def with_settings(
         self,

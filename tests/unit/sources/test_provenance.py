@@ -83,7 +83,9 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.RESOLUTION: lambda sources: (
         sources.overrides == ["mine<2"]
         or sources.metadata == [{"name": "mine", "requires-dist": ["a"]}]
-        or sources.uv_settings().get("prerelease") == "allow"
+        or {"allow", "lowest-direct", "fewest"}.issuperset(
+            sources.resolver_words.values()
+        )
     ),
     Effect.TORCH: lambda sources: (
         sources.ignored_settings and sources.places == Sources().places

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -206,9 +206,9 @@ class Loop:
         if is_new or self._take_prebuilt(answer):
             return True
         before = len(self._added)
-        self._added.update(dict.fromkeys(build_tools(answer.document)))
         undeclared = self.problem.catalog.undeclared(answer.versions)
-        self._added.update(dict.fromkeys(undeclared))
+        further = (*build_tools(answer.document), *undeclared)
+        self._added.update(dict.fromkeys(further))
         return len(self._added) > before
 
     def _take_prebuilt(self, answer: Answer) -> bool:
@@ -259,11 +259,11 @@ class Loop:
         packages = []
         given_way = set()
         torch = ""
-        builds = list(self.shelf.builds)
+        builds = {str(number): version for version, number in self._numbers.items()}
         for package in document["packages"]:
             name = package["name"]
             if name == BUILD:
-                torch = builds[len(builds) - int(package["version"])]
+                torch = builds[package["version"]]
             elif name.startswith(PIN):
                 if package["version"] == "0":
                     given_way.add(name.removeprefix(PIN))
@@ -276,6 +276,14 @@ class Loop:
             frozenset(given_way),
         )
 
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The version of gpuinstall-build for each build, by the version of its torch: uv takes that of the best first."""
+        builds = list(self.shelf.builds)
+        if self.session.sources.takes_lowest:
+            builds.reverse()
+        return {version: len(builds) - place for place, version in enumerate(builds)}
+
     def _project(self, question: Question) -> ResolverProject:
         problem, shelf, session = self.problem, self.shelf, self.session
         requirements = list(question.requirements)
@@ -285,10 +293,16 @@ class Loop:
         ]
         # A pin that was a constraint is one of what turns up.
         requirements += [name for name in yielding.values() if name not in requirements]
-        with_wheels = {one.name for one in shelf.programs.values() if one.has_wheel}
         names = shelf.names.union(load_extensions().unclaimed, problem.files)
+        requirements += self._added
+        # Before what has the lowest version torch is decided, which has the best.
+        place = 0 if session.sources.takes_lowest else len(requirements)
+        requirements.insert(place, BUILD)
+        # What does not run in one version is not built in another, whose code nobody has read.
+        facts = self.judge.facts.values()
+        excluded = {fact.package for fact in facts if fact.excludes}
         return ResolverProject(
-            requirements=(*requirements, *self._added, BUILD),
+            requirements=tuple(requirements),
             python=problem.python,
             target=problem.target,
             pages={**self.pages(), **self._own_pages()},
@@ -296,7 +310,7 @@ class Loop:
             preferred=self._preferred(),
             metadata=(*problem.metadata, *self._rows()),
             folder=session.folder,
-            wheels_only=names | (session.sources.only_binary - {":all:"}) | with_wheels,
+            wheels_only=names | (session.sources.only_binary - {":all:"}) | excluded,
             sources=session.sources,
         )
 
@@ -330,17 +344,15 @@ class Loop:
             for name, versions in labels.items()
             if stays.get(name) not in versions
         }
-        builds = list(self.shelf.builds)
-        torch = stays.get("torch")
-        if torch in builds and preferred["torch"] == [torch]:
-            preferred[BUILD] = [str(len(builds) - builds.index(torch))]
+        torch = stays.get("torch", "")
+        if torch in self._numbers and preferred["torch"] == [torch]:
+            preferred[BUILD] = [str(self._numbers[torch])]
         return preferred
 
     def _own_pages(self) -> dict[str, tuple[Wheel, ...]]:
         pages = {
             BUILD: tuple(
-                _own_wheel(BUILD, number + 1)
-                for number in range(len(self.shelf.builds))
+                _own_wheel(BUILD, number) for number in self._numbers.values()
             ),
             NOWHERE: (),
         }
@@ -351,8 +363,7 @@ class Loop:
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield what stands in place of METADATA: of our packages, and of every version of which there is a fact."""
-        builds = list(self.shelf.builds)
-        numbers = {version: len(builds) - place for place, version in enumerate(builds)}
+        numbers = self._numbers
         for version, number in numbers.items():
             fact = self.judge.facts.get(("torch", version))
             further = fact.requires if fact else ()
@@ -496,8 +507,7 @@ class Loop:
             older |= _public(after) < _public(before)
             newer |= _public(after) > _public(before)
         if older and newer:
-            youngest = partial(self._oldest_day)
-            return second if youngest(second) > youngest(first) else first
+            return max(first, second, key=self._oldest_day)
         return second if newer else first
 
     def _oldest_day(self, answer: Answer) -> str:

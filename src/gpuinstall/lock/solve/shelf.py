@@ -65,10 +65,7 @@ class ListedProgram(NamedTuple):
 
     name: str
     newest: Version | None = None
-    """Its newest release, as a wheel that fits or as source."""
-
-    has_wheel: bool = False
-    """Whether that has a wheel."""
+    """Its newest release, as a wheel that fits or as source; None if uv alone can tell."""
 
 
 class Shelf:
@@ -90,8 +87,7 @@ class Shelf:
             )
         self.names = problem.catalog.family | self._listed
         """The names that are bound to the sources of torch."""
-        sources = replace(session.sources, default_index=session.default_index)
-        self._sources = sources
+        self._sources = replace(session.sources, default_index=session.default_index)
         self._reader = Reader(
             session.sources,
             session.client,
@@ -264,7 +260,7 @@ class Shelf:
                 is_of_build = wheel.backend in {build.backend.tag, None}
                 is_allowed = requirement.allows(version) and not version.is_prerelease
                 if is_of_build and is_allowed:
-                    known = newest.setdefault(requirement.name, version)
+                    known = newest.get(requirement.name, version)
                     newest[requirement.name] = max(known, version)
         return newest
 
@@ -272,8 +268,9 @@ class Shelf:
         name = program.name
         is_bound = name in self.names or name in self.problem.files
         page = None if is_bound else self.session.known_page(name)
-        # Which of its files a date hides, uv alone decides.
-        if page is None or self.session.sources.exclude_newer:
+        sources = self.session.sources
+        # Which of its files a date or a setting passes over, uv alone decides.
+        if page is None or sources.exclude_newer or sources.takes_lowest:
             return ListedProgram(name)
         newest = next(iter(self.releases(name)), None)
         for source in parse_sources(page, name):
@@ -281,7 +278,7 @@ class Shelf:
             is_newer = newest is None or source.version > newest
             if is_newer and self._is_allowed(source, self.limits(name)):
                 newest = source.version
-        return ListedProgram(name, newest, newest in self.releases(name))
+        return ListedProgram(name, newest)
 
     def releases(self, package: str) -> Mapping[Version, Wheel]:
         """Return the wheels of a package's final releases that the request allows, by version, the newest first."""

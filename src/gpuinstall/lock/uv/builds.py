@@ -306,15 +306,12 @@ def resolver_settings(
     # Also if torch comes from the default index: a project that is installed editable may name another for it.
     family = load_catalog().family.union(pages)
     settings = {
+        "index": [],
+        **sources,
         "dependency-metadata": metadata,
-        "index": list(sources.get("index", ())),
         "pip": {"no-sources-package": sorted(family)},
     }
-    if "prerelease" in sources:
-        settings["prerelease"] = sources["prerelease"]
-    newest = sources.get("exclude-newer")
-    if newest:
-        settings["exclude-newer"] = newest
+    if "exclude-newer" in sources:
         # Their pages have no dates: uv would take none of their files.
         settings["exclude-newer-package"] = dict.fromkeys(sorted(pages), False)
     return tomli_w.dumps(settings)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.plan.candidates import NoCandidate, closest, rejections
@@ -18,7 +18,7 @@ from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Rejected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from gpuinstall.base.errors import GpuInstallError
     from gpuinstall.base.request import Request
@@ -53,15 +53,15 @@ def explain(
         request: The request.
         attempt: What another request would come to.
     """
-    words = _constraints(request)
+    limits = _limits(request, unserved.context.catalog.family)
     if unserved.context.demand.backends == {CPU}:
         request = replace(request, backend=CPU.tag)
-        words = [text for text in words if text != f"backend {CPU}"]
-    unconstrained = attempt(_weakened(request, words))
+        limits = [limit for limit in limits if limit.field != "backend"]
+    unconstrained = attempt(_without(request, limits))
     if isinstance(unconstrained, NoCandidate):
         refusal = _refused_by_machine(unconstrained)
         return replace(refusal, rejected=rejections(unserved.rejected))
-    culprits, conflict = _conflict(unserved, words, request, attempt)
+    culprits, conflict = _conflict(unserved, limits, request, attempt)
     nearest = closest(conflict.rejected, conflict.context.rules)
     fixes = [_fix(nearest, conflict.context)] if nearest else []
     if not request.relax:
@@ -69,8 +69,8 @@ def explain(
         if relaxed:
             fixes.append(f"{RELAX}: torch {relaxed.torch}, the nearest that runs here")
     for culprit in culprits:
-        outcome: object = attempt(_weakened(request, [culprit]))
-        if culprit == f"backend {request.backend}" and not unserved.context.gpus:
+        outcome: object = attempt(_without(request, [culprit]))
+        if culprit.field == "backend" and not unserved.context.gpus:
             outcome = _with_other_backend(request, unserved.context, attempt)
         if isinstance(outcome, Plan):
             build = outcome.choice.build
@@ -101,38 +101,62 @@ def with_cpu_build(
     return replace(refusal, fix=refusal.fix or OTHER_VERSIONS)
 
 
-def _constraints(request: Request) -> list[str]:
-    """Return what can stand in the way of a request, in its words."""
-    words = [text for text in request.requirements if text != "torch"]
+class _Limit(NamedTuple):
+    """A part of a request that can stand in its way."""
+
+    field: str
+    """The field of the request that has it."""
+    words: str
+    """As a refusal names it."""
+
+    @property
+    def is_of_torch(self) -> bool:
+        """Whether it limits torch itself."""
+        return re.match(r"torch(?![\w.-])", self.words) is not None
+
+
+def _limits(request: Request, family: Collection[str]) -> list[_Limit]:
+    """Return what can stand in the way of a request; of its constraints those of torch, or of what was requested with it."""
+    limits = [
+        _Limit("requirements", text) for text in request.requirements if text != "torch"
+    ]
+    concerned = {"torch", *requirement_names(request.requirements)} & {*family}
+    limits += [
+        _Limit("constraints", text)
+        for text in request.constraints
+        if parse_requirement(text).name in concerned
+    ]
     if request.python:
-        words.append(f"Python {request.python}")
+        limits.append(_Limit("python", f"Python {request.python}"))
     if request.backend:
-        words.append(f"backend {request.backend}")
+        limits.append(_Limit("backend", f"backend {request.backend}"))
     if request.allowed_backends is not None:
-        words.append(_allowed(request))
-    return words
+        words = f"the allowed backends ({', '.join(request.allowed_backends)})"
+        limits.append(_Limit("allowed_backends", words))
+    return limits
 
 
-def _allowed(request: Request) -> str:
-    return f"the allowed backends ({', '.join(request.allowed_backends or ())})"
-
-
-def _weakened(request: Request, dropped: Iterable[str]) -> Request:
-    """Return a request without constraints; what it requires of torch becomes any torch."""
+def _without(request: Request, limits: Collection[_Limit]) -> Request:
+    """Return a request without some limits; what it requires of torch becomes any torch."""
     requirements = []
-    changes: dict[str, Any] = {}
     for text in request.requirements:
-        if text not in dropped:
+        limit = _Limit("requirements", text)
+        if limit not in limits:
             requirements.append(text)
-        elif parse_requirement(text).name == "torch":
+        elif limit.is_of_torch:
             requirements.append("torch")
-    if f"Python {request.python}" in dropped:
-        changes["python"] = None
-    if f"backend {request.backend}" in dropped:
-        changes["backend"] = None
-    if _allowed(request) in dropped:
-        changes["allowed_backends"] = None
-    return replace(request, requirements=tuple(requirements), **changes)
+    constraints = [
+        text
+        for text in request.constraints
+        if _Limit("constraints", text) not in limits
+    ]
+    single = {limit.field for limit in limits} - {"requirements", "constraints"}
+    return replace(
+        request,
+        requirements=tuple(requirements),
+        constraints=tuple(constraints),
+        **dict.fromkeys(single),
+    )
 
 
 def _with_other_backend(
@@ -168,7 +192,7 @@ def _refused_by_machine(unserved: NoCandidate) -> Rejected:
     if code in rules.driver_reasons:
         error_class = MachineError
         too_old = f"{rules.driver} is too old for every build for {context.gpu_names}"
-        message = f"{too_old}: {message}"
+        message = f"{too_old}: {_least_demand(served, code)}"
     elif code == "unreachable":
         unreached = f"the index of torch {nearest.build.name} cannot be reached"
         message = f"{unreached}, and no other source has a build that fits this machine"
@@ -177,31 +201,37 @@ def _refused_by_machine(unserved: NoCandidate) -> Rejected:
     return refused(context, (Reason(code, message),), fix, error_class=error_class)
 
 
+def _least_demand(rejected: Iterable[JudgedBuild], code: str) -> str:
+    """Return the reason of the build that the oldest driver would do for, among those of one reason."""
+    reasons = {
+        judged.build.toolkit or (): judged.reason.message
+        for judged in rejected
+        if judged.reason and judged.reason.code == code
+    }
+    return reasons[min(reasons)]
+
+
 def _conflict(
     unserved: NoCandidate,
-    constraints: list[str],
+    limits: list[_Limit],
     request: Request,
     attempt: Attempt,
-) -> tuple[list[str], NoCandidate]:
+) -> tuple[list[_Limit], NoCandidate]:
     """Return a smallest part of the request that cannot be served, without whatever the failure does not need."""
-    needed = constraints
+    needed = limits
     # torch last: what goes with a torch that cannot be had is no reason of its own.
-    for words in sorted(constraints, key=_requires_torch):
-        without = [other for other in needed if other != words]
-        dropped = [other for other in constraints if other not in without]
-        outcome = attempt(_weakened(request, dropped))
+    for limit in sorted(limits, key=lambda limit: limit.is_of_torch):
+        without = [other for other in needed if other != limit]
+        dropped = [other for other in limits if other not in without]
+        outcome = attempt(_without(request, dropped))
         if isinstance(outcome, NoCandidate):
             needed = without
             unserved = outcome
     return needed, unserved
 
 
-def _requires_torch(words: str) -> bool:
-    return re.match(r"torch(?![\w.-])", words) is not None
-
-
 def _disagreement(
-    culprits: list[str],
+    culprits: list[_Limit],
     nearest: JudgedBuild | None,
     context: PlanContext,
 ) -> Reason:
@@ -214,14 +244,13 @@ def _disagreement(
         side = _other_side(nearest.build, code, context)
         if code not in {"other-torch", "other-backend", "other-cuda"}:
             cause = nearest.named_reason
-    *first, last = culprits
-    if not first and side is None:
-        message = (
-            f"no build of torch fits {last}; {cause}"
-            if cause
-            else _unknown(last, context)
-        )
+    if len(culprits) == 1 and side is None:
+        if cause:
+            message = f"no build of torch fits {culprits[0].words}; {cause}"
+        else:
+            message = _unknown(culprits[0], context)
         return Reason(code, message)
+    *first, last = [culprit.words for culprit in culprits]
     if not first:
         first = [last]
         last = str(side)
@@ -246,38 +275,40 @@ def _other_side(
     return None
 
 
-def _unknown(culprit: str, context: PlanContext) -> str:
+def _unknown(culprit: _Limit, context: PlanContext) -> str:
     """Return that something requested is not there, at all or for this platform."""
-    message = f"no build of torch for {context.machine.os} {context.machine.arch} fits {culprit}"
-    if _requires_torch(culprit):
+    platform = f"{context.machine.os} {context.machine.arch}"
+    message = f"no build of torch for {platform} fits {culprit.words}"
+    if culprit.is_of_torch:
         torches = {build.torch for build in context.catalog.builds}
-        if not any(map(parse_requirement(culprit).allows, torches)):
+        if not any(map(parse_requirement(culprit.words).allows, torches)):
             known = f"{min(torches)} to {max(torches)}" if torches else "none"
             message += f"; the catalogue of {context.catalog.date} has {known}"
     return message
 
 
 def _change(
-    words: str,
+    limit: _Limit,
     build: Build,
     context: PlanContext,
 ) -> str:
-    """Return how to request ``build`` by taking back ``words``, which stand in its way."""
-    kind, _, value = words.partition(" ")
-    if kind == "backend" and not context.gpus:
-        return f"Run it again with --backend {build.backend}"
-    option = {"Python": "--python", "backend": "--backend"}.get(kind)
-    if option:
-        return f"Run it again without {option} {value}"
-    if words.startswith("the allowed backends "):
-        return f"Without {words}"
-    cuda_name = context.cuda_names.get(words)
-    if cuda_name and build.toolkit:
-        other = cuda_name.names.get(build.toolkit[0])
-        if other:
-            return f"Write {other} in place of {words}"
-    if parse_requirement(words).name == "torch":
-        return f"Write torch in place of {words}"
+    """Return how to request ``build`` by taking back what stands in its way."""
+    words = limit.words
+    match limit.field:
+        case "backend" if not context.gpus:
+            return f"Run it again with --backend {build.backend}"
+        case "python" | "backend":
+            _, _, value = words.partition(" ")
+            return f"Run it again without --{limit.field} {value}"
+        case "allowed_backends":
+            return f"Without {words}"
+        case "requirements":
+            other = "torch" if parse_requirement(words).name == "torch" else None
+            cuda_name = context.cuda_names.get(words)
+            if cuda_name and build.toolkit:
+                other = cuda_name.names.get(build.toolkit[0])
+            if other:
+                return f"Write {other} in place of {words}"
     return f"Run it again without {words}"
 
 

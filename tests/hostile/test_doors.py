@@ -121,6 +121,22 @@ def test_a_module_of_the_folder_is_not_the_tool(tmp_path, monkeypatch):
     assert not (tmp_path / "executed").exists()
 
 
+def test_what_a_repair_builds_sees_no_token(tmp_path):
+    seen = tmp_path / "seen"
+    code = f"import os; open({str(seen)!r}, 'w').write(str(os.environ))"
+    words = ("run", "--no-project", "--python", sys.executable, "python", "-c", code)
+    tokens = {
+        "HF_TOKEN": "s3cret",
+        "UV_DEFAULT_INDEX": "https://me:s3cret@index.example/simple",
+    }
+
+    (result,) = run_repairs([Advice("uv", words)], os.environ | tokens, Reporter())
+
+    assert result.message is None
+    assert "https://index.example/simple" in seen.read_text("utf-8")
+    assert "s3cret" not in seen.read_text("utf-8")
+
+
 LOADER_PATHS = ["", ":", ".", "./lib", "lib:", ":/nowhere", "/nowhere::/nowhere"]
 
 

@@ -12,7 +12,8 @@ from packaging.utils import canonicalize_name
 from gpuinstall.base import process
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.base.uv import uv
+from gpuinstall.base.text import without_logins
+from gpuinstall.base.uv import uv, without_tokens
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
@@ -91,7 +92,7 @@ def read_repair(
 ) -> RepairSource:
     """Return where the packages of an environment with this ``version`` of torch come from."""
     marker = read_marker(venv)
-    if marker and was_made_here(venv, venv) and (venv / marker.lock).is_file():
+    if marker and was_made_here(venv) and (venv / marker.lock).is_file():
         return RepairSource(venv, lock=venv / marker.lock)
     label = version.partition("+")[2]
     # A torch without a label is on every index.
@@ -177,10 +178,14 @@ def run_repairs(
 def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
     """Make a step; return why it failed, None if it did not."""
     program = [str(uv())]
+    # It may build a package, whose code sees no token; the netrc file of the run has the index's login.
+    variables = without_tokens(environment)
+    if "UV_DEFAULT_INDEX" in environment:
+        variables["UV_DEFAULT_INDEX"] = without_logins(environment["UV_DEFAULT_INDEX"])
     if step.program == OURS:
         program = [sys.executable, "-c", _OURS]
-        environment = dict(os.environ)
-    done = process.run([*program, *step.arguments], env=environment)
+        variables = dict(os.environ)
+    done = process.run([*program, *step.arguments], env=variables)
     if done.ok:
         return None
     text = done.err.strip() or done.out.strip() or f"it ended with {done.status}"

@@ -111,9 +111,11 @@ def fingerprint(machine: Machine) -> str:
         machine.arch,
         machine.environment.l4t,
         machine.driver and (str(machine.driver.version), str(machine.driver.cuda)),
-        [(gpu.uuid, gpu.index, str(gpu.compute_capability)) for gpu in machine.gpus],
+        # AMD's kernel and driver are facts of their maker.
+        dict(machine.makers),
+        [(gpu.uuid, gpu.index, gpu.code_name) for gpu in machine.gpus],
     ]
-    text = json.dumps(facts)
+    text = json.dumps(facts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

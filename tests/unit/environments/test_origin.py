@@ -1,6 +1,7 @@
 import pytest
 
 from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import Marker, Origin, fingerprint, read_origin
 
 NONE = Machine("linux", "x86_64")
@@ -24,6 +25,20 @@ def made(venv, machine, backend="cu126", *, is_for_cpu=False, devices=()):
         verdict,
         is_for_cpu=is_for_cpu,
     ).write(venv)
+
+
+RADEON = Machine(
+    "linux",
+    "x86_64",
+    gpus=(Gpu(0, vendor="amd", architecture="gfx1201"),),
+    makers={"amd": {"kernel": "6.12.1", "driver": "6.14"}},
+)
+
+
+def test_a_proof_is_of_the_chip_and_the_driver_of_every_maker():
+    chip = replace(RADEON, gpus=(Gpu(0, vendor="amd", architecture="gfx1100"),))
+    driver = replace(RADEON, makers={"amd": {"kernel": "6.12.1", "driver": "6.16"}})
+    assert len({*map(fingerprint, (RADEON, chip, driver))}) == 3
 
 
 @pytest.mark.parametrize(

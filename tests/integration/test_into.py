@@ -144,7 +144,7 @@ def test_a_killed_change_is_put_back_and_a_whole_one_undone(workshop, play, make
     assert files(environment) != before
     after = workshop.run(*into)
     assert after.status == 0, after.out + after.err
-    assert "Put back" in after.err
+    assert "Undone" in after.err
     assert (
         process.run([environment / "bin" / "python", "-m", "app"]).out
         == "2.14.1+cu126\n"

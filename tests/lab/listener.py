@@ -10,6 +10,7 @@ class Listener(Reporter):
         self.warnings: list[str] = []
         self.waits: list[str] = []
         self.notices: list[str] = []
+        self.steps: list[str] = []
 
     def warn(self, text: str):
         """Keep a warning."""
@@ -22,3 +23,7 @@ class Listener(Reporter):
     def notice(self, label: str, text: str):
         """Keep a line with its label."""
         self.notices.append(f"{label} {text}")
+
+    def step(self, label: str, text: str, seconds: float | None = None):  # noqa: ARG002
+        """Keep a line with its label."""
+        self.steps.append(f"{label} {text}")

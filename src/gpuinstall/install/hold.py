@@ -65,8 +65,7 @@ def hold(
             with suppress(OSError):
                 write_anew(place.work / _IGNORED, "*\n")
             was_unfinished = unfinished(place)
-            if heal(place, reporter, takes_over=takes_over):
-                reporter.step("Put back", "the change of a run that was killed")
+            heal(place, reporter, takes_over=takes_over)
             clear_away(place)
             yield has_waited or was_unfinished
         finally:

@@ -283,12 +283,12 @@ def heal(
     *,
     is_own: bool = False,
     takes_over: bool = False,
-) -> bool:
-    """Finish the change of a run that was killed, or put back what was there; return whether something was put back.
+) -> None:
+    """Finish the change of a run that was killed, or put back what was there; where another installer came between, neither.
 
     Args:
         place: The environment, which this run holds.
-        reporter: Is told of what stays.
+        reporter: Is told what became of the change.
         is_own: Whether this very run has begun it.
         takes_over: Whether one is put back that was begun on another host.
 
@@ -297,7 +297,7 @@ def heal(
         InstallationError: a file cannot be put back.
     """
     if not unfinished(place):
-        return False
+        return
     journal = read_journal(place.changing, place)
     if journal is None:
         raise _others_change(place)
@@ -313,23 +313,16 @@ def heal(
         raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
     try:
         if journal.is_rebuild:
-            return _finish_rebuild(place, journal, reporter)
-        if journal.is_proven:
+            is_undone = not _finish_rebuild(place, journal, reporter)
+        elif journal.is_proven:
             _finish(place, journal, reporter)
-            return False
-        moved = _moved_since(place, journal, place.changing)
-        if moved:
-            aside = dated_folder(place.kept, journal.kept)
-            place.changing.rename(aside / "change")
-            reporter.warn(
-                f"{some(moved)} came or changed since in {place.venv}; "
-                f"nothing was put back, and what was there before is in {aside}"
-            )
-            return True
-        _put_back(place, journal, reporter)
+            is_undone = False
+        else:
+            is_undone = _put_back(place, journal, reporter)
     except OSError as error:
         raise unwritable(place.root, error) from None
-    return True
+    if is_undone and not is_own:
+        reporter.step("Undone", "a change that a killed run had begun")
 
 
 def _others_change(place: EnvironmentPaths) -> UsageError:
@@ -392,8 +385,19 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 @defer_interrupts()
-def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
-    """Take away what a change has brought, and bring back what it has taken; a run that dies here is repeated."""
+def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> bool:
+    """Take away what a change has brought, and bring back what it has taken; a run that dies here is repeated.
+
+    Returns:
+        False if another installer has changed one of its packages since: what was there before is kept aside.
+    """
+    moved = _moved_since(place, journal, place.changing)
+    if moved:
+        aside = dated_folder(place.kept, journal.kept)
+        place.changing.rename(aside / "change")
+        text = f"what was there before a change that a killed run had begun: in {aside}"
+        reporter.notice("Kept", f"{text}; {some(moved)} came or changed since")
+        return False
     copies = before(place.changing)
     names = {*journal.comes, *journal.own}
     names |= {copy.relative_to(copies).as_posix() for copy in files_below(copies)}
@@ -418,6 +422,7 @@ def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> 
     if stays:
         reporter.notice("Stays", f"{some(stays)}, written since in {place.venv}")
     _discard(place.changing, place)
+    return True
 
 
 _OURS = re.compile(r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}")
@@ -439,7 +444,7 @@ def clear_away(place: EnvironmentPaths) -> None:
 def _finish_rebuild(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> bool:
-    """Finish the exchange of two environments, or bring the old one back; return whether it was.
+    """Finish the exchange of two environments, or bring the old one back; return whether it was finished.
 
     Both are complete, and the new one was proven before it came to its place.
     """
@@ -457,7 +462,7 @@ def _finish_rebuild(
                 folder = replaced_environment(place.last)
                 text = f"{some(users)}, which no installer wrote, or you have edited: in {folder}"
                 reporter.notice("Moved", text)
-            return False
+            return True
     elif is_folder(replaced):
         if os.path.lexists(place.root):
             # Somebody has made it meanwhile.
@@ -465,7 +470,7 @@ def _finish_rebuild(
             reporter.notice("Kept", f"{kept}, made while the environment was replaced")
         replaced.rename(place.root)
     _discard(place.changing, place)
-    return not is_exchanged
+    return is_exchanged
 
 
 def replace_environment(

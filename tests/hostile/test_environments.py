@@ -127,8 +127,8 @@ def test_such_an_environment_is_named_where_it_is_run_and_only_read_by_doctor(
     read = victim.run("doctor")
     assert "was not started" in read.out
     assert not (tmp_path / "executed").exists()
-    run = ("run", "python", "--version")
-    for words in (("verify",), ("doctor", "--venv", ".venv"), run, run):
+    runs = (("run", "python", "--version"), ("run", "-q", "python", "--version"))
+    for words in (("verify",), ("doctor", "--venv", ".venv"), *runs):
         assert "in an environment that others made" in victim.run(*words).err
 
 

@@ -85,7 +85,7 @@ class Build(Value):
     """Whether its files carry the tag: ``2.14.1+cu126``."""
     evidence: tuple[str, ...] = ()
     source: WheelSource = ConfiguredIndex.TORCH
-    """An address, a folder or DEFAULT_INDEX; None: the torch index, as the catalogue says."""
+    """An address, a folder, or one of the indexes that are configured."""
     absent: str | None = None
     """Why it cannot be had today: withdrawn, unreachable, failed, without-extension, split."""
     unread: tuple[Wheel, ...] = ()

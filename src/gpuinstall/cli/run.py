@@ -91,8 +91,8 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             paths = project.paths
             _make_right(project)
             check(project)
-            is_requested = names_environment() or trusts_folder(os.environ)
-            check_start(paths.venv, project.reporter, is_requested=is_requested)
+            if_others = names_environment() or trusts_folder(os.environ)
+            check_start(paths.venv, project.reporter, if_others=if_others)
         libraries = project.compat_libraries
     _become(command_words, paths, libraries)
 

@@ -75,8 +75,8 @@ def command(options: CommandOptions) -> Outcome:
                 names = ", ".join(others)
                 options.terminal.warn(f"this environment was made without {names}")
         if not python:
-            is_requested = names_environment() or trusts_folder(os.environ)
-            check_start(folder, options.terminal, is_requested=is_requested)
+            if_others = names_environment() or trusts_folder(os.environ)
+            check_start(folder, options.terminal, if_others=if_others)
             say_unfinished(folder, options.terminal)
         _warn_of_damage(folder, options.terminal)
         verdict = verify_environment(
@@ -104,6 +104,7 @@ def command(options: CommandOptions) -> Outcome:
                 target,
                 machine,
                 for_cpu=origin.for_cpu,
+                gpus=origin.gpus,
                 bench=True,
                 reporter=options.terminal,
             ).devices

@@ -154,7 +154,7 @@ def examine(
     findings = list(run_checks(evidence))
     examined = None
     words: tuple[str, ...] = ("--venv", str(venv)) if named else ()
-    if is_there and admit_start(venv, reporter, is_requested=named):
+    if is_there and admit_start(venv, reporter, if_others=named):
         verdict, failures = _verify(venv, machine, evidence, reporter)
         examined = ExaminedEnvironment(venv, verdict, len(evidence.contents.packages))
         # uv reads an environment with its Python, which does not run where there is no verdict.

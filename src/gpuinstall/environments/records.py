@@ -67,9 +67,9 @@ def is_vouched(path: Path, identity: str) -> bool:
     return identity in _identities(path)
 
 
-def was_made_here(folder: Path, venv: Path) -> bool:
-    """Whether the environment in ``folder`` was made by this user, for ``venv``."""
-    marker = read_marker(folder)
+def was_made_here(venv: Path) -> bool:
+    """Whether an environment was made by this user, where it lies."""
+    marker = read_marker(venv)
     return marker is not None and is_vouched(venv, marker.id)
 
 
@@ -95,7 +95,7 @@ def say_unfinished(venv: Path, reporter: Reporter) -> None:
             )
 
 
-def admit_start(venv: Path, reporter: Reporter, *, is_requested: bool) -> bool:
+def admit_start(venv: Path, reporter: Reporter, *, if_others: bool) -> bool:
     """Whether the Python of an environment may be started; one that was not made here is named.
 
     A marker is no evidence: it may have come with the folder.
@@ -103,27 +103,24 @@ def admit_start(venv: Path, reporter: Reporter, *, is_requested: bool) -> bool:
     Args:
         venv: Its folder.
         reporter: What is told.
-        is_requested: Whether the user asks for this very environment, which somebody else has made.
+        if_others: Whether it may be if somebody else has made the environment, and the user has not activated it.
     """
     python = interpreter(venv)
-    if not python.exists() or was_made_here(venv, venv):
+    if not python.exists() or was_made_here(venv):
         return True
     # Who has activated an environment starts its Python with every command.
-    if not is_requested and os.environ.get("VIRTUAL_ENV") != str(venv):
+    if not if_others and os.environ.get("VIRTUAL_ENV") != str(venv):
         return False
-    reporter.step(
-        "Runs",
-        f"{python}, in an environment that others made",
-    )
+    reporter.notice("Runs", f"{python}, in an environment that others made")
     return True
 
 
-def check_start(venv: Path, reporter: Reporter, *, is_requested: bool) -> None:
-    """Raise UsageError if the Python of an environment may not be started."""
-    if not admit_start(venv, reporter, is_requested=is_requested):
+def check_start(venv: Path, reporter: Reporter, *, if_others: bool) -> None:
+    """Raise UsageError if the Python of an environment may not be started; ``if_others`` as above."""
+    if not admit_start(venv, reporter, if_others=if_others):
         raise UsageError(
             "folder-not-trusted",
-            f"{venv} was not made by you on this machine, and folders are not trusted",
+            f"{venv} was not made by you on this machine, and your settings (trust-folder) refuse such environments",
             hint=f"Run it again with --venv {quoted(venv)}: starts it all the same",
         )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def place_before(venv: Path) -> Path | None:
     """Return where this user has made an environment that lies elsewhere now; None if it is none of theirs, or there."""
     marker = read_marker(venv)
-    if marker is None or was_made_here(venv, venv):
+    if marker is None or was_made_here(venv):
         return None
     return place_of(marker.id)
 

@@ -73,7 +73,7 @@ def environment_to_start(
     if os.path.lexists(existing.paths.changing):
         with hold(existing.paths, reporter):
             pass
-    check_start(venv, reporter, is_requested=trusts_folder(os.environ))
+    check_start(venv, reporter, if_others=trusts_folder(os.environ))
     verdict: Mapping[str, Any] = {"status": "passed"}
     if action is Action.BUILD:
         options = replace(locked, target=fit.lock.target)

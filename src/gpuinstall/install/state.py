@@ -245,7 +245,7 @@ def inspect_environment(
         packages=versions_of(installed, marker.packages),
         installed=installed,
         has_python=interpreter(venv).exists(),
-        made_here=was_made_here(venv, venv),
+        made_here=was_made_here(venv),
         stamp=standing_stamp(venv, marker, here),
     )
 

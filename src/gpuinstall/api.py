@@ -63,7 +63,7 @@ class Refusal(Rejected):
 
 
 def read_machine(reporter: Reporter = SILENT) -> Machine:
-    """Return what this machine is; whatever is wrong with it stands in its problems, and is never raised."""
+    """Return this machine; its problems hold whatever is wrong with it, which is never raised."""
     from gpuinstall.machine import probe
 
     return probe.read_machine(reporter)

@@ -74,7 +74,7 @@ def read(
     value: object,
     place: str,
 ) -> Any:
-    """Return what a document has at a place as a value of a type.
+    """Return the part of a document at a place as a value of a type.
 
     Raises:
         MalformedError: It is of another type.

@@ -35,7 +35,7 @@ _KEYS = {name.replace("_", "-"): name for name in _Settings._fields}
 
 
 def read_config(folder: Path) -> Request:
-    """Return what the settings of the project in ``folder`` request.
+    """Return the request in the settings of the project in ``folder``.
 
     Raises:
         UsageError: They are malformed.
@@ -58,7 +58,7 @@ def read_config(folder: Path) -> Request:
 
 
 def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Request:
-    """Return what a parsed pyproject.toml and the text of ``.python-version`` request."""
+    """Return the request in a parsed pyproject.toml and the text of ``.python-version``."""
     values = {}
     for key, value in _table(_table(pyproject, "tool"), "gpuinstall").items():
         if key not in _KEYS:

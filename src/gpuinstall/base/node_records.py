@@ -201,7 +201,7 @@ def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
 
 
 def _with_record(kind: NodeGroup, record: _Record) -> NodeGroup:
-    """Return what makes nodes alike, with what a later command of the node knows."""
+    """Return the facts that make nodes alike, with those that a later command of the node knows."""
     if record.machine:
         version = record.machine.driver and record.machine.driver.version
         kind = kind._replace(

@@ -126,5 +126,5 @@ def is_guard_text(text: str) -> bool:
 
 
 def checksum(text: str) -> str:
-    """Return what tells an edited text: its CRC-32."""
+    """Return the CRC-32 of a text, by which an edit is seen."""
     return f"{zlib.crc32(text.encode()):08x}"

@@ -15,7 +15,7 @@ def side_by_side(
     items: Iterable[_Item],
     at_once: int = 16,
 ) -> list[_Result]:
-    """Return what a call returns for each item, in order; a few are made at once.
+    """Return the results of a call for each item, in order; a few calls run at once.
 
     Raises:
         Exception: What the first call raises that fails.

@@ -204,7 +204,7 @@ def compile_lock(
 
 
 def for_target(version: str, platform: str) -> list[str]:
-    """Return what makes uv choose for CPython ``version`` on ``platform``."""
+    """Return the options that make uv choose for CPython ``version`` on ``platform``."""
     return [
         "--python-version",
         version,

@@ -160,7 +160,7 @@ def known_backend(tag: str | None) -> Backend | None:
 
 
 def torch_backend(version: str, toolkit: Backend | None) -> Backend:
-    """Return what a torch was built for: by its label, else by its toolkit."""
+    """Return the backend that a torch was built for: by its label, else by its toolkit."""
     label = version.partition("+")[2]
     known = known_backend(label) or known_backend(label.partition(".")[0])
     return known or toolkit or CPU

@@ -45,7 +45,7 @@ class Damage(NamedTuple):
 
 
 def find_damage(packages: Iterable[InstalledPackage]) -> Iterator[Damage]:
-    """Yield what is wrong with the files of packages: the first that applies of each.
+    """Yield the damage to the files of packages: the first that applies of each.
 
     A file that two of them write is that of the last, and judged by neither.
     """

@@ -82,7 +82,7 @@ def read_marker(venv: Path) -> Marker | None:
 
 
 def read_origin(venv: Path, machine: Machine) -> Origin:
-    """Return what an environment was made for: the CPU was requested, or was all there was and still is."""
+    """Return the origin of an environment: whether the CPU was requested, or was all there was and still is."""
     marker = read_marker(venv)
     if marker is None:
         return Origin()

@@ -112,7 +112,7 @@ def edited_paths(venv: Path) -> set[str]:
 
 
 def kept_paths(folder: Path) -> list[str]:
-    """Return what is the user's own in an environment: what no installer wrote, and what was edited."""
+    """Return the user's own files in an environment: those that no installer wrote, and edited ones."""
     paths = set(user_paths(folder))
     if is_environment(folder):
         # What lies behind a link is none of the environment's files.

@@ -108,7 +108,7 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
 
 
 def _own_files(venv: Path) -> set[str]:
-    """Return what gpuinstall wrote, and a ``.gitignore`` that came with the environment."""
+    """Return the files that gpuinstall wrote, and a ``.gitignore`` that came with the environment."""
     own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
     marker = read_marker(venv)
     if marker:

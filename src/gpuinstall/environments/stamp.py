@@ -124,7 +124,7 @@ def read_stamp(path: Path) -> Stamp | None:
 
 
 def file_stamp(path: str) -> FileStamp:
-    """Return what tells a file from a changed one; zeros if there is none."""
+    """Return the size, time and inode of a file, by which a change is seen; zeros if there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -158,7 +158,7 @@ def loading_variables() -> dict[str, str]:
 
 
 def startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:
-    """Yield what Python runs at its start, by path, in ``folders`` of packages below ``venv``; and what has it do so."""
+    """Yield the files that Python runs at its start, in ``folders`` of packages below ``venv``, and those that have it do so."""
     yield "pyvenv.cfg"
     for folder in folders:
         try:

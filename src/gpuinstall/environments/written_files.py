@@ -95,7 +95,7 @@ def write_faults(
     root: Path,
     staying: Sequence[InstalledPackage] = (),
 ) -> Iterator[WriteFault]:
-    """Yield what the changed packages have written where they may not; arguments as above."""
+    """Yield the faults of changed packages that have written where they may not; arguments as above."""
     modules = _TOOLS | _modules_of_family([*packages, *staying])
     written = {package: written_files(package, root) for package in packages}
     if staying:

@@ -60,7 +60,7 @@ def plan_change(
     leaving: Collection[InstalledPackage],
     own: Collection[str],
 ) -> Change:
-    """Return what is to be done to the files of an environment.
+    """Return the change of an environment's files.
 
     Args:
         place: The environment.

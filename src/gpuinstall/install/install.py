@@ -243,7 +243,7 @@ def locked_state(
     options: InstallOptions,
     catalog: Catalog | None,
 ) -> Iterator[InstallState]:
-    """Yield what there is; if something is to change, hold the environment, look again, and prove the driver."""
+    """Yield the state; if something is to change, hold the environment, read the state again, and prove the driver."""
     place = project.paths
     state = read_state(project, options, catalog)
     if state.action is Action.NOTHING and not needs_tidying(place):
@@ -295,7 +295,7 @@ def read_state(
     *,
     again: bool = False,
 ) -> InstallState:
-    """Return what is there and what is requested, as it is now.
+    """Return the present state: the environment and the request.
 
     Args:
         project: The run.
@@ -460,7 +460,7 @@ def _planned(
     leaving: Collection[InstalledPackage],
     existing: ExistingEnvironment,
 ) -> Change:
-    """Return what is to be done to the files of the environment."""
+    """Return the change of the environment's files."""
     place, folder = existing.paths, unpacked.folder
     prefix = below(place.venv, place.root)
     own = {}

@@ -155,7 +155,7 @@ def install_into(
 
 
 def _read_state(environment: ForeignEnvironment, project: Project) -> InstallState:
-    """Return what is there, and what is requested for it."""
+    """Return the state: the environment, and the request for it."""
     request = declared_request(project)
     # What was built for the torch that is there moves with it.
     companions = {"torchvision", "torchaudio"} & environment.versions.keys()
@@ -207,7 +207,7 @@ def _label_of_default(environment: ForeignEnvironment) -> str:
 def _called_as_in(
     resolution: Resolution, existing: ExistingEnvironment, label: str
 ) -> ExistingEnvironment:
-    """Return what is there with the versions of a resolution where only the label differs: it is the same build."""
+    """Return the environment with the versions of a resolution where only the label differs: it is the same build."""
     named = {one["name"]: one.get("version") for one in resolution.document["packages"]}
     packages = {
         name: named[name] if label and named.get(name) == f"{there}+{label}" else there

@@ -9,7 +9,7 @@ It lies beside an environment of ours (``.venv.gpuinstall``), and with the packa
     last           the last change, which ``env rollback`` takes back
 
 A journal holds ``journal.json`` and ``before``, with links to the files that go or are replaced. That of an environment
-that was made anew holds the replaced one whole instead, as ``environment``.
+that was replaced holds the replaced one whole instead, as ``environment``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Owner(Value):
 
 
 def host_name() -> str:
-    """Return what this host, or container, is called."""
+    """Return the name of this host, or container."""
     # Not the module socket: it takes long to load.
     if os.name == "posix":
         return os.uname().nodename

@@ -101,7 +101,7 @@ class PricedLock(Value):
     goes: frozenset[str] = frozenset()
     """The packages that go without another in their place."""
     is_rebuild: bool = False
-    """Whether the environment is made anew."""
+    """Whether the environment is made again."""
 
     @property
     def choice(self) -> Choice:
@@ -119,7 +119,7 @@ class PricedLock(Value):
         }
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield what is reported of it before it is carried out, line by line with the label of each."""
+        """Yield the lines that are reported before it is carried out, each with its label."""
         if self.existing is None:
             return
         python = self.choice.python
@@ -288,7 +288,7 @@ def builds_of(
     machine: Machine,
     project: Project,
 ) -> tuple[tuple[SourceBuild, ...], BuildSite]:
-    """Return what an installation of a lock builds, and where."""
+    """Return the packages that an installation of a lock builds, and the place where it does."""
     from gpuinstall.lock.uv.builds import BuildSite, source_builds
 
     site = BuildSite(

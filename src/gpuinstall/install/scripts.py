@@ -55,7 +55,7 @@ class Script(NamedTuple):
 
 
 def read_script(file: Path) -> Script | None:
-    """Return what the inline metadata of a script require; None if it has none.
+    """Return the script with the requirements of its inline metadata; None if it has none.
 
     Raises:
         UsageError: they are malformed.
@@ -69,7 +69,7 @@ def read_script(file: Path) -> Script | None:
 
 
 def _read_block(text: str, file: Path) -> Script | None:
-    """Return what the block in a script requires, with what its ``[tool.uv]`` says of sources; paths begin at the script.
+    """Return the script with the requirements of its block and the sources of its ``[tool.uv]``; paths begin at the script.
 
     Raises:
         ValueError, LookupError, TypeError, AttributeError: it is malformed.

@@ -229,7 +229,7 @@ def inspect_environment(
     paths: EnvironmentPaths,
     here: Machine | None = None,
 ) -> ExistingEnvironment:
-    """Return what lies there, and what was proven of it on the machine ``here``; nothing is run."""
+    """Return the environment that lies there, and its proof on the machine ``here``; nothing is run."""
     venv = paths.venv
     if not os.path.lexists(venv) or (venv.is_dir() and not any(venv.iterdir())):
         return ExistingEnvironment(paths)
@@ -332,11 +332,11 @@ class PackageChange(Value):
     goes: frozenset[str] = frozenset()
     """Those that a lock of ours had put there and the new one does not have."""
     is_rebuild: bool = False
-    """Whether the environment is made anew, since what is there cannot be changed into it."""
+    """Whether the environment is made again, because the one that is there cannot be changed into it."""
 
 
 def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
-    """Return what has to come and to go, so that an environment holds a lock; what others put there stays."""
+    """Return the packages that come and go, so that an environment holds a lock; what others put there stays."""
     marker, new = existing.marker, fit.lock
     if not existing.paths.is_ours:
         there = existing.packages.items()
@@ -425,7 +425,7 @@ class InstallState(Value):
         return self.action_for(self.fit)
 
     def action_for(self, fit: Fit | None) -> Action:
-        """Return what there is to do for a lock; None is one that has yet to be made."""
+        """Return the action for a lock; None is one that has yet to be made."""
         intact = self.existing.intact_lock
         if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
             return Action.BUILD

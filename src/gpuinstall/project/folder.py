@@ -103,7 +103,7 @@ class Contents(Value):
 def read_files(
     contents: Contents, reporter: Reporter, *, only: bool
 ) -> dict[str, RequirementsFile]:
-    """Return what files ask for today, by their paths from the folder: its own, uv's settings, and those of earlier commands.
+    """Return the requests of files today, by their paths from the folder: its own, uv's settings, and those of earlier commands.
 
     One that cannot be read asks for what it did when the lock was made: an image may hold the lock without it.
 

@@ -72,12 +72,12 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
 
 
 def todays_request(project: Project) -> Request:
-    """Return what the folder asks for today: by its files, by those of earlier commands, and what was added by hand."""
+    """Return the folder's request today: that of its files, of those of earlier commands, and what was added by hand."""
     return renewed(project.contents.recorded, project.files)
 
 
 def declared_request(project: Project) -> Request:
-    """Return what the caller names, or what the folder's files ask for, or torch; what was recorded does not count."""
+    """Return the caller's request, or that of the folder's files, or torch; a recorded one does not count."""
     contents = project.contents
     listed = joined_files((project.words, *project.settings.files.values()))
     if not listed.requirements:
@@ -104,7 +104,7 @@ def _announce(project: Project, preferred: int, reporter: Reporter) -> None:
 
 
 def _conda_request(project: Project) -> CondaRequest:
-    """Return what conda's packages ask for in the files that count; of several that name a Python, the last does."""
+    """Return the request of conda's packages in the files that count; of several that name a Python, the last counts."""
     own = {} if project.settings.only else project.files
     files = joined_files((*own.values(), *project.settings.files.values()))
     return parse_conda(files.conda)

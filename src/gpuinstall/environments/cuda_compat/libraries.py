@@ -65,7 +65,7 @@ class CompatLibraries(Value):
         return self.folder / RECORD
 
     def to_evidence(self) -> dict[str, str]:
-        """Return what a lock records of them."""
+        """Return the record of them in a lock."""
         evidence = {"driver": self.driver, "sha256": self.sha256, "url": self.address}
         return {key: value for key, value in evidence.items() if value}
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.hostile.conftest import TOKEN
 from tests.lab.cases import mostly_heavy
-from tests.lab.driver import NO_GPU
-from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.lab.host import Answer
 
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
 STATIC = '[project]\nname = "lib"\nversion = "1"\n'
-BUILT = '[build-system]\nrequires = []\nbuild-backend = "backend"\n'
-YAML = "dependencies:\n  - pip\n  - pip:\n    - torch\n    - {}\n"
 SCRIPT = '# /// script\n# dependencies = ["torch", {}]\n# {}\n# ///\n'
 LOCK = (
     'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n'
@@ -27,80 +24,10 @@ WHERE = "{address}"
 FILELOCK = f"filelock @ {WHERE}"
 URL = f'filelock = {{ url = "{WHERE}" }}'
 
-CONSTRAINTS = {
-    "[tool.uv] of pyproject.toml": {
-        "pyproject.toml": f'{PROJECT}[tool.uv]\nconstraint-dependencies = ["{FILELOCK}"]\n'
-    },
-    "-c of requirements.txt": {
-        "requirements.txt": "torch\n-c limits.txt\n",
-        "limits.txt": FILELOCK,
-    },
-    "-c in a file that is included": {
-        "requirements.txt": "-r more.txt\n",
-        "more.txt": "torch\n--constraint=limits.txt\n",
-        "limits.txt": FILELOCK,
-    },
-    "a constraint that includes requirements": {
-        "requirements.txt": "torch\n-c limits.txt\n",
-        "limits.txt": "-r deeper.txt\n",
-        "deeper.txt": FILELOCK,
-    },
-    "-c of environment.yml": {
-        "environment.yml": YAML.format("-c limits.txt"),
-        "limits.txt": FILELOCK,
-    },
-    "uv.toml": {
-        "uv.toml": f'constraint-dependencies = ["{FILELOCK}"]\n',
-        "requirements.txt": "torch\n",
-    },
-    "uv.toml of a workspace": {
-        "../pyproject.toml": '[tool.uv.workspace]\nmembers = ["project"]\n'
-        f'[tool.uv]\nconstraint-dependencies = ["{FILELOCK}"]\n',
-        "pyproject.toml": f"{PROJECT}[tool.uv]\npackage = false\n",
-    },
+FORMS = {
     "a lock of the folder": {
         "pylock.cpu.toml": f'{LOCK}constraints = ["{FILELOCK}"]\n',
         "requirements.txt": "torch\n",
-    },
-    "a lock of a file that is gone": {
-        "pylock.cpu.toml": f'{LOCK}requirements-files = {{ "gone.txt" = ["-c {FILELOCK}"] }}\n',
-        "requirements.txt": "torch\n",
-    },
-}
-"""Files with a constraint by address on a package that torch requires."""
-
-REQUIREMENTS = {
-    "requirements.txt": {"requirements.txt": f"torch\n{FILELOCK}\n"},
-    "without a name": {"requirements.txt": f"torch\n{WHERE}\n"},
-    "environment.yml": {"environment.yml": YAML.format(FILELOCK)},
-    "[project]": {
-        "pyproject.toml": PROJECT.replace('"torch"', f'"torch", "{FILELOCK}"')
-    },
-    "a group": {
-        "pyproject.toml": f'{PROJECT}[dependency-groups]\ndev = ["{FILELOCK}"]\n'
-    },
-    "[tool.uv.sources]": {
-        "pyproject.toml": PROJECT.replace('"torch"', '"torch", "filelock"')
-        + f"[tool.uv.sources]\n{URL}\n"
-    },
-    "[tool.poetry]": {
-        "pyproject.toml": f'[tool.poetry.dependencies]\ntorch = "*"\n{URL}\n'
-    },
-    "a lock of the folder": {
-        "pylock.cpu.toml": LOCK.replace('"torch"', f'"torch", "{FILELOCK}"')
-    },
-    "a project in the folder": {
-        "requirements.txt": "torch\n-e ./lib\n",
-        "lib/pyproject.toml": f'{STATIC}dependencies = ["{FILELOCK}"]\n',
-    },
-    "an extra of a project in the folder": {
-        "requirements.txt": "torch\n-e ./lib[all]\n",
-        "lib/pyproject.toml": f"{STATIC}[project.optional-dependencies]\n"
-        f'all = ["lib[some]"]\nsome = ["{FILELOCK}"]\n',
-    },
-    "[tool.uv.sources] of a project in the folder": {
-        "requirements.txt": "torch\n-e ./lib\n",
-        "lib/pyproject.toml": f'{STATIC}dependencies = ["filelock"]\n[tool.uv.sources]\n{URL}\n',
     },
     "a project of a project in the folder": {
         "requirements.txt": "torch\n-e ./lib\n",
@@ -108,22 +35,8 @@ REQUIREMENTS = {
         "lib/deep/pyproject.toml": STATIC.replace("lib", "deep")
         + f'dependencies = ["{FILELOCK}"]\n',
     },
-    "the build of a project in the folder": {
-        "requirements.txt": "torch\n-e ./lib\n",
-        "lib/pyproject.toml": f'[build-system]\nrequires = ["{FILELOCK}"]\nbuild-backend = "b"\n',
-    },
 }
-"""Files with a requirement by address."""
-
-FORMS = {
-    **{f"constraint: {name}": files for name, files in CONSTRAINTS.items()},
-    **{f"requirement: {name}": files for name, files in REQUIREMENTS.items()},
-}
-QUICK = {
-    "constraint: a lock of the folder",
-    "requirement: a project of a project in the folder",
-}
-"""Every form is read in ``test_forms``; these are locked by real uv."""
+"""A constraint and a requirement by address; ``test_forms`` reads every other form."""
 COMMANDS = (
     "lock -q --target cpu",
     "plan -q --live",
@@ -131,39 +44,6 @@ COMMANDS = (
     "sync -q",
     "plan -q",
 )
-TOKEN = "hunter2-hunter3"
-
-
-@pytest.fixture
-def here(workshop, play):
-    play(NO_GPU)
-    return workshop.having(HF_TOKEN=TOKEN)
-
-
-class Stranger(Host):
-    """A host of the stranger's with the same filelock."""
-
-    def __init__(self, wheel: Path):
-        """Serve it under any path."""
-
-        def respond(path, _headers):
-            if path.endswith(wheel.name):
-                return Answer(body=wheel.read_bytes())
-            if path == "/simple/filelock/":
-                link = f'<a href="/{wheel.name}">{wheel.name}</a>'
-                return Answer(body=link.encode(), content_type="text/html")
-            return NOT_FOUND
-
-        super().__init__("stranger", respond)
-        self.wheel = f"{self.url}/{wheel.name}"
-        """Its address."""
-
-
-@pytest.fixture
-def stranger(stand_in) -> Iterator[Stranger]:
-    stranger = Stranger(next((stand_in.folder / "simple").glob("filelock-*.whl")))
-    yield stranger
-    stranger.close()
 
 
 def write(folder: Path, files: dict[str, str], address: str) -> None:
@@ -172,7 +52,7 @@ def write(folder: Path, files: dict[str, str], address: str) -> None:
         (folder / name).write_text(text.replace(WHERE, address), "utf-8")
 
 
-@pytest.mark.parametrize("form", mostly_heavy(FORMS, QUICK))
+@pytest.mark.parametrize("form", FORMS)
 def test_an_address_of_a_file_is_named_first_also_if_nothing_else_is_said(
     here, stranger, form
 ):
@@ -184,7 +64,7 @@ def test_an_address_of_a_file_is_named_first_also_if_nothing_else_is_said(
     assert "says: the source of filelock" in done.err
 
 
-@pytest.mark.parametrize("form", mostly_heavy(FORMS, QUICK))
+@pytest.mark.parametrize("form", FORMS)
 def test_an_address_of_a_file_is_not_asked_without_trust(here, stranger, form):
     write(here.folder, FORMS[form], stranger.wheel)
     wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
@@ -195,7 +75,7 @@ def test_an_address_of_a_file_is_not_asked_without_trust(here, stranger, form):
         assert stranger.log == [], words
 
 
-@pytest.mark.parametrize("form", mostly_heavy(FORMS, QUICK))
+@pytest.mark.parametrize("form", FORMS)
 def test_no_variable_of_the_user_reaches_an_address_of_a_file(here, stranger, form):
     write(
         here.folder,
@@ -242,7 +122,7 @@ def test_an_archive_of_a_file_is_not_built_if_only_wheels_are_allowed(
     assert not ran.exists()
 
 
-@pytest.mark.parametrize("form", mostly_heavy(FORMS, QUICK))
+@pytest.mark.parametrize("form", FORMS)
 def test_no_login_of_an_address_is_locked_or_shown(here, stranger, form):
     write(here.folder, FORMS[form], stranger.wheel.replace("://", "://me:s3cret@"))
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process
-from tests.lab.driver import NO_GPU
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 SECRET = "hunter2-hunter3"
@@ -41,12 +40,6 @@ STATIC = (
     '[project]\nname = "tool"\nversion = "1.0"\ndependencies = []\n'
     '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 )
-
-
-@pytest.fixture
-def here(workshop, play):
-    play(NO_GPU)
-    return workshop
 
 
 @pytest.fixture

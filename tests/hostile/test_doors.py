@@ -15,17 +15,10 @@ from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.diagnose.repair import run_repairs
 from gpuinstall.machine.nvidia.toolchain import find_compiler
-from tests.lab.driver import NO_GPU
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.unit.install.environments import make_environment
 
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
-
-
-@pytest.fixture
-def here(workshop, play):
-    play(NO_GPU)
-    return workshop
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import os
 import re
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,8 +31,6 @@ from gpuinstall.project.request import read_request
 from gpuinstall.sources.configuration import TRUST_FOLDER
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session
-from tests.hostile.test_addresses import TOKEN, Stranger
-from tests.lab.driver import NO_GPU
 from tests.lab.host import Answer
 
 HOST = "stranger.example"
@@ -373,6 +371,10 @@ PLACES: dict[str, Files] = {
         "requirements.txt": "torch\n",
         "uv.toml": f'constraint-dependencies = "{ON}"\n',
     },
+    "[project]": {"pyproject.toml": BARE.replace('"torch"', f'"torch", "{ON}"')},
+    "constraints of pyproject.toml": {
+        "pyproject.toml": f'{PROJECT}[tool.uv]\nconstraint-dependencies = ["{ON}"]\n'
+    },
     "overrides of pyproject.toml": {
         "pyproject.toml": f'{PROJECT}[tool.uv]\noverride-dependencies = ["{ON}"]\n'
     },
@@ -543,6 +545,10 @@ PLACES: dict[str, Files] = {
     "environment.yml: -r": {
         "environment.yml": f"{YAML}    - -r more.txt\n",
         "more.txt": ON,
+    },
+    "environment.yml: -c": {
+        "environment.yml": f"{YAML}    - -c limits.txt\n",
+        "limits.txt": ON,
     },
     "environment.yaml": {"environment.yaml": f"{YAML}    - {ON}\n"},
     "a lock's file outside": {
@@ -881,19 +887,6 @@ def test_no_entry_of_the_loader_path_leads_into_the_working_folder(value: str) -
 
     entries = [one for one in done.out.replace(";", ":").split(":") if one]
     assert all(one == "/nowhere" for one in entries), entries
-
-
-@pytest.fixture
-def here(workshop, play):
-    play(NO_GPU)
-    return workshop.having(HF_TOKEN=TOKEN)
-
-
-@pytest.fixture
-def stranger(stand_in) -> Iterator[Stranger]:
-    stranger = Stranger(next((stand_in.folder / "simple").glob("filelock-*.whl")))
-    yield stranger
-    stranger.close()
 
 
 @pytest.mark.heavy

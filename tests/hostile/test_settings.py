@@ -12,7 +12,6 @@ import pytest
 
 from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
-from tests.lab.driver import NO_GPU
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 TORCH = "2.14.1"
@@ -80,12 +79,6 @@ class Evil:
 
 REFUSED = {"with another case", "of a folder with dots"}
 """Spellings that uv and we may read otherwise; then nothing is installed."""
-
-
-@pytest.fixture
-def here(workshop, play):
-    play(NO_GPU)
-    return workshop
 
 
 @pytest.fixture

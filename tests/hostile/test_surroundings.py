@@ -46,12 +46,6 @@ PROGRAMS = (
 )
 
 
-@pytest.fixture
-def here(workshop, play):
-    play(NO_GPU)
-    return workshop
-
-
 def small_disk(place, size):
     """Mount a file system of that size."""
     return mounted(place, "-t", "tmpfs", "-o", f"size={size}", "tmpfs")

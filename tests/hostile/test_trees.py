@@ -14,36 +14,12 @@ import pytest
 from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
 from tests.lab.cases import mostly_heavy
-from tests.lab.driver import NO_GPU
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 HEAD = '[project]\nname = "tool"\nversion = "1.0"\n'
 INDEX = '[[tool.uv.index]]\nname = "corp"\nurl = "{host}/simple"\nexplicit = true\n'
 SOURCE = '[tool.uv.sources]\nfilelock = { index = "corp" }\n'
 BUILT = 'dynamic = ["dependencies"]\n[build-system]\nbuild-backend = "gone"\n'
-
-
-@pytest.fixture
-def here(workshop, play):
-    play(NO_GPU)
-    return workshop
-
-
-@pytest.fixture
-def stranger(stand_in):
-    wheel = next((stand_in.folder / "simple").glob("filelock-*.whl"))
-
-    def respond(path, _headers):
-        if path.endswith(wheel.name):
-            return Answer(body=wheel.read_bytes())
-        if path == "/simple/filelock/":
-            link = f'<a href="/{wheel.name}">{wheel.name}</a>'
-            return Answer(body=link.encode(), content_type="text/html")
-        return NOT_FOUND
-
-    host = Host("stranger", respond)
-    yield host
-    host.close()
 
 
 def repository(folder: Path, pyproject: str) -> str:
@@ -89,11 +65,10 @@ HOWS = ("an address", "a source", "an index")
     mostly_heavy([*product(FORMS, HOWS)], [*zip(FORMS, HOWS, strict=True)]),
 )
 def test_what_builds_an_archive_of_the_folder_is_named_or_refused(
-    here, stranger, stand_in, form_and_how
+    here, stranger, form_and_how
 ):
     form, how = form_and_how
-    wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
-    address = f"{stranger.url}/{wheel}"
+    address = stranger.wheel
     text = {
         "an address": f'{HEAD}{BUILT}requires = ["filelock @ {address}"]\n',
         "a source": f'{HEAD}{BUILT}requires = ["filelock"]\n'

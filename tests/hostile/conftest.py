@@ -1,0 +1,45 @@
+"""What a stranger's files are tried on: a folder, a user with a token, and a host of the stranger's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.driver import NO_GPU
+from tests.lab.host import NOT_FOUND, Answer, Host
+
+TOKEN = "hunter2-hunter3"
+
+
+@pytest.fixture
+def here(workshop, play):
+    """The folder, on a machine without a GPU."""
+    play(NO_GPU)
+    return workshop.having(HF_TOKEN=TOKEN)
+
+
+class Stranger(Host):
+    """A host of the stranger's with the same filelock."""
+
+    def __init__(self, wheel: Path):
+        """Serve it under any path."""
+
+        def respond(path, _headers):
+            if path.endswith(wheel.name):
+                return Answer(body=wheel.read_bytes())
+            if path == "/simple/filelock/":
+                link = f'<a href="/{wheel.name}">{wheel.name}</a>'
+                return Answer(body=link.encode(), content_type="text/html")
+            return NOT_FOUND
+
+        super().__init__("stranger", respond)
+        self.wheel = f"{self.url}/{wheel.name}"
+        """Its address."""
+
+
+@pytest.fixture
+def stranger(stand_in) -> Iterator[Stranger]:
+    """The host."""
+    stranger = Stranger(next((stand_in.folder / "simple").glob("filelock-*.whl")))
+    yield stranger
+    stranger.close()

@@ -24,7 +24,11 @@ from gpuinstall.diagnose.evidence import (
     read_project,
 )
 from gpuinstall.diagnose.repair import read_repair, repair_steps
-from gpuinstall.diagnose.this_machine import BUILD_CHECKS, read_this_machine
+from gpuinstall.diagnose.this_machine import (
+    BUILD_CHECKS,
+    COMPANION_FAULTS,
+    read_this_machine,
+)
 from gpuinstall.environments.environment import (
     advice_words,
     read_origin,
@@ -57,7 +61,6 @@ CHECK_S = 60
 _UNMET = re.compile(
     r"The package `(\S+)` requires `(.+?)`, but (?:`(\S+)` is installed|it's not)"
 )
-_COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
 
 
 class ExaminedEnvironment(NamedTuple):
@@ -291,7 +294,7 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
         fix = evidence.repair.install_advice(requirement)
         entry = None
         if requirement.name == "torch":
-            entry = _COMPANIONS.get(name)
+            entry = COMPANION_FAULTS.get(name)
             fix = evidence.install_advice("torch", name, note="install both together")
         elif name == "torch":
             is_of_cuda = requirement.name.startswith("nvidia-")

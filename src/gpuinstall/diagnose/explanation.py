@@ -15,6 +15,8 @@ from gpuinstall.catalog.failures.classify import (
 )
 from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.diagnose.this_machine import (
+    LOCAL_CHECKS,
+    MACHINE_CHECKS,
     LocalFault,
     ThisMachine,
     libraries_of_text,
@@ -61,10 +63,10 @@ class LocalView(Value):
     def to_dict(self) -> dict[str, Any]:
         """Return it as the Explanation document has it."""
         fitting = self.fitting
-        found = []
-        for fault in self.faults:
-            row = {"id": fault.id, "message": fault.message}
-            found.append({**row, "fits": fault in fitting})
+        found = [
+            {"id": fault.id, "message": fault.message, "fits": fault in fitting}
+            for fault in self.faults
+        ]
         return {**self.machine.to_dict(self.libraries), "found": found}
 
 
@@ -126,7 +128,8 @@ def _view(transcript: Transcript, machine: ThisMachine) -> LocalView:
     """Compare what is wrong on a machine with what a text may be of."""
     circumstances = Circumstances(transcript, None)
     libraries: dict[str, str | None] = {}
-    faults = dict.fromkeys(local_faults(machine))
+    checks = MACHINE_CHECKS if circumstances.is_of_another_program else LOCAL_CHECKS
+    faults = dict.fromkeys(local_faults(machine, checks))
     for name, path, fault in libraries_of_text(circumstances.observations, machine):
         libraries[name] = path
         if path is None and machine.torch:

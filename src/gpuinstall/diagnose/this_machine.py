@@ -44,7 +44,7 @@ _LOADER_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/cuda/
 _FIRST_OF_NUMPY_2 = Version("2.3")
 """The first torch that was compiled with NumPy 2."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  nothing is written there
-_COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
+COMPANION_FAULTS = {"torchvision": "F47", "torchaudio": "F48"}
 
 
 class LocalFault(NamedTuple):
@@ -263,7 +263,7 @@ def other_companions(here: ThisMachine) -> Iterator[LocalFault]:
     """Yield a torchvision or a torchaudio of another torch."""
     torch = here.torch
     for package in here.packages:
-        entry = _COMPANIONS.get(package.name)
+        entry = COMPANION_FAULTS.get(package.name)
         if torch is None or entry is None:
             continue
         name = f"{package.name} {package.version}"
@@ -342,25 +342,25 @@ def other_libraries(here: ThisMachine) -> Iterator[LocalFault]:
                     yield LocalFault(entry, message)
 
 
-LOCAL_CHECKS: tuple[Callable[[ThisMachine], Iterator[LocalFault]], ...] = (
-    machine_problems,
+_Checks = tuple[Callable[[ThisMachine], Iterator[LocalFault]], ...]
+MACHINE_CHECKS: _Checks = (machine_problems, hidden_gpus, full_places)
+"""What every program meets."""
+LOCAL_CHECKS: _Checks = (
+    *MACHINE_CHECKS,
     *BUILD_CHECKS,
     absent_torch,
     other_companions,
     newer_numpy,
     lost_files,
-    hidden_gpus,
     compiler_of_another_cuda,
-    full_places,
     other_libraries,
 )
 
 
-def local_faults(here: ThisMachine) -> tuple[LocalFault, ...]:
-    """Return what is wrong here, each once."""
-    return tuple(
-        dict.fromkeys(fault for check in LOCAL_CHECKS for fault in check(here))
-    )
+def local_faults(here: ThisMachine, checks: _Checks) -> Iterator[LocalFault]:
+    """Yield what is wrong here."""
+    for check in checks:
+        yield from check(here)
 
 
 def libraries_of_text(

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,12 @@ from gpuinstall.base.advice import for_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
-from gpuinstall.catalog.failures.table import load_failures
+from gpuinstall.catalog.failures.packages import load_packages, load_repositories
+from gpuinstall.catalog.failures.table import (
+    load_failures,
+    load_lookalikes,
+    load_problems,
+)
 from tests.lab.advice import judged
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -70,10 +76,7 @@ def test_an_advice_that_fails_when_pasted_is_found():
 
 
 def test_every_advice_of_every_failure_is_prose_or_a_command():
-    fixes = [failure.fix.commands for failure in load_failures().values()]
-    lines = [
-        line for commands in fixes for lines in commands.values() for line in lines
-    ]
+    lines = [str(step) for step in catalogue_steps()]
     assert len(lines) > 400
     assert {
         line: fault
@@ -84,6 +87,27 @@ def test_every_advice_of_every_failure_is_prose_or_a_command():
             )
         )
     } == {}
+
+
+def test_no_sentence_of_the_catalogue_hides_a_command():
+    steps = catalogue_steps()
+    programs = {step.run.split()[0] for step in steps if not step.run[0].isupper()}
+    names = "|".join(map(re.escape, programs))
+    hidden = re.compile(rf": (sudo |[A-Z_]+=\S* )?({names}) ")
+    assert [str(step) for step in steps if hidden.search(step.run)] == []
+
+
+def catalogue_steps():
+    """All that the entries, the problems and the packages of drivers advise."""
+    entries = [*load_failures().values(), *load_lookalikes().values()]
+    tables = [entry.fix for entry in entries]
+    tables += [kind.fix for kind in load_problems().values() if kind.fix]
+    steps = [*chain(*load_repositories().values())]
+    for table in tables:
+        steps += chain(*table.commands.values())
+    for row in load_packages():
+        steps += row.steps
+    return steps
 
 
 def test_every_hint_that_is_written_in_the_source_is_prose_or_a_command():

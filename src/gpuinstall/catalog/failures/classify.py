@@ -320,9 +320,14 @@ class Circumstances:
             distribution = machine.distribution
         return (*systems, *own_keys(LINUX, distribution))
 
+    @property
+    def is_of_another_program(self) -> bool:
+        """Whether the text is of a program that has nothing to do with torch."""
+        return self.hold("other-asker") and not self.hold("torch")
+
     def for_program(self, commands: tuple[str, ...]) -> tuple[str, ...]:
         """Return commands without those that bring a build of torch, if the text is of another program."""
-        if self.hold("torch") or not self.hold("other-asker"):
+        if not self.is_of_another_program:
             return commands
         program = self.placeholders.get("program", "the program")
         lines = [line for line in commands if not _OF_TORCH.search(line)]

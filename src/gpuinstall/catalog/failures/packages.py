@@ -5,35 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.codec import read
 from gpuinstall.base.values import Value
-from gpuinstall.catalog.failures.table import read_table, rows_of
+from gpuinstall.catalog.failures.table import FixTable, Step, read_table, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ELSEWHERE = frozenset(("container", "wsl", "jetson", "windows", "macos"))
 """The places whose driver comes with something else: the host, Windows, JetPack."""
-
-
-class Step(Value):
-    """One thing to do, on the machine that has the GPU."""
-
-    run: str = ""
-    """A command; empty if there is only a note."""
-    note: str = ""
-    root: bool = False
-    """Whether the command needs it."""
-    restart: bool = False
-    """Whether the machine is then restarted."""
-
-    def __str__(self) -> str:
-        if not self.run:
-            return self.note
-        line = f"sudo {self.run}" if self.root else self.run
-        if self.restart:
-            line += " && sudo reboot"
-        return f"{line}   # {self.note}" if self.note else line
 
 
 class DriverPackages(Value):
@@ -61,9 +40,7 @@ def load_packages() -> tuple[DriverPackages, ...]:
 def load_repositories() -> Mapping[str, tuple[Step, ...]]:
     """Return what adds each repository."""
     rows = read_table("packages")["repositories"]
-    repositories: Mapping[str, tuple[Step, ...]]
-    repositories = read(dict[str, tuple[Step, ...]], rows, "repositories")
-    return repositories
+    return FixTable.from_document(rows, "repositories").commands
 
 
 def driver_steps(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog.failures.packages import Step, driver_steps, release_of
+from gpuinstall.catalog.failures.packages import driver_steps, release_of
 from gpuinstall.catalog.failures.table import (
     FixTable,
+    Step,
     load_distributions,
     load_failures,
     load_lookalikes,
@@ -19,7 +20,7 @@ from gpuinstall.catalog.failures.table import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from gpuinstall.base.advice import Advice
     from gpuinstall.base.machine import Machine
@@ -27,33 +28,7 @@ if TYPE_CHECKING:
 ANYWHERE = "any"
 LINUX = "linux"
 
-_NOTE = "   #"
-_OF_THE_HOST = re.compile(
-    r"""
-    sudo\ (reboot|poweroff|modprobe|rmmod|dmesg|nvidia-|systemctl|update-)
-    | (printf|echo)\ .*\ sudo\ tee\ /etc/modprobe
-    | [^:]*&&\ sudo\ reboot  # no prose, which has a colon before its command
-    """,
-    re.VERBOSE,
-)
-_OF_LINUX = re.compile(
-    r"""
-    Linux:\ | sudo\ | ulimit\ | grep\ | env\ -u\ | ls\ -l\ / | cat\ / | export\ LD_LIBRARY
-    | (?!.*Windows).*(\|\ grep|ldconfig|/etc/ld\.so|~/\.)  # in prose too, unless it speaks of Windows
-    """,
-    re.VERBOSE,
-)
-_OF_THE_MODULE = re.compile(
-    r"""
-    (On\ the\ host:\ )?sudo\ (reboot|modprobe|rmmod|nvidia-modprobe|nvidia-smi\ -pm|mokutil|update-)
-    | (On\ the\ host:\ )?sudo\ (dmesg\ .*(nvrm|xid)|usermod\ .*/dev/nvidia)
-    | To\ prevent | .*\ sudo\ tee\ /etc/modprobe
-    """,
-    re.VERBOSE,
-)
-_AS_ROOT = re.compile(r"^sudo (nvidia-smi )")
-_UNSET = re.compile(r"unset ([A-Z_ ]+)\b")
-_EXPORT = re.compile(r"\bexport ([A-Z_]+)=(\S+)")
+_RESTART_OF_WSL = Step("wsl.exe --shutdown", "in Windows")
 
 
 class FixContext(Value):
@@ -107,8 +82,12 @@ class FixContext(Value):
         return replace(self, subjects=(*keys, *self.subjects))
 
     def knowing(self, **placeholders: object) -> FixContext:
-        """Return it with the values of further placeholders."""
-        further = {name: str(value) for name, value in placeholders.items()}
+        """Return it with the values of further placeholders; None is none."""
+        further = {
+            name: str(value)
+            for name, value in placeholders.items()
+            if value is not None
+        }
         # Of one placeholder the later value counts.
         return replace(self, placeholders=(*self.placeholders, *further.items()))
 
@@ -136,9 +115,6 @@ def distribution_keys(name: str) -> tuple[str, ...]:
     return ()
 
 
-_UV = re.compile(r"(^|: |&& |\| (?:xargs )?)uv (?=(?:pip|venv|python) )")
-
-
 def fix(what: str, context: FixContext) -> tuple[str, ...]:
     """Return the commands of the first key that fits, then those that hold anywhere.
 
@@ -155,16 +131,13 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
         **dict(context.placeholders),
     }
     texts: dict[str, str] = {}
-    for line in lines_for(context.keys, _commands(what, context)):
+    for step in _steps(what, context):
+        placed = place(step, context.keys)
         # What only a text tells, and this one does not.
-        if not placeholders_in(line) <= values.keys():
+        if placed is None or not placeholders_in(str(placed)) <= values.keys():
             continue
-        # Where uv is not on PATH, the one that came with us is meant.
-        text = _UV.sub(
-            lambda found: f"{found[1]}{values['uv']} ", line.format_map(values)
-        )
         # Of one command with different notes, the first counts.
-        texts.setdefault(_without_note(text), text)
+        texts.setdefault(placed.run, str(placed).format_map(values))
     return tuple(texts.values())
 
 
@@ -220,57 +193,51 @@ def code_told(message: str) -> str | None:
     return None
 
 
-def lines_for(
-    keys: Collection[str],
-    lines: Iterable[str],
-) -> tuple[str, ...]:
-    """Return lines as a place with these keys needs them; what has no meaning there is left out."""
-    lines = tuple(lines)
-    if "wsl" in keys:
-        lines = tuple(map(_in_wsl, lines))
-    if "container" in keys:
-        return tuple(map(_from_container, lines))
-    if "windows" in keys:
-        lines = tuple(map(_in_powershell, lines))
-        return tuple(line for line in lines if not _OF_LINUX.match(line))
-    return lines
+def place(step: Step, keys: Collection[str]) -> Step | None:
+    """Return a step as a machine with these keys needs it; None if it has no meaning there."""
+    is_windows = "windows" in keys
+    if step.place == "driver" and (is_windows or "wsl" in keys):
+        where = "as administrator" if is_windows else "in Windows, as administrator"
+        return replace(_noted(step, where), root=False)
+    if step.place == "kernel" and "wsl" in keys:
+        return _RESTART_OF_WSL
+    if is_windows:
+        return _in_powershell(step)
+    if step.place not in ("", LINUX) and "container" in keys:
+        return _noted(step, "on the host")
+    return step
 
 
-def _from_container(line: str) -> str:
-    return f"On the host: {line}" if _OF_THE_HOST.match(line) else line
+def _noted(step: Step, where: str) -> Step:
+    return replace(step, note=f"{where}; {step.note}" if step.note else where)
 
 
-def _in_wsl(line: str) -> str:
-    """Return a command for the kernel module, which Windows has, as the restart of WSL."""
-    if _OF_THE_MODULE.match(line):
-        return "wsl.exe --shutdown   # in Windows"
-    return _AS_ROOT.sub(r"In Windows, as administrator: \1", line)
+def _in_powershell(step: Step) -> Step | None:
+    if step.run == "reboot":
+        return Step("Restart Windows")
+    if step.root or step.place:
+        return None
+    program, _, words = step.run.partition(" ")
+    if program == "unset":
+        variables = ", ".join(f"Env:{name}" for name in words.split())
+        return replace(step, run=f"Remove-Item {variables}")
+    if program == "export":
+        name, _, value = words.partition("=")
+        return replace(step, run=f'$env:{name} = "{value}"')
+    return step
 
 
-def _in_powershell(line: str) -> str:
-    line = _AS_ROOT.sub(r"As administrator: \1", line)
-    if line.startswith("sudo reboot"):
-        return "Restart Windows"
-    line = _UNSET.sub(_remove_variables, line)
-    return _EXPORT.sub(r'$env:\1 = "\2"', line)
-
-
-def _remove_variables(unset: re.Match[str]) -> str:
-    names = [f"Env:{name}" for name in unset[1].split()]
-    return f"Remove-Item {', '.join(names)}"
-
-
-def _commands(
+def _steps(
     what: str,
     context: FixContext,
-) -> tuple[str, ...]:
+) -> tuple[Step, ...]:
     """Return the first of these that there is, then the commands that hold anywhere.
 
     1. Those of what it is about, and nothing else.
     2. What its packages take, and those of the closest key of the place; for an old GPU its ``-legacy`` form goes first.
     3. Those of what the failure is ``like``.
     4. Nothing, if some hold anywhere.
-    5. Those of Linux, for which most are written; ``lines_for`` adapts them.
+    5. Those of Linux, for which most are written; ``place`` adapts them.
     """
     table, is_legacy = _table(what)
     for key, commands in table.commands.items():
@@ -280,19 +247,19 @@ def _commands(
     suffixes = ("-legacy", "") if context.is_legacy else ("",)
     keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]
     fitting = [key for key in keys if key in table.commands]
-    own = _package_lines(table, context)
+    own = _package_steps(table, context)
     if fitting:
         own += table.commands[fitting[0]]
     elif not own:
         for name in table.like:
-            own += _commands(name, context)
+            own += _steps(name, context)
     anywhere = table.commands.get(ANYWHERE, ())
     if own or anywhere:
         return own + anywhere
     return table.commands.get(LINUX, ())
 
 
-def _package_lines(table: FixTable, context: FixContext) -> tuple[str, ...]:
+def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
     """Return the steps of its packages on the system of a place."""
     words = dict(context.placeholders)
     branch = words.get("branch", read_table("distributions")["placeholders"]["branch"])
@@ -305,7 +272,7 @@ def _package_lines(table: FixTable, context: FixContext) -> tuple[str, ...]:
         steps += of_action or driver_steps(action, context.keys, int(branch))
     if table.before:
         steps = [replace(step, restart=False) for step in steps]
-    return tuple(map(str, steps))
+    return tuple(steps)
 
 
 def _table(what: str) -> tuple[FixTable, bool]:
@@ -318,7 +285,3 @@ def _table(what: str) -> tuple[FixTable, bool]:
         return FixTable({}), False
     failure = {**load_failures(), **load_lookalikes()}[identity]
     return failure.fix, failure.legacy
-
-
-def _without_note(line: str) -> str:
-    return line.partition(_NOTE)[0]

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+from gpuinstall.base.advice import NOTE
 from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.failures.pattern import Pattern
@@ -45,14 +46,48 @@ class Sign(Value):
     """Those that must not."""
 
 
-class FixTable(Value):
-    """Commands by the kind of machine, as they stand in the file.
+class Step(Value):
+    """One thing to do. One without a place may stand in a file as the line that is shown."""
 
-    A line that begins with a capital is prose; three spaces and ``#`` begin a note. Placeholders in braces are filled in:
-    by the environment that is meant, by what ``readings.toml`` takes from the text itself, else by their defaults.
+    run: str
+    """A command; or a sentence, which begins with a capital."""
+    note: str = ""
+    root: bool = False
+    """Whether the command needs it."""
+    restart: bool = False
+    """Whether the machine is then restarted."""
+    place: str = ""
+    """Where the command is run, if not just anywhere: ``linux``, in a shell of it; ``host``, the machine that holds the
+    container; ``kernel``, where the GPU's kernel module is; ``driver``, the same by a program that Windows has too."""
+
+    @classmethod
+    def from_document(
+        cls,
+        body: str | dict[str, Any],
+        place: str,
+    ) -> Step:
+        """Return it as a file has it: an object, or a line."""
+        if isinstance(body, dict):
+            return read_object(cls, body, place)
+        run, _, note = body.partition(NOTE)
+        command = run.removeprefix("sudo ")
+        return cls(run=command, note=note, root=command != run)
+
+    def __str__(self) -> str:
+        line = f"sudo {self.run}" if self.root else self.run
+        if self.restart:
+            line += " && sudo reboot"
+        return f"{line}{NOTE}{self.note}" if self.note else line
+
+
+class FixTable(Value):
+    """What to do by the kind of machine.
+
+    Placeholders in braces are filled in: by the environment that is meant, by what ``readings.toml`` takes from the text
+    itself, else by their defaults.
     """
 
-    commands: Mapping[str, tuple[str, ...]]
+    commands: Mapping[str, tuple[Step, ...]]
     """By a container engine or ``container``, ``wsl``, ``jetson``, ``conda``, a distribution, its package manager, or the
     operating system; a key with ``-legacy`` is for GPUs that current drivers no longer serve. Those of ``any`` follow
     whichever it is. By a circumstance or an observation, what the text is about: the first that holds counts, and its
@@ -67,17 +102,15 @@ class FixTable(Value):
     @classmethod
     def from_document(
         cls,
-        body: Mapping[str, list[str]],
-        _place: str,
+        body: Mapping[str, list[Any]],
+        place: str,
     ) -> FixTable:
         """Return it as a file has it: its keys are those of the commands, and of the other fields."""
-        commands = {key: tuple(lines) for key, lines in body.items()}
-        return cls(
-            commands,
-            like=commands.pop("like", ()),
-            packages=commands.pop("packages", ()),
-            before=commands.pop("before", ()),
-        )
+        steps = dict(body)
+        fields = {
+            name: tuple(steps.pop(name, ())) for name in cls.__struct_fields__[1:]
+        }
+        return cls(read(dict[str, tuple[Step, ...]], steps, place), **fields)
 
 
 class ProblemKind(Value):

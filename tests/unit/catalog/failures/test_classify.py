@@ -268,7 +268,7 @@ def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it():
     ].fix
     other = classify("libcublasLt.so.12: cannot open shared object file")[0].fix
 
-    assert onnx[0].startswith("The onnxruntime-gpu of the CUDA")
+    assert "# the onnxruntime-gpu of the CUDA" in onnx[0]
     assert any("nvidia-cublas-cu12" in line for line in onnx)
     assert any("libcublasLt.so.12" in line for line in other)
 

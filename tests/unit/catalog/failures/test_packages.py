@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuinstall.catalog.failures.packages import load_packages, load_repositories
+from gpuinstall.catalog.failures.packages import load_packages
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_problems
 
@@ -24,7 +24,7 @@ SYSTEMS = (
     "Void",
 )
 ARCHIVES = {
-    # Of the component non-free, with what the commands add of main, by apt-cache on 2026-11-25.
+    # Of non-free and non-free-firmware, with what the commands add of main, by apt-cache on 2026-11-25.
     "debian-12": {
         "linux-headers-$(dpkg": "",
         "nvidia-driver": "535.261.03-1",
@@ -100,7 +100,7 @@ def test_debian_itself_serves_what_its_branch_does():
     assert [
         name for branch, name in branches.items() if name not in found[branch]
     ] == []
-    assert "contrib and non-free" in first_line("F01", "Debian 12", branch=535)
+    assert "non-free-firmware" in first_line("F01", "Debian 12", branch=535)
     assert "/repos/debian13/$(uname -m" in first_line("F01", "Debian 13")
 
 
@@ -123,32 +123,6 @@ def test_a_repository_is_added_before_what_it_has():
         if part not in first_line(*place, running=580)
     }
     assert wrong == {}
-
-
-def test_no_system_is_given_anothers_manager():
-    managers = {
-        "apt-get ": "apt",
-        "dnf ": "dnf",
-        "zypper ": "zypper",
-        "pacman ": "arch",
-    }
-    wrong = []
-    for row in load_packages():
-        steps = (*load_repositories().get(row.first or "", ()), *row.steps)
-        keys = {
-            "ubuntu": "apt",
-            "debian": "apt",
-            "fedora": "dnf",
-            "rhel": "dnf",
-            "suse": "zypper",
-        }
-        system = row.system.partition("-")[0]
-        own = keys.get(system, system)
-        for step in steps:
-            word = step.run.partition(" ")[0] + " "
-            if word in managers and managers[word] != own:
-                wrong.append((row.system, row.action, step.run))
-    assert wrong == []
 
 
 def test_every_system_can_do_everything():

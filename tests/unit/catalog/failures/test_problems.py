@@ -1,7 +1,6 @@
 """One fix for a failure, whoever says it: the table's, for the machine on which it will be applied."""
 
 import re
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -124,16 +123,6 @@ def test_windows_is_given_no_command_of_linux():
             "visible-devices-hide-gpus",
             "Remove-Item Env:CUDA_VISIBLE_DEVICES",
         ),
-        (
-            "windows",
-            "compute-mode-prohibited",
-            "As administrator: nvidia-smi -i <gpu> -c DEFAULT",
-        ),
-        (
-            "docker",
-            "nouveau-holds-gpu",
-            "On the host: printf",
-        ),
     ],
 )
 def test_a_place_that_cannot_do_what_linux_does_has_its_own_fix(place, code, first):
@@ -200,19 +189,6 @@ def _says_where(text):
     return any(map(circumstances.hold, around))
 
 
-def test_a_code_belongs_to_one_entry():
-    entries = defaultdict(list)
-    for failure in FAILURES:
-        for kind in failure.problems:
-            entries[kind.code].append((failure.id, kind.id))
-
-    assert {
-        code: found
-        for code, found in entries.items()
-        if len(found) > 1 or len(set(found[0])) > 1
-    } == {}
-
-
 def test_no_code_stands_twice():
     assert len(KINDS) == len({kind.code for kind in KINDS})
     listed = sum(len(failure.problems) for failure in FAILURES) + sum(
@@ -236,7 +212,7 @@ def is_well_formed(kind):
 
 def can_be_filled_in(table):
     """Whether a fix is for kinds of machines that exist, and has lines whose words have a default or come of a text."""
-    lines = [line for commands in table.commands.values() for line in commands]
+    lines = [str(step) for steps in table.commands.values() for step in steps]
     words = {word for line in lines for word in re.findall(r"\{(.*?)\}", line)}
     return (
         {key.removesuffix("-legacy") for key in table.commands} <= KEYS
@@ -277,7 +253,6 @@ def test_every_code_of_the_table_is_reported_somewhere():
         (("fedora", "dnf", "linux"), True, "sudo dnf install https://mirrors.rpm"),
         (("arch", "pacman", "linux"), True, "yay -S nvidia-580xx-dkms"),
         (("nixos", "nixos", "linux"), True, "In the configuration: services.xserver"),
-        (("alpine", "apk", "linux"), True, "Install a distribution with glibc"),
         (("wsl", "ubuntu", "apt", "linux"), False, "Install the driver in Windows"),
         (("windows",), False, "Install NVIDIA driver 580 or newer"),
         (
@@ -285,31 +260,12 @@ def test_every_code_of_the_table_is_reported_somewhere():
             False,
             "On the host: install NVIDIA driver 580",
         ),
-        (("gibberish", "linux"), False, "Install NVIDIA driver 580 or newer"),
     ],
 )
 def test_a_driver_is_installed_by_the_commands_of_the_place(keys, legacy, start):
     found = fix_of("driver-missing", FixContext(keys, is_legacy=legacy))
     assert found is not None
     assert found.startswith(start)
-
-
-@pytest.mark.parametrize(
-    ("failure", "place", "command"),
-    [
-        (
-            "F03",
-            "ubuntu",
-            "sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia; sudo modprobe nvidia",
-        ),
-        ("F04", "fedora", "akmods --force --kernels $(uname -r)"),
-        ("F04", "rhel", "sudo dkms autoinstall"),
-        ("F04", "arch", "sudo pacman -S --needed linux-headers nvidia-open-dkms"),
-        ("F20", "ubuntu", "sudo rm -rf ~/.nv"),
-    ],
-)
-def test_where_rooms_once_disagreed_the_facts_decide(failure, place, command):
-    assert command in "\n".join(fix(failure, FixContext.of_machine(MACHINES[place])))
 
 
 def test_an_entry_about_old_gpus_always_gives_the_old_driver():

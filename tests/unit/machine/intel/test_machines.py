@@ -142,7 +142,7 @@ def test_a_missing_level_zero_names_its_packages_and_the_way_to_the_cpu(tmp_path
 
     assert plan.exit_code == 8
     assert (plan.fix or "").startswith(
-        "Ubuntu 24.10 and newer: sudo apt-get install libze1"
+        "sudo apt-get install libze1 libze-intel-gpu1   # Ubuntu 24.10 and newer"
     )
     assert (plan.fix or "").endswith(": the CPU build instead")
 

@@ -55,7 +55,7 @@ CASES = {
     "in a container": (
         refusal(803, NEWER, container="apptainer"),
         "F03",
-        "Start the container again",
+        "docker restart <container>",
     ),
     "compatibility libraries, 803": (
         refusal(803, COMPAT),
@@ -69,7 +69,11 @@ CASES = {
     ),
     "half updated": (refusal(804, NEWER), "F03", "sudo reboot"),
     "newer than the module": (refusal(804), "F11", "unset LD_LIBRARY_PATH"),
-    "newer image": (refusal(804, container="docker"), "F11", "start from an image"),
+    "newer image": (
+        refusal(804, container="docker"),
+        "F11",
+        "rm -rf /usr/local/cuda/compat && ldconfig   # in the image",
+    ),
     "container without a node": (
         refusal(100, container="podman"),
         "F13",
@@ -111,7 +115,7 @@ CASES = {
     "a fabric of the host": (
         refusal(802, chips=HOPPERS, container="docker"),
         "F10",
-        "On the host: sudo systemctl",
+        "sudo systemctl enable --now nvidia-fabricmanager   # on the host",
     ),
 }
 

@@ -160,16 +160,15 @@ def install(
         catalog: What to choose from; None: the project's.
     """
     start = monotonic()
-    paths = project.paths
-    place = paths
-    check_folder(paths.venv)
+    place = project.paths
+    check_folder(place.venv)
     try:
         with locked_state(project, options, catalog) as locked:
             state, priced = _priced(locked, project)
             priced.announce(project.reporter)
             # A request that changes nothing is known as such only when it is resolved.
             action = state.action_for(priced.fit)
-            lock_file = str(paths.folder / priced.fit.lock.name)
+            lock_file = str(place.folder / priced.fit.lock.name)
             stamp = file_stamp(lock_file)
             if action is Action.BUILD:
                 _report_added(state, priced, project.reporter)
@@ -187,7 +186,7 @@ def install(
         )
     is_built = action is Action.BUILD
     return InstallResult(
-        paths=paths,
+        paths=place,
         machine=state.request.machine,
         fit=fit,
         is_lock_new=is_lock_new,
@@ -215,9 +214,8 @@ def _report_added(state: InstallState, priced: PricedLock, reporter: Reporter) -
     if added and not priced.is_rebuild:
         reporter.step("Beside", f"{some(added)}: not in the lock, and left as it is")
     elif added:
-        reporter.notice(
-            "Left", f"{some(added)}: not in the lock, and not in the new environment"
-        )
+        text = f"{some(added)}: not in the lock; gpuinstall env rollback brings the old environment back"
+        reporter.notice("Dropped", text)
     if added and priced.changes and not priced.is_rebuild:
         report_broken(existing.called(names), priced, reporter)
 
@@ -391,33 +389,56 @@ def change_environment(
         KernelFailedError: a kernel failed.
         MovedMeanwhileError: another tool has changed the environment meanwhile.
     """
-    here, existing, reporter = state.here, state.existing, project.reporter
-    place = existing.paths
     if action is Action.NOTHING:
         return priced.fit, Proof()
     if action is Action.VERIFY:
-        proof = _prove_there(priced.fit, None, state, project)
-        if place.is_ours:
-            marker = _write_marker(priced.fit, proof, place.venv, project)
-            _write_stamp(proof, marker, here)
-        return priced.fit, proof
+        return priced.fit, _prove_again(priced.fit, state, project)
+    if priced.is_rebuild:
+        return _rebuild(priced, state, project)
+    return _change(priced, state, project)
+
+
+def _prove_again(fit: Fit, state: InstallState, project: Project) -> Proof:
+    """Prove an environment whose packages are right, and record that in one of ours."""
+    proof = _prove_there(fit, None, state, project)
+    place = state.existing.paths
+    if place.is_ours:
+        marker = _write_marker(fit, proof, place.venv, project)
+        _write_stamp(proof, marker, state.here)
+    return proof
+
+
+def _rebuild(
+    priced: PricedLock, state: InstallState, project: Project
+) -> tuple[Fit, Proof]:
+    """Make a whole environment beside, prove it there, and put it in the place of the old one."""
     from gpuinstall.install.unpack import unpack_packages  # which takes long to load
 
-    leaving = [] if priced.is_rebuild else existing.called(priced.comes | priced.goes)
-    if priced.is_rebuild:
-        check_movable(place)
-    else:
-        check_inside(place, recorded_names(leaving, place.root))
-    unpacked = unpack_packages(priced, existing, project)
+    place, here, reporter = state.existing.paths, state.here, project.reporter
+    check_movable(place)
+    unpacked = unpack_packages(priced, state.existing, project)
     fit, folder = unpacked.fit, unpacked.folder
-    if priced.is_rebuild:
-        _check_links(unpacked, folder, reporter)
-        _report_installed(priced, folder, unpacked.seconds, reporter)
-        proof = verify(fit, folder, here, project)
-        marker = _write_marker(fit, proof, folder, project)
-        replace_environment(place, folder, reporter)
-        _write_stamp(proof, marker, here)
-        return fit, proof
+    _check_links(unpacked, folder, reporter)
+    _report_installed(priced, folder, unpacked.seconds, reporter)
+    proof = verify(fit, folder, here, project)
+    marker = _write_marker(fit, proof, folder, project)
+    replace_environment(place, folder, reporter)
+    _write_stamp(proof, marker, here)
+    return fit, proof
+
+
+def _change(
+    priced: PricedLock, state: InstallState, project: Project
+) -> tuple[Fit, Proof]:
+    """Change an environment where it lies; torch's kernels run before a file of it comes to its place."""
+    from gpuinstall.install.unpack import unpack_packages  # which takes long to load
+
+    here, existing, reporter = state.here, state.existing, project.reporter
+    place = existing.paths
+    leaving = existing.called(priced.comes | priced.goes)
+    check_inside(place, recorded_names(leaving, place.root))
+    unpacked = unpack_packages(priced, existing, project)
+    fit = unpacked.fit
     ahead = None
     if "torch" in priced.comes and unpacked.python:
         ahead = prove(fit, unpacked.python, here, project)

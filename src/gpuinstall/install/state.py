@@ -484,25 +484,24 @@ class InstallState(Value):
         """
         plan, options = self.request.outcome, self.options
         error = plan.error(self.request.machine) if isinstance(plan, Rejected) else None
-        if (
-            error
-            and not isinstance(error, NoBuildError)
-            and (self.misfits or not options.locked)
-        ):
+        is_machines = error is not None and not isinstance(error, NoBuildError)
+        # Without any lock that one is missing is said first.
+        if error and is_machines and (self.misfits or not options.locked):
             raise error
-        if not options.locked and not (error and self.targets):
-            return
+        if options.locked or (error and self.targets):
+            raise self._misfit() if self.misfits else self._missing_lock()
+
+    def _missing_lock(self) -> LockError:
+        target = self.options.target
+        name = f"pylock.{target}.toml" if target else "lock"
+        message = f"there is no {name} in {self.existing.paths.folder}"
+        return LockError("lock-missing", message, hint="gpuinstall lock")
+
+    def _misfit(self) -> LockError:
+        """Return that no lock of the folder fits, with what would help."""
         from gpuinstall.lock.file.fit import misfit_rows
 
-        if not self.misfits:
-            name = f"pylock.{options.target}.toml" if options.target else "lock"
-            folder = self.existing.paths.folder
-            raise LockError(
-                "lock-missing",
-                f"there is no {name} in {folder}",
-                hint="gpuinstall lock",
-            )
-        raise LockError(
+        return LockError(
             "lock-does-not-fit",
             "no lock here fits this machine",
             evidence=misfit_lines(self.misfits),

@@ -2,12 +2,12 @@
 
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
 from gpuinstall.base import process, uv
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
@@ -64,21 +64,6 @@ def succeed(project, *words):
     return done.err + done.out
 
 
-def test_packages_that_others_put_there_stay_and_are_named_and_stop_nothing(project):
-    with_uv(project, "install", "cowsay")
-    assert "cowsay 6.1: not in the lock, and left as it is" in succeed(
-        project, "install", "numpy"
-    )
-    assert holds(project) == {"alpha": "1.0", "cowsay": "6.1", "numpy": "2.3.4"}
-    succeed(project, "sync")
-    succeed(project, "remove", "numpy")
-    assert holds(project) == {"alpha": "1.0", "cowsay": "6.1"}
-    (project.folder / "requirements.txt").write_text("torch==2.14.1\nalpha\ncowsay\n")
-    succeed(project, "install")
-    assert holds(project) == {"alpha": "1.0", "cowsay": "6.1"}
-    assert "cowsay" in project.lock("pylock.cpu.toml")
-
-
 def test_no_server_is_asked_for_the_torch_that_stays(project, stand_in):
     stand_in.forget()
     succeed(project, "install", "cowsay")
@@ -86,13 +71,6 @@ def test_no_server_is_asked_for_the_torch_that_stays(project, stand_in):
     asked = {request.path for request in stand_in.log}
     torch = [path for path in asked if "torch-2" in path and path.endswith(".whl")]
     assert torch == []
-
-
-def test_a_version_that_another_tool_moved_comes_back_and_is_named_with_both(project):
-    with_uv(project, "install", "alpha==2.0")
-    said = succeed(project, "sync")
-    assert "alpha is 2.0 instead of 1.0" in said
-    assert holds(project) == {"alpha": "1.0"}
 
 
 def test_what_a_change_breaks_of_the_users_is_named(project):
@@ -119,42 +97,6 @@ def test_a_checkout_in_the_place_of_a_package_is_not_touched(project, tmp_path, 
     (site(project) / "alpha").unlink()
     succeed(project, *words)
     assert {path: path.read_bytes() for path in checkout.iterdir()} == before
-
-
-def test_notes_outlive_every_way_back(project):
-    succeed(project, "install", "cowsay")
-    for number in range(3):
-        succeed(project, "env", "rollback")
-        (venv(project) / f"notes-{number}.ipynb").write_text("mine")
-    succeed(project, "install", "alpha==2.0")
-    succeed(project, "install", "torch==2.13.0")
-    assert len([*venv(project).glob("notes-*.ipynb")]) == 3
-    assert not project.folder.joinpath(".venv.kept").exists()
-
-
-WRITER = """
-import os, time
-for number in range(400):
-    with open(f"{number}.checkpoint", "w") as file:
-        file.write("mine")
-    time.sleep(0.02)
-    print(number, flush=True)
-"""
-
-
-def test_a_program_that_works_in_the_environment_loses_nothing(project):
-    folder = venv(project) / "run"
-    folder.mkdir()
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER], cwd=folder, stdout=subprocess.PIPE, text=True
-    )
-    inode = folder.stat().st_ino
-    succeed(project, "install", "torch==2.13.0")
-    succeed(project, "install", "cowsay")
-    writer.terminate()
-    out, _ = writer.communicate()
-    assert folder.stat().st_ino == inode
-    assert len([*folder.iterdir()]) >= len(out.splitlines()) > 5
 
 
 def test_an_edited_file_is_kept_and_named_when_its_package_goes(project):
@@ -238,7 +180,7 @@ def test_a_program_in_an_environment_that_is_removed_is_named(project):
     assert not venv(project).exists()
 
 
-@pytest.mark.parametrize("word", ["Moved", "Copied"])
+@pytest.mark.parametrize("word", mostly_heavy(["Moved", "Copied"], {"Copied"}))
 def test_a_moved_or_copied_environment_is_made_right(project, stand_in, word):
     there = replace(project, folder=project.folder.with_name("elsewhere"))
     with_uv(project, "install", "cowsay")
@@ -260,6 +202,7 @@ def test_a_moved_or_copied_environment_is_made_right(project, stand_in, word):
         assert "already up to date" in succeed(project, "sync")
 
 
+@pytest.mark.heavy
 def test_a_data_folder_that_is_a_link_is_not_written_through(
     project, stand_in_folder, tmp_path
 ):
@@ -278,6 +221,7 @@ def test_a_data_folder_that_is_a_link_is_not_written_through(
     assert mine.read_text() == "mine"
 
 
+@pytest.mark.heavy
 @pytest.mark.root
 def test_what_is_mounted_in_an_environment_outlives_every_change(project, tmp_path):
     mine = tmp_path / "data" / "mine.txt"

@@ -9,7 +9,6 @@ import gzip
 import io
 import lzma
 import os
-import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -887,39 +886,6 @@ def test_no_entry_of_the_loader_path_leads_into_the_working_folder(value: str) -
 
     entries = [one for one in done.out.replace(";", ":").split(":") if one]
     assert all(one == "/nowhere" for one in entries), entries
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("slashes", ["", "/"])
-def test_a_host_in_a_lock_is_refused_without_trust(here, stranger, slashes):
-    write(here.folder, {"requirements.txt": "torch\nfilelock\n"})
-    assert here.run("lock", "-q", "--target", "cpu").status == 0
-    name = stranger.wheel.rpartition("/")[2]
-    other = stranger.wheel.replace("://", f":{slashes}")
-    text = re.sub(
-        rf'http://[^"]*/{re.escape(name)}', other, here.lock("pylock.cpu.toml")
-    )
-    write(here.folder, {"pylock.cpu.toml": text})
-
-    done = here.having(GPUINSTALL_TRUST_FOLDER="0").run("sync", "-q")
-
-    assert stranger.log == []
-    assert done.status == 6, done.err
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("extra", ["", "explicit = true\n"])
-def test_an_index_of_a_project_in_the_folder_is_named_by_marker_too(
-    here, stranger, extra
-):
-    index = f'[[tool.uv.index]]\nname = "corp"\nurl = "{stranger.url}/simple"\n{extra}'
-    source = 'filelock = [{ index = "corp", marker = "sys_platform == \'linux\'" }]'
-    text = f'{LIB}dependencies = ["filelock"]\n{index}[tool.uv.sources]\n{source}\n'
-    write(here.folder, {**NESTED, "lib/pyproject.toml": text})
-
-    done = here.run("lock", "-q", "--target", "cpu")
-
-    assert stranger.log == [] or " says" in done.err
 
 
 @pytest.mark.heavy

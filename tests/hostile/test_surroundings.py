@@ -275,7 +275,7 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
     ("place", "size"),
     [
         ("caches/uv", "40k"),
-        pytest.param("project", "100k", marks=pytest.mark.heavy),
+        ("project", "100k"),
     ],
 )
 def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(

@@ -48,6 +48,14 @@ def test_a_finding_is_said_once():
     assert by_urgency([NOTE, replace(NOTE), PROJECT]) == (NOTE, PROJECT)
 
 
+def test_the_document_has_the_reason_else_the_evidence():
+    findings = (replace(NOTE, why="a job"), replace(NOTE, evidence="SLURM_JOB_ID"))
+    document = Examination(
+        Machine("linux", "x86_64"), Preflight(), None, findings
+    ).to_dict()
+    assert [row["why"] for row in document["findings"]] == ["a job", "SLURM_JOB_ID"]
+
+
 def test_the_exit_status_is_the_machines_before_the_environments():
     sound = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
     assert exit_code([NOTE, PROJECT, POISON], sound) == 0

@@ -69,6 +69,19 @@ def fills_an_environment(child):
     return b"\0pip\0" in words and b".venv.gpuinstall/staging-" in words
 
 
+@pytest.mark.heavy
+def test_a_mirror_without_cache_headers_sends_each_file_once(
+    workshop, stand_in, monkeypatch
+):
+    monkeypatch.setattr("tests.lab.index._PAGE", {})
+    monkeypatch.setattr("tests.lab.index._FILE", {})
+    assert workshop.run("install", "torchvision").status == 0
+    stand_in.forget()
+    assert workshop.run("env", "remove", "--yes").status == 0
+    assert workshop.run("install", "--upgrade").status == 0
+    assert stand_in.sent() == {}
+
+
 @pytest.mark.skipif(
     sys.platform != "linux",
     reason="only Linux has a file system that not even root may write",

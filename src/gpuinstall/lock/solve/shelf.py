@@ -109,8 +109,10 @@ class Shelf:
             return extensions
         requested = self.problem.requested
         may_have_wheels = self.names | {"torch"}
-        if self._listed and not sources.find_links:
-            may_have_wheels &= self._listed | requested | {"torch"}
+        # The page of some mirrors names only a part of what they have.
+        names_family = {"torch", "torchvision"} <= self._listed
+        if names_family and not sources.find_links:
+            may_have_wheels &= self._listed | requested
         names = sorted(may_have_wheels)
         answers = side_by_side(self._wheels, names)
         wheels = dict(zip(names, answers, strict=True))

@@ -27,18 +27,6 @@ def test_a_closed_stdin_holds_no_machine(monkeypatch):
         read_machine_file("-")
 
 
-def test_a_requirements_file_needs_no_option(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "requirements.txt").write_text("einops\n")
-    words = ("requirements.txt", "torch")
-
-    settings = CommandOptions(Terminal(), requirements=words).settings
-
-    assert settings.request.requirements == ("torch",)
-    assert list(settings.files) == ["requirements.txt"]
-    assert "read as -r requirements.txt" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("address", "base", "backend"),
     [

@@ -56,20 +56,6 @@ def test_a_word_of_other_tools_is_answered(line, advice, capsys):
     assert told.replace("\n        ", "\n").strip() == advice
 
 
-def test_a_requirements_file_that_is_missing_is_named(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run_command_line(["plan", "requirements.txt"]) == 2
-    assert "requirements.txt cannot be read" in capsys.readouterr().err
-
-
-def test_an_environment_is_no_package(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    tmp_path.joinpath("venv").mkdir()
-    tmp_path.joinpath("venv", "pyvenv.cfg").touch()
-    assert run_command_line(["install", "--into", "venv"]) == 2
-    assert "gpuinstall install --into --venv venv" in capsys.readouterr().err
-
-
 VERSIONS = {
     "3.12": "3.12",
     "3.12.1": "3.12.1",

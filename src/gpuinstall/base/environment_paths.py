@@ -197,7 +197,7 @@ def environment_of(python: Path) -> Path:
 
 
 def made_for(venv: Path) -> Path:
-    """Return the place that an environment is made for: its own, but for one that is being built."""
+    """Return where an environment is to lie: for a staging folder beside which it is built, for any other its own."""
     work = venv.parent
     if work.suffix == _WORK and venv.name.startswith(_STAGING):
         return work.with_suffix("")

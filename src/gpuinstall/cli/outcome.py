@@ -117,7 +117,10 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
         if not is_unknown or SYSTEM_CERTIFICATES in os.environ:
             raise
     os.environ[SYSTEM_CERTIFICATES] = "1"
-    terminal.step("Certificates", "those of the system: no other knows an index's")
+    terminal.step(
+        "Certificates",
+        "those of the system: the built-in ones do not know an index's issuer",
+    )
     return work()
 
 

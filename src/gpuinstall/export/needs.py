@@ -54,7 +54,7 @@ _MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 class GpuNeeds(Value):
     """Some kinds of GPU, and the drivers under which they run a lock.
 
-    There is no last driver: one that has given up a GPU does not find it.
+    No newest driver is given: one that has given up a GPU does not list it, so that no job is placed there.
     """
 
     codes: tuple[str, ...]
@@ -307,7 +307,7 @@ def words_for(tool: str, needs: Sequence[MachineNeeds]) -> str:
     unsaid = dict.fromkeys(fact for one in for_gpus for fact in _unsaid(words, one))
     text = f"# A machine for {_names(for_gpus, 'or')}.\n"
     text += f"# {tool} has no words for: {'; '.join(unsaid)}.\n"
-    text += "# A start with this finds it out: gpuinstall run --any COMMAND\n"
+    text += "# This checks it when the job starts: gpuinstall run --any COMMAND\n"
     form = "".join(words.values())
     if not has_labels:
         return text + form.format(**values)

@@ -417,7 +417,7 @@ class InstallState(Value):
     """This machine; None if kernels cannot run on it."""
     options: InstallOptions
     targets: tuple[str, ...] = ()
-    """What the folder names as what its locks are for; a machine takes one of them."""
+    """The targets that the folder's settings or locks name, ``cu126`` or ``cpu-windows-x86_64``: no other is locked for."""
 
     @property
     def action(self) -> Action:

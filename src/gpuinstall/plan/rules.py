@@ -100,7 +100,7 @@ RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
 
 
 def lists_code(build: Build, context: PlanContext) -> Reason | None:
-    """Take no build that does not tell what runs it, unless it is forced; one that was never read comes to ``is_read``."""
+    """Reject a build whose wheel was read and lists no GPU code, unless its backend is forced."""
     if (
         build.unread
         or not build.lists_no_code

@@ -40,10 +40,10 @@ class Settings(Value):
     """Requirements files by their names, which are added too."""
 
     only: bool = False
-    """Whether these are all of it."""
+    """Whether ``request`` and ``files`` are the whole request: what the folder's files and locks ask for does not count."""
 
     anew: bool = False
-    """Whether the backend of the environment is forgotten too."""
+    """Whether the backend that the environment was made for does not count either."""
 
     without: tuple[str, ...] = ()
     """Packages to take out."""

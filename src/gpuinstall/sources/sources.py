@@ -424,8 +424,8 @@ class Sources(Value):
     def check_known_indexes(self, read_default: Callable[[], str | None]) -> None:
         """Raise UsageError if a file of another tool has packages from an index that is not among the sources.
 
-        They would be taken from the default index. What ``read_default`` returns, the tools' own one, is none of those:
-        the user may have named a mirror of it.
+        Its packages would be taken from the default index instead. The tools' own default index, which ``read_default``
+        returns, counts as a source even where the user has named a mirror of it.
         """
         demanded = self._of(Effect.KNOWN_INDEX)
         if not demanded:

@@ -82,7 +82,7 @@ def device_targets(
         ours = [
             gpu
             for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)
-            # What tells no maker is the first one's, as a Jetson's GPU.
+            # A GPU of no known maker, such as a Jetson's, counts as NVIDIA's, the first of them.
             if (vendor_of(gpu, machine) or next(iter(VENDORS))) == prober.vendor
         ]
         for ordinal, gpu in enumerate(ours):

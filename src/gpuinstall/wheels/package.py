@@ -118,7 +118,7 @@ def read_package(
         if not shared.row(basename(name)):
             own.add(name)
     if whole:
-        # Parts that it does without have no say against a GPU, but for one.
+        # A part that it does without may show that a GPU is served, never that it is not.
         modules = {*map(_module, deciding)}
         libraries = filter(_LIBRARY.fullmatch, wheel.members)
         own.update(

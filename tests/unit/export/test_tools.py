@@ -53,7 +53,7 @@ def test_what_a_tool_cannot_say_is_told_with_the_check():
             "driver 580 or newer, for 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0; "
             "driver 580.82.07 or newer, for 10.3; driver 610 or newer, for 10.7."
         ),
-        "# A start with this finds it out: gpuinstall run --any COMMAND",
+        "# This checks it when the job starts: gpuinstall run --any COMMAND",
     ]
 
 

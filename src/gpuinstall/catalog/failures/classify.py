@@ -173,7 +173,7 @@ def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Matc
     if shown:
         weight = CERTAIN if len(shown) == 1 else round(OVERRATED / len(shown), 2)
         return [match._replace(weight=weight) for match in shown.values()]
-    # A symptom's words fit seventeen failures, and only where the text names none of them.
+    # Symptoms alone fit many failures; a text that names a failure itself is not narrowed by them.
     if not narrowed or not all(match.failure.is_symptom for match in matches):
         return []
     weight = round(LIKELY / len(narrowed), 2)

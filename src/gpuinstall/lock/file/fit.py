@@ -195,7 +195,7 @@ def best(
 ) -> Fit | None:
     """Return the lock that runs with the build that a plan would choose among theirs; None if none runs.
 
-    One of an older request of the folder counts only where no newer one serves the GPUs.
+    A lock of an older request of the folder counts only if none of the newest serves the GPUs.
     """
     fits = [verdict for verdict in verdicts if isinstance(verdict, Fit)]
     if not fits:

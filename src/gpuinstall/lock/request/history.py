@@ -39,8 +39,8 @@ def renewed(
 ) -> Request:
     """Return a request as its files have it today, with what is added; beside it stays what was added by hand.
 
-    By name: "torch==2.13" and "torch" are two requests for one package. What is by hand stands for what files ask, and
-    a line that is new in a file for what is by hand.
+    By name: "torch==2.13" and "torch" are two requests for one package. If a package is named by hand and in a file,
+    the line by hand counts, unless that of the file is new since the last lock.
 
     Args:
         request: As it was recorded.

@@ -1,8 +1,8 @@
 """What the sources have for one problem: the pages that uv is given, the newest of each program, and what wheels say.
 
 If torch has a source of its own, none of the family is asked for at the default index, whoever requires it: what no
-source lists has an empty page. Only what was requested by its name may come from the default index, if no source of
-the family lists it.
+source lists has an empty page. A member of the family comes from the default index only if it was requested by its
+name, and no source of torch lists it.
 """
 
 from __future__ import annotations

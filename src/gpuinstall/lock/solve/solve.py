@@ -234,7 +234,7 @@ def _kept_versions(
 
 
 def _are_weighed(request: Request, held: Iterable[Lock]) -> bool:
-    """Whether locks were made near to the versions of the project's own lock: what came of these stays."""
+    """Whether locks were made from today's ``uv.lock`` or ``poetry.lock``: then their own versions count, not its."""
     digest = Record.of(request).preferred_digest
     return all(lock.record.preferred_digest == digest for lock in held)
 

@@ -47,7 +47,7 @@ def driver_of(evidence: NvidiaEvidence) -> Driver | None:
 def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     gpus = evidence.nvml.gpus
     addresses = {gpu.index: gpu.bus_id for gpu in gpus}
-    # Who is lost tells no address; so does an odd driver of all its cards, which CUDA then tells apart.
+    # NVML gives no address for a lost card. Some drivers give none for any; then CUDA has to list as many cards.
     has_twins = len(evidence.cuda.devices) == len(gpus)
     unplaced = [
         gpu.index

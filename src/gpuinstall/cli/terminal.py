@@ -262,10 +262,7 @@ class Terminal(Reporter, Value):
         style: str = "bold",
     ) -> None:
         """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on."""
-        self._write(f"{self._styled(head, style, self.err)}{text}\n")
-
-    def _write(self, text: str) -> None:
-        """Write above the bars."""
+        text = f"{self._styled(head, style, self.err)}{text}\n"
         bars: AbstractContextManager[None] = nullcontext()
         for bar in self.bars[:1]:
             bars = bar.external_write_mode(file=self.err)

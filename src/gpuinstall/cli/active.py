@@ -88,7 +88,8 @@ def check_started(venv: Path, reporter: Reporter) -> None:
     own = started_environment(venv.parent)
     if own is None or own == venv:
         return
-    place = display_path(own)
+    # No shell expands a quoted ~.
+    place = os.path.relpath(own)
     if find_application(venv.parent):
         raise UsageError(
             "application-environment",

@@ -203,8 +203,7 @@ class MachineDriver(Value):
     def compat_branch(self) -> int:
         """The branch whose libraries serve its CUDA: the oldest that reports it, else the newest that is known."""
         serving = [branch for branch, cuda in self.tables.branches if cuda == self.cuda]
-        newest, _ = self.tables.branches[-1]
-        return min(serving, default=newest)
+        return min(serving, default=self.tables.branches[-1][0])
 
     def compat_fault(
         self,
@@ -221,11 +220,11 @@ class MachineDriver(Value):
         if not (self._has_compat and self.tables.no_compat.isdisjoint(words)):
             return Finding(
                 "forward-compatibility-unsupported",
-                f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}",
+                f"cuda-compat is for data-centre GPUs on Linux (Jetsons have their own), not for {label} on {self.machine.os}",
                 fixes=("Plan with the driver alone: --driver",),
             )
         generation = self.tables.generation(chip)
-        last = generation.last_branch if generation else None
+        last = generation and generation.last_branch
         if generation is None or last is None or self.compat_branch <= last:
             return None
         return Finding(
@@ -239,11 +238,7 @@ class MachineDriver(Value):
     def _has_compat(self) -> bool:
         """Whether there are such packages for this system: Jetsons have their own, WSL has Windows' driver."""
         environment = self.machine.environment
-        return (
-            self.machine.os == "linux"
-            and not environment.wsl
-            and environment.l4t is None
-        )
+        return self.machine.os == "linux" and not (environment.wsl or environment.l4t)
 
     def compat_packages(self) -> Iterator[CompatPackage]:
         """Yield the packages that bring a CUDA major that this driver does not serve, ascending."""
@@ -252,9 +247,8 @@ class MachineDriver(Value):
             or not self._has_compat
             or self.version is None
             or self.cuda is None
+            or self.version.branch < self.tables.compat_base
         ):
-            return
-        if self.version.branch < self.tables.compat_base:
             return
         for package in self.tables.compat:
             if package.cuda.major > self.cuda.major:

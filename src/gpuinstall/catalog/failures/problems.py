@@ -55,9 +55,7 @@ class FixContext(Value):
             jetson=environment.jetson is not None,
         )
         version = machine.driver.version if machine.driver else None
-        if version is None:
-            return context
-        return context.knowing(version=version, running=version.branch)
+        return context.knowing(version=version, running=version and version.branch)
 
     @classmethod
     def of_place(
@@ -144,11 +142,6 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
 def placeholders_in(line: str) -> set[str]:
     """Return the names that stand in braces in a line."""
     return {name for _, name, _, _ in Formatter().parse(line) if name}
-
-
-def fix_of(what: str, context: FixContext) -> str | None:
-    """Return the commands of :func:`fix` below each other; None if there is nothing to do."""
-    return "\n".join(fix(what, context)) or None
 
 
 def finding_for(
@@ -262,14 +255,15 @@ def _steps(
 def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
     """Return the steps of its packages on the system of a place."""
     words = dict(context.placeholders)
-    branch = words.get("branch", read_table("distributions")["placeholders"]["branch"])
+    defaults = read_table("distributions")["placeholders"]
+    branch = int((defaults | words)["branch"])
     steps: list[Step] = []
     for action in (*table.before, *table.packages):
         of_action: tuple[Step, ...] = ()
         if context.is_legacy:
             # For the GPUs that current branches no longer drive.
-            of_action = driver_steps(f"{action}-older", context.keys, int(branch))
-        steps += of_action or driver_steps(action, context.keys, int(branch))
+            of_action = driver_steps(f"{action}-older", context.keys, branch)
+        steps += of_action or driver_steps(action, context.keys, branch)
     if table.before:
         steps = [replace(step, restart=False) for step in steps]
     return tuple(steps)

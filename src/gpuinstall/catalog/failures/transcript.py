@@ -8,6 +8,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -30,24 +31,25 @@ _NARROWEST = 40
 _FULL_LINES = 3
 
 _TROUBLE = (
-    "error",
-    "fail",
-    "exception",
-    "traceback",
-    "fatal",
     "undefined symbol",
-    "cannot",
-    "not found",
+    "nvrm",
+    "no kernel",
+    "traceback",
+    "exception",
+    "fatal",
     "no such",
+    "cannot",
     "unable to",
     "could not",
-    "no kernel",
     "not supported",
     "insufficient",
     "too old",
     "mismatch",
-    "nvrm",
+    "not found",
+    "error",
+    "fail",
 )
+"""What tells most first: a training may say ``error_rate`` and ``failed=0`` in every line."""
 _AROUND_TROUBLE = 5
 """Lines before and after one that speaks of a failure which are read with it."""
 _ALIKE = 8
@@ -255,14 +257,15 @@ def _telling(pieces: list[_Numbered]) -> list[_Numbered]:
     """Return the first and the last pieces, and those between that speak of a failure, as far as there is room."""
     first = _count_within(pieces, LONGEST // 3)
     last = len(pieces) - _count_within(pieces[:first:-1], LONGEST // 3)
-    near: set[int] = set()
-    for place in range(first, last):
-        text = pieces[place][1].lower()
-        if any(word in text for word in _TROUBLE):
-            near.update(range(place - _AROUND_TROUBLE, place + _AROUND_TROUBLE))
-    kept = [pieces[place] for place in range(first, last) if place in near]
-    room = _count_within(kept, LONGEST // 3)
-    return pieces[:first] + kept[:room] + pieces[last:]
+    texts = [text.lower() for _, text in pieces]
+    near: dict[int, None] = {}
+    for word, place in product(_TROUBLE, range(first, last)):
+        if word in texts[place]:
+            start = max(first, place - _AROUND_TROUBLE)
+            near |= dict.fromkeys(range(start, min(last, place + _AROUND_TROUBLE)))
+    room = _count_within([pieces[place] for place in near], LONGEST // 3)
+    between = [pieces[place] for place in sorted([*near][:room])]
+    return pieces[:first] + between + pieces[last:]
 
 
 def _count_within(pieces: Iterable[_Numbered], characters: int) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gpuinstall.base import process
 from gpuinstall.base.machine import Machine
-from gpuinstall.catalog.failures.problems import FixContext, fix_of
+from gpuinstall.catalog.failures.problems import FixContext, fix
 
 COMPILED_FOR = "TORCH_CUDA_ARCH_LIST"
 """The variable by which torch's builder is told for which compute capabilities."""
@@ -40,11 +40,11 @@ def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
     return Compiler(path, _version(path)) if path else None
 
 
-def toolkit_fix(toolkit: str, machine: Machine) -> str | None:
+def toolkit_fix(toolkit: str, machine: Machine) -> str:
     """Return the commands of the failure's entry that install a toolkit, with the numbers put in."""
     context = FixContext.of_machine(machine)
-    dashed = toolkit.replace(".", "-")
-    return fix_of("F57", context.knowing(cuda=toolkit, toolkit=dashed))
+    context = context.knowing(cuda=toolkit, toolkit=toolkit.replace(".", "-"))
+    return "\n".join(fix("F57", context))
 
 
 def _nvcc_below(home: str) -> str | None:

@@ -18,7 +18,6 @@ from gpuinstall.catalog.failures.problems import (
     distribution_keys,
     finding_for,
     fix,
-    fix_of,
 )
 from gpuinstall.catalog.failures.table import (
     load_cuda_errors,
@@ -263,9 +262,8 @@ def test_every_code_of_the_table_is_reported_somewhere():
     ],
 )
 def test_a_driver_is_installed_by_the_commands_of_the_place(keys, legacy, start):
-    found = fix_of("driver-missing", FixContext(keys, is_legacy=legacy))
-    assert found is not None
-    assert found.startswith(start)
+    found = fix("driver-missing", FixContext(keys, is_legacy=legacy))
+    assert found[0].startswith(start)
 
 
 def test_an_entry_about_old_gpus_always_gives_the_old_driver():

@@ -84,10 +84,8 @@ def test_what_only_looks_like_a_gpu_fault_is_said_and_is_no_cause():
 )
 def test_a_file_that_cannot_be_read_is_not_taken_for_the_text():
     done = explain("/proc/self/mem")
-    assert (done.status, done.err) == (
-        2,
-        "error: /proc/self/mem cannot be read: Input/output error\n",
-    )
+    error = "error: /proc/self/mem cannot be read: Input/output error"
+    assert (done.status, done.err.splitlines()[0]) == (2, error)
 
 
 GTX_1080 = FakeDriver((CARDS["GTX 1080"],))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
@@ -34,6 +35,9 @@ _PROCESSORS = {
     ("windows", "aarch64"): "ARM64",
     ("windows", "arm64"): "ARM64",
 }
+
+PARSING = Lock()
+"""Held while packaging parses a marker: CPython 3.11.7 fails if two threads make syntax trees at once."""
 
 _SHOWN = 200
 """The characters of a malformed requirement that an error shows."""
@@ -271,7 +275,8 @@ def _parse_named(text: str) -> ParsedRequirement:
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        parsed = Requirement(_without_blanks_in_path(text))
+        with PARSING:
+            parsed = Requirement(_without_blanks_in_path(text))
     except RecursionError:
         raise _malformed(text, "requirement", "it is nested too deep") from None
     except InvalidRequirement as error:
@@ -320,7 +325,8 @@ def _parse_address(text: str) -> ParsedRequirement | None:
     address = form["address"]
     extras = form["extras"] or ""
     try:
-        marker = Marker(form["marker"]) if form["marker"] else None
+        with PARSING:
+            marker = Marker(form["marker"]) if form["marker"] else None
     except RecursionError:
         raise _malformed(form["marker"], "marker", "it is nested too deep") from None
     except InvalidMarker as error:

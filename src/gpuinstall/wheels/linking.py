@@ -93,7 +93,8 @@ class LinkEnvironment(Value):
         for library in self.libraries:
             if library.package == "torch":
                 needs.update(library.elf.needs)
-        return load_libraries().cuda_of_all(needs)
+        majors = load_libraries().cuda_majors(needs)
+        return majors.pop() if len(majors) == 1 else None
 
     @cached_property
     def requested_names(self) -> set[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from packaging.markers import InvalidMarker, Marker
 
 from gpuinstall.base.codec import one_of, read_object, write_object
+from gpuinstall.base.requirement import PARSING
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import numbers
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
@@ -108,11 +109,6 @@ class SharedLibraries(NamedTuple):
         """Return the CUDA majors that libraries are of."""
         majors = map(self.cuda, libraries)
         return {major for major in majors if major is not None}
-
-    def cuda_of_all(self, libraries: Iterable[str]) -> int | None:
-        """Return the CUDA major that libraries are of; None if that is none, or several."""
-        majors = self.cuda_majors(libraries)
-        return majors.pop() if len(majors) == 1 else None
 
     def opened_by(self, data: bytes | mmap) -> set[str]:
         """Return the libraries that the strings of a file name."""
@@ -279,7 +275,8 @@ def _is_required_on(
         "sys_platform": "win32" if system == "windows" else system,
     }
     try:
-        return Marker(marker).evaluate(environment)
+        with PARSING:
+            return Marker(marker).evaluate(environment)
     except InvalidMarker:
         return False
 

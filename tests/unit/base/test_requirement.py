@@ -1,11 +1,14 @@
 """Requirements that are addresses or folders."""
 
+import gc
+import sys
 from contextlib import suppress
 
 import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.threads import side_by_side
 
 
 @pytest.mark.parametrize(
@@ -151,3 +154,25 @@ def test_an_option_or_comment_is_no_part_of_a_path():
 )
 def test_a_path_may_be_written_as_a_file_address(text, path):
     assert parse_requirement(text).path == path
+
+
+@pytest.mark.heavy
+def test_markers_are_parsed_in_several_threads():
+    # What is collected while a syntax tree is made lets other threads run.
+    class Rubbish:
+        def __init__(self):
+            self.own = self
+
+        def __del__(self):
+            sum(range(200))
+
+    def parse(thread):
+        for number in range(1000):
+            Rubbish()
+            parse_requirement(f"a ; extra == 'a' or extra == '{thread}.{number}'")
+
+    gc.set_threshold(50)
+    sys.setswitchinterval(1e-5)
+    side_by_side(parse, range(8))
+    gc.set_threshold(700)
+    sys.setswitchinterval(0.005)

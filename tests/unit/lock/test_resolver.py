@@ -15,18 +15,6 @@ TARGET = Target("cu126")
 TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a" * 64)
 
 
-def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does():
-    project = ResolverProject(
-        ("torch==2.14.1+cu126", "numpy"),
-        "3.12",
-        TARGET,
-        {"torch": (torch(),), "triton": (TRITON,)},
-    )
-    document = tomli.loads(project.document)
-    assert document["project"]["dependencies"] == ["torch==2.14.1+cu126", "numpy"]
-    assert document["project"]["requires-python"] == "==3.12.*"
-
-
 def test_a_page_reads_back_as_the_wheels_it_was_written_from():
     wheels = (torch(metadata=True, metadata_sha256="b" * 64), TRITON)
     back = parse_page(
@@ -51,14 +39,6 @@ def test_what_stands_for_a_hash_is_each_files_own():
 def test_an_address_cannot_break_out_of_its_simple_page():
     wicked = torch(source='https://index.example/"><a href="https://evil.example')
     assert '"><a' not in simple_page((wicked,)).replace('">torch', "")
-
-
-def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path):
-    ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path)
-    assert (tmp_path / "pyproject.toml").is_file()
-    assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text(
-        "utf-8"
-    )
 
 
 def test_a_package_that_nobody_lists_has_an_empty_page(tmp_path):

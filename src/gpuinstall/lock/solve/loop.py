@@ -20,7 +20,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import PARSING, parse_requirement
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -30,7 +30,12 @@ from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
 from gpuinstall.lock.solve.facts import Fact, Judge
 from gpuinstall.lock.solve.shelf import Shelf, preferred_labels, release_day
 from gpuinstall.lock.uv.builds import SDIST, build_tools, source_builds
-from gpuinstall.lock.uv.errors import BUILD_FAILED, FAMILY_UNLISTED, Conflict
+from gpuinstall.lock.uv.errors import (
+    BUILD_FAILED,
+    FAMILY_UNLISTED,
+    Conflict,
+    failed_package,
+)
 from gpuinstall.lock.uv.project import ResolverProject, resolve_project, versions_in
 from gpuinstall.lock.uv.resolution import check_addresses, locked_files
 
@@ -114,6 +119,8 @@ class Loop:
         """The file of each extension, also of those that nobody requested."""
         self._added = dict[str, None]()
         """Packages that a lock has to have and that nothing in it requires."""
+        self._unbuildable = set[str]()
+        """Packages of which a build has failed that uv alone would not have made."""
         # Before any request: what an index has of that name may run its code when it is resolved.
         by_name = [
             one for one in problem.requirements if not parse_requirement(one).url
@@ -246,10 +253,15 @@ class Loop:
         try:
             document = resolve_project(self._project(question), self.session)
         except InstallationError as error:
-            # uv builds what old versions require, to see what that requires: they do not go with the request.
-            if error.code == BUILD_FAILED and (self.judge.facts or question.bounds):
+            is_steered = self.judge.facts or question.bounds
+            if error.code != BUILD_FAILED or not is_steered:
+                raise
+            # uv builds what old versions require, to see what that requires.
+            name = failed_package(error)
+            if name in {"", *self._unbuildable}:
                 return Conflict(error)
-            raise
+            self._unbuildable.add(name)
+            return self._ask(question)
         if isinstance(document, Conflict):
             return document
         return self._answer(document)
@@ -310,7 +322,10 @@ class Loop:
             preferred=self._preferred(),
             metadata=(*problem.metadata, *self._rows()),
             folder=session.folder,
-            wheels_only=names | (session.sources.only_binary - {":all:"}) | excluded,
+            wheels_only=names
+            | (session.sources.only_binary - {":all:"})
+            | excluded
+            | self._unbuildable,
             sources=session.sources,
         )
 
@@ -418,15 +433,19 @@ class Loop:
         """
         if not self._behind(answer):
             return answer
-        family_last = replace(written, requirements=self._family_last(written))
-        if family_last.requirements != written.requirements:
-            answer = self._better(answer, self.settle(family_last))
+
+        def is_of_family(text: str) -> bool:
+            return parse_requirement(text).name in self.shelf.names
+
+        family_last = tuple(sorted(written.requirements, key=is_of_family))
+        if family_last != written.requirements:
+            answer = self._better(answer, self.settle(Question(family_last)))
         for name, newest in self._behind(answer).items():
             if self._runs >= RUNS:
                 break
             # A newer one may have nothing that the others go with.
-            bounded = replace(written, bounds=(f"{name}>={newest}",))
-            newer = self.settle(bounded)
+            bound = f"{name}>={newest}"
+            newer = self.settle(Question(written.requirements, (bound,)))
             if isinstance(newer, Conflict):
                 has_companions = any(map(self.shelf.pages.get, COMPANIONS))
                 if newer.error.code == FAMILY_UNLISTED and not has_companions:
@@ -435,12 +454,6 @@ class Loop:
             else:
                 answer = self._better(answer, newer)
         return answer
-
-    def _family_last(self, question: Question) -> tuple[str, ...]:
-        def is_of_family(text: str) -> bool:
-            return parse_requirement(text).name in self.shelf.names
-
-        return tuple(sorted(question.requirements, key=is_of_family))
 
     def _behind(self, answer: Answer) -> dict[str, Version]:
         """Return the programs that are not at the newest version that nothing known excludes.
@@ -451,7 +464,7 @@ class Loop:
         settled = []
         for name in self.shelf.programs:
             version = answer.versions.get(name)
-            listed = self.shelf.programs[name].newest
+            listed = self.shelf.programs[name]
             if not version or not listed or name in self.problem.near:
                 continue
             newest = self.newest(name) if listed > _public(version) else None
@@ -469,7 +482,7 @@ class Loop:
 
     def newest(self, name: str) -> Version | None:
         """Return the newest version of a program that nothing known excludes, and that some torch here goes with."""
-        listed = self.shelf.programs[name].newest
+        listed = self.shelf.programs[name]
         wheels = self.shelf.releases(name)
         # What exists as source alone tells nothing.
         if listed not in wheels and (name, str(listed)) not in self.judge.facts:
@@ -492,7 +505,8 @@ class Loop:
     def _better(self, first: Answer, second: Answer | Conflict) -> Answer:
         """Return the better of two answers: the one in which nothing requested is older and something newer.
 
-        If each has something newer, the one whose oldest requested release is the younger.
+        If each has something newer, the first; or if facts have led to it, the one whose oldest requested release is
+        the younger.
         """
         if isinstance(second, Conflict):
             return first
@@ -506,9 +520,10 @@ class Loop:
                 return first
             older |= _public(after) < _public(before)
             newer |= _public(after) > _public(before)
-        if older and newer:
-            return max(first, second, key=self._oldest_day)
-        return second if newer else first
+        facts = {package for package, _ in self.judge.facts}
+        if older and not facts.isdisjoint(self.shelf.programs):
+            older = newer and self._oldest_day(second) <= self._oldest_day(first)
+        return second if newer and not older else first
 
     def _oldest_day(self, answer: Answer) -> str:
         """Return the day on which the oldest of the requested releases came out."""
@@ -517,7 +532,7 @@ class Loop:
             page = self.session.known_page(name)
             version = answer.versions.get(name)
             if page and version:
-                days.append(release_day(page, parse_requirement(f"{name}=={version}")))
+                days.append(release_day(page, Version(version)))
         return min(filter(None, days), default="")
 
 
@@ -546,7 +561,8 @@ def _lenient(text: str) -> str | None:
     # >=3.6.* is as old as setuptools.
     mended = re.sub(r"([<>]=?|~=)\s*([\d.]+?)\.\*", r"\1\2", text)
     try:
-        return str(Requirement(mended))
+        with PARSING:
+            return str(Requirement(mended))
     except InvalidRequirement:
         return None
 

@@ -88,8 +88,7 @@ class Remarks:
     def held_back(self) -> Iterator[str]:
         """Yield, for each requested package that is not at its newest for another reason than a fact of itself, that reason."""
         told = {fact.package for fact in self._facts if self._is_older(fact)}
-        programs = self._shelf.programs.values()
-        newest_versions = {program.name: program.newest for program in programs}
+        newest_versions = {**self._shelf.programs}
         # What goes with a torch that was relaxed is said with it.
         if not self._problem.wanted.request.relax:
             newest_versions |= self._shelf.newest_companions(self._answer.build)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.base.files import parse_json
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
@@ -58,14 +57,6 @@ if TYPE_CHECKING:
 
 MOST_UNKNOWN = 64
 """How many names that the catalogue does not know are looked up on the torch index, which may have its own of them."""
-
-
-class ListedProgram(NamedTuple):
-    """A program with its newest version, of those that are requested and that no constraint forbids."""
-
-    name: str
-    newest: Version | None = None
-    """Its newest release, as a wheel that fits or as source; None if uv alone can tell."""
 
 
 class Shelf:
@@ -245,11 +236,13 @@ class Shelf:
     # Programs.
 
     @cached_property
-    def programs(self) -> dict[str, ListedProgram]:
-        """What is requested beside the family, by name, with the newest version that the request allows."""
-        open_programs = [one for one in self.problem.programs if not one.url]
-        listed = side_by_side(self._newest, open_programs)
-        return {program.name: program for program in listed}
+    def programs(self) -> dict[str, Version | None]:
+        """What is requested beside the family, with its newest release that the request allows, a wheel or source.
+
+        None if uv alone can tell it.
+        """
+        names = [one.name for one in self.problem.programs if not one.url]
+        return dict(zip(names, side_by_side(self._newest, names), strict=True))
 
     def newest_companions(self, build: Build) -> dict[str, Version]:
         """Return the newest version that a build's source has, and the request allows, of what is paired with torch."""
@@ -266,21 +259,20 @@ class Shelf:
                     newest[requirement.name] = max(known, version)
         return newest
 
-    def _newest(self, program: ParsedRequirement) -> ListedProgram:
-        name = program.name
+    def _newest(self, name: str) -> Version | None:
         is_bound = name in self.names or name in self.problem.files
         page = None if is_bound else self.session.known_page(name)
         sources = self.session.sources
         # Which of its files a date or a setting passes over, uv alone decides.
         if page is None or sources.exclude_newer or sources.takes_lowest:
-            return ListedProgram(name)
+            return None
         newest = next(iter(self.releases(name)), None)
         for source in parse_sources(page, name):
             # Of a version that has a wheel the source does not count.
             is_newer = newest is None or source.version > newest
             if is_newer and self._is_allowed(source, self.limits(name)):
                 newest = source.version
-        return ListedProgram(name, newest)
+        return newest
 
     def releases(self, package: str) -> Mapping[Version, Wheel]:
         """Return the wheels of a package's final releases that the request allows, by version, the newest first."""
@@ -384,20 +376,17 @@ def preferred_labels(
     return preferred
 
 
-def release_day(page: Page, pin: ParsedRequirement) -> str | None:
-    """Return when the first file of a pinned version was uploaded, ``2026-01-31``, if the page tells it (PEP 700).
+def release_day(page: Page, version: Version) -> str:
+    """Return when the first file of a version was uploaded, ``2026-01-31``; empty if the page does not tell it (PEP 700).
 
     Later files of a version are wheels for newer Pythons: their dates are not that of the version.
     """
-    if "json" not in page.content_type:
-        return None
     days = []
-    for file in parse_json(page.text).get("files", ()):
-        # Other files, and names or dates that are none, say nothing of the version.
-        with suppress(ValueError, KeyError, TypeError):
-            name = file["filename"]
-            is_wheel = name.endswith(".whl")
-            parse = parse_wheel_filename if is_wheel else parse_sdist_filename
-            if pin.allows(parse(name)[1]):
-                days.append(file["upload-time"][:10])
-    return min(days, default=None)
+    for file in parse_files(page):
+        is_wheel = file.filename.endswith(".whl")
+        parse = parse_wheel_filename if is_wheel else parse_sdist_filename
+        # Other files are of no version.
+        with suppress(ValueError):
+            if parse(file.filename)[1] == version:
+                days.append(file.uploaded[:10])
+    return min(filter(None, days), default="")

@@ -442,7 +442,7 @@ def _go_with(problem: Problem, session: Session) -> bool:
     loop = Loop(problem, session)
     programs = loop.shelf.programs
     newest = side_by_side(loop.newest, programs)
-    return newest == [program.newest for program in programs.values()]
+    return newest == [*programs.values()]
 
 
 def _differ(together: Resolutions | Conflict) -> bool:

@@ -64,7 +64,7 @@ WORLD = {
     "requests",
     "urllib",
 }
-WORLD |= {"platform", "asyncio", "threading", "tempfile"}
+WORLD |= {"platform", "asyncio", "tempfile"}
 
 
 # Programs that run alone in another interpreter, with nothing of ours to import: each has its own names.

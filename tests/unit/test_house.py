@@ -2,9 +2,11 @@
 
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
+import gpuinstall
 from tests.lab.source import (
     circles,
     drawn,
@@ -140,6 +142,15 @@ def test_what_decides_reaches_nothing_of_the_world(root):
 
     assert inside
     assert {name: world for name, world in touched.items() if world} == {}
+
+
+def test_requirements_and_markers_are_parsed_by_one_module():
+    # An environment's own Marker has a line for each of its fields.
+    parses = re.compile(r"(?<!\w)(Requirement|Marker)\((?!\n|Value)")
+    files = Path(gpuinstall.__file__).parent.rglob("*.py")
+    parsing = {file.name for file in files if parses.search(file.read_text("utf-8"))}
+
+    assert parsing == {"requirement.py"}
 
 
 def test_the_walk_sees_what_is_imported_where(tmp_path_factory):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from packaging.markers import Marker
+    from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
@@ -36,8 +37,7 @@ _PROCESSORS = {
     ("windows", "arm64"): "ARM64",
 }
 
-PARSING = Lock()
-"""Held while packaging parses a marker: CPython 3.11.7 fails if two threads make syntax trees at once."""
+_PARSING = Lock()
 
 _SHOWN = 200
 """The characters of a malformed requirement that an error shows."""
@@ -153,6 +153,25 @@ def fault_in(address: str) -> str:
         return "a backslash or a control character is in it"
     is_whole = scheme[1].lower() == "file:" or "//" in scheme[1]
     return "" if is_whole else "its scheme is not followed by :// and a host"
+
+
+def standard_requirement(text: str) -> Requirement:
+    """Return a requirement as packaging parses it; raise InvalidRequirement.
+
+    One at a time, with markers: CPython 3.11.7 fails if two threads make syntax trees at once.
+    """
+    from packaging.requirements import Requirement
+
+    with _PARSING:
+        return Requirement(text)
+
+
+def standard_marker(text: str) -> Marker:
+    """Return a marker as packaging parses it; raise InvalidMarker."""
+    from packaging.markers import Marker
+
+    with _PARSING:
+        return Marker(text)
 
 
 @lru_cache(maxsize=10_000)
@@ -272,11 +291,10 @@ def marker_environment(
 
 def _parse_named(text: str) -> ParsedRequirement:
     """Read a requirement as the standard has it, and a path with blanks behind a name."""
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import InvalidRequirement
 
     try:
-        with PARSING:
-            parsed = Requirement(_without_blanks_in_path(text))
+        parsed = standard_requirement(_without_blanks_in_path(text))
     except RecursionError:
         raise _malformed(text, "requirement", "it is nested too deep") from None
     except InvalidRequirement as error:
@@ -315,7 +333,7 @@ def _without_blanks_in_path(text: str) -> str:
 
 def _parse_address(text: str) -> ParsedRequirement | None:
     """Read an address without a name before it."""
-    from packaging.markers import InvalidMarker, Marker
+    from packaging.markers import InvalidMarker
 
     if re.fullmatch(_NAMED, text):
         return None
@@ -325,8 +343,7 @@ def _parse_address(text: str) -> ParsedRequirement | None:
     address = form["address"]
     extras = form["extras"] or ""
     try:
-        with PARSING:
-            marker = Marker(form["marker"]) if form["marker"] else None
+        marker = standard_marker(form["marker"]) if form["marker"] else None
     except RecursionError:
         raise _malformed(form["marker"], "marker", "it is nested too deep") from None
     except InvalidMarker as error:

@@ -6,13 +6,12 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from packaging.requirements import Requirement
-
 from gpuinstall.base import process
 from gpuinstall.base.advice import OURS, Advice, for_install
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
+from gpuinstall.base.requirement import standard_requirement
 from gpuinstall.base.uv import environment as uv_environment
 from gpuinstall.base.uv import uv
 from gpuinstall.base.values import replace
@@ -287,7 +286,7 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
             blocking=False,
         )
     for name, text, version in found:
-        requirement = Requirement(text)
+        requirement = standard_requirement(text)
         state = f"{version} is installed" if version else "it is not installed"
         package = evidence.contents.by_name[name]
         required = f"{requirement.name}{requirement.specifier}"

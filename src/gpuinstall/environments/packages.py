@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, sha256_of
+from gpuinstall.base.requirement import standard_requirement
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class InstalledPackage(Value):
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:
         """What it requires by its metadata on any system; whether an extra was asked for is recorded nowhere."""
-        from packaging.requirements import InvalidRequirement, Requirement
+        from packaging.requirements import InvalidRequirement
 
         head = _text(self.record / "METADATA").partition("\n\n")[0]
         requirements = []
@@ -108,7 +109,7 @@ class InstalledPackage(Value):
             if _OF_EXTRA.search(text):
                 continue
             with suppress(InvalidRequirement):
-                requirements.append(Requirement(text))
+                requirements.append(standard_requirement(text))
         return tuple(requirements)
 
 

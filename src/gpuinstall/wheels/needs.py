@@ -9,10 +9,10 @@ from pathlib import Path
 from posixpath import basename
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from packaging.markers import InvalidMarker, Marker
+from packaging.markers import InvalidMarker
 
 from gpuinstall.base.codec import one_of, read_object, write_object
-from gpuinstall.base.requirement import PARSING
+from gpuinstall.base.requirement import standard_marker
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import numbers
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
@@ -275,8 +275,7 @@ def _is_required_on(
         "sys_platform": "win32" if system == "windows" else system,
     }
     try:
-        with PARSING:
-            return Marker(marker).evaluate(environment)
+        return standard_marker(marker).evaluate(environment)
     except InvalidMarker:
         return False
 

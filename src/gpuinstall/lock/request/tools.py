@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml
-from gpuinstall.base.requirement import normalised
+from gpuinstall.base.requirement import normalised, standard_marker
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import index_key, project_tables
 from gpuinstall.sources.provenance import (
@@ -235,8 +235,6 @@ def _is_for(
     markers: Mapping[str, str],
 ) -> bool:
     """Whether one of the markers of a package holds: uv's list of them, Poetry's text or table by group."""
-    from packaging.markers import Marker
-
     written = row.get("resolution-markers") or row.get("markers")
     if not written:
         return True
@@ -244,7 +242,7 @@ def _is_for(
         written = [written]
     elif isinstance(written, dict):
         written = written.values()
-    return any(Marker(text).evaluate(dict(markers)) for text in written)
+    return any(standard_marker(text).evaluate(dict(markers)) for text in written)
 
 
 def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:

@@ -15,12 +15,12 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import InvalidRequirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
-from gpuinstall.base.requirement import PARSING, parse_requirement
+from gpuinstall.base.requirement import parse_requirement, standard_requirement
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -561,8 +561,7 @@ def _lenient(text: str) -> str | None:
     # >=3.6.* is as old as setuptools.
     mended = re.sub(r"([<>]=?|~=)\s*([\d.]+?)\.\*", r"\1\2", text)
     try:
-        with PARSING:
-            return str(Requirement(mended))
+        return str(standard_requirement(mended))
     except InvalidRequirement:
         return None
 

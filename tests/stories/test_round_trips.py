@@ -185,7 +185,7 @@ def test_a_lock_stays_while_the_index_gets_newer_files_and_yanks_its_own(stage, 
     stage.command(f"gpuinstall lock {words}")
     locks = locks_of(stage)
     news = (
-        "wheel numpy 99.0\nwheel painter 99.0: torch\n"
+        "torch cu126: sm_80 sm_89\nwheel numpy 99.0\nwheel painter 99.0: torch\n"
         "yank numpy-2.3.4*\nyank painter-1.0*\nlater"
     )
     for line, below in steps_of(news):
@@ -199,6 +199,8 @@ def test_a_lock_stays_while_the_index_gets_newer_files_and_yanks_its_own(stage, 
         came = stage.command(line)
         assert locks_of(stage) == locks, came
         assert came[:1] != ["exit 6"], came
+    stage.command("gpuinstall lock --upgrade")
+    assert locks_of(stage) != locks
 
 
 def locks_of(stage):

@@ -299,7 +299,8 @@ def _change(
             return f"Run it again with --backend {build.backend}"
         case "python" | "backend":
             _, _, value = words.partition(" ")
-            return f"Run it again without --{limit.field} {value}"
+            option = f"--{limit.field}"
+            return f"Run it again without {option} {value}"
         case "allowed_backends":
             return f"Without {words}"
         case "requirements":

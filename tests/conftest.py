@@ -1,5 +1,6 @@
 """The lab's fixtures and hypothesis' profile, for every folder of tests."""
 
+import gc
 import os
 import shutil
 import signal
@@ -30,6 +31,11 @@ def pytest_configure(config):
     home = Path(tempfile.mkdtemp(prefix="a home "))
     own_home.move_in(home)
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+
+
+def pytest_collection_finish():
+    """Leave thousands of tests out of what the collector walks while they run: a tenth of their time."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

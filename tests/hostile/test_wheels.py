@@ -88,6 +88,10 @@ def doubled(wheel):
         )
 
 
+def bomb(wheel):
+    adding("filelock/bomb", data=b"0" * 200_000_000)(wheel)
+
+
 def nested(wheel):
     inner = io.BytesIO()
     with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -105,7 +109,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
     ),
     "a link that leads out": linked,
     "a file twice": doubled,
-    "a bomb": adding("filelock/bomb", data=b"0" * 200_000_000),
+    "a bomb": bomb,
     "a name without end": adding("filelock/" + "x" * 5000),
     "no metadata": without("METADATA"),
     "no record": without("RECORD"),

@@ -14,7 +14,7 @@ from gpuinstall.machine.probe import read_machine
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from tests.lab.cases import mostly_heavy
-from tests.lab.environments import WHEEL, copied, cpu_torch, packages, rewrite
+from tests.lab.environments import WHEEL, packages, rewrite
 from tests.lab.index import StandInIndex
 from tests.unit.diagnose.evidence import found
 
@@ -82,13 +82,6 @@ def break_it(what, site):
 
 
 @pytest.fixture(scope="session")
-def torch(tmp_path_factory, request):
-    return cpu_torch(
-        tmp_path_factory, offline="not network" in request.config.getoption("-m")
-    )
-
-
-@pytest.fixture(scope="session")
 def torch_index(tmp_path_factory):
     """PyTorch's index, with the one wheel that is broken here."""
     folder = tmp_path_factory.mktemp("torch-index")
@@ -124,33 +117,28 @@ def examined(sources, tmp_path, monkeypatch):
     return run
 
 
-@pytest.fixture
-def clone(torch, tmp_path):
-    return copied(torch, tmp_path / "env")
-
-
 @pytest.mark.parametrize("what", mostly_heavy(BROKEN, QUICK))
 def test_what_is_broken_blocks_and_is_repaired_in_this_environment(
-    what, clone, examined
+    what, torch_copy, examined
 ):
-    break_it(what, packages(clone))
-    findings = examined(clone)
+    break_it(what, packages(torch_copy))
+    findings = examined(torch_copy)
     # torch imports sympy late, and this of it later.
     assert findings[0].blocking or what == "mpmath, which sympy needs"
-    assert repair_steps(findings, clone)
+    assert repair_steps(findings, torch_copy)
 
 
-def test_nothing_is_wrong_with_the_files_of_a_sound_environment(torch):
-    assert found(venv=torch, contents=read_contents(torch)) == []
+def test_nothing_is_wrong_with_the_files_of_a_sound_environment(real_torch):
+    assert found(venv=real_torch, contents=read_contents(real_torch)) == []
 
 
 @pytest.mark.heavy
 @pytest.mark.network
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_environment_is_repaired(what, clone, examined, sources):
-    break_it(what, packages(clone))
-    steps = repair_steps(examined(clone), clone)
+def test_a_broken_environment_is_repaired(what, torch_copy, examined, sources):
+    break_it(what, packages(torch_copy))
+    steps = repair_steps(examined(torch_copy), torch_copy)
     with open_session(sources, Reporter()) as session:
         results = run_repairs(steps, session.environment, Reporter())
     assert [result.message for result in results if result.message] == []
-    assert examined(clone) == ()
+    assert examined(torch_copy) == ()

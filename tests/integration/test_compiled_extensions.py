@@ -8,7 +8,7 @@ import pytest
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
 from gpuinstall.wheels.needs import read_needs
 from gpuinstall.wheels.wheel_reader import WheelReader
-from tests.lab.environments import cpu_torch, packages
+from tests.lab.environments import packages
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import Bytes, archive
 from tests.unit.wheels.test_needs import FROM_2_9, STABLE, UNTIL_2_8
@@ -37,11 +37,11 @@ STABLE_TORCH_LIBRARY_IMPL(example, CPU, m) { m.impl("same", &boxed); }
 
 
 @pytest.fixture
-def site(tmp_path, tmp_path_factory):
+def site(tmp_path, real_torch):
     """A folder of packages with the real torch 2.13.0 for the CPU."""
     site = tmp_path / "site"
     site.mkdir()
-    for entry in packages(cpu_torch(tmp_path_factory, offline=True)).iterdir():
+    for entry in packages(real_torch).iterdir():
         (site / entry.name).symlink_to(entry)
     return site
 

@@ -50,7 +50,7 @@ def conda_like(workshop):
     (prefix / "conda-meta").mkdir()
     library = Path(sysconfig.get_path("stdlib"))
     passed = shutil.ignore_patterns(
-        "site-packages", "test", "__pycache__", "EXTERNALLY-MANAGED", "config-*"
+        "site-packages", "test", "EXTERNALLY-MANAGED", "config-*"
     )
     shutil.copytree(
         library,

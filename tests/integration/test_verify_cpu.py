@@ -12,26 +12,13 @@ from gpuinstall.base import process
 from gpuinstall.base.machine import Machine
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
-from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
+from tests.lab.environments import VERSION, packages, rewrite
 from tests.lab.listener import Listener
 from tests.lab.pace import slowness
 
 HERE = Machine("linux", "x86_64")
 LOST = "not as they were installed: "
 OLD_LIBSTDCXX = "GLIBCXX_3.4 { global: *; };"
-
-
-@pytest.fixture(scope="session")
-def torch(tmp_path_factory, request):
-    return cpu_torch(
-        tmp_path_factory, offline="not network" in request.config.getoption("-m")
-    )
-
-
-@pytest.fixture
-def broken(torch, tmp_path):
-    """A copy to break."""
-    return copied(torch, tmp_path / "env")
 
 
 def verify(environment, *, deep=False, surroundings=True):
@@ -48,8 +35,8 @@ def the_fault(verdict):
     return fault
 
 
-def test_a_sound_environment_passes_quickly(torch):
-    verdict = verify(torch)
+def test_a_sound_environment_passes_quickly(real_torch):
+    verdict = verify(real_torch)
     assert verdict.status == "passed"
     assert (verdict.environment.torch, verdict.environment.backend) == (VERSION, "cpu")
     (device,) = verdict.devices
@@ -70,9 +57,9 @@ def test_a_sound_environment_passes_quickly(torch):
 
 
 @pytest.mark.heavy
-def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(torch, monkeypatch):
+def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(real_torch, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    verdict = verify(torch, deep=True)
+    verdict = verify(real_torch, deep=True)
     checks = {check.name: check for check in verdict.devices[0].checks}
     assert verdict.status == "passed"
     for name in ("fft", "linear-algebra"):
@@ -84,14 +71,14 @@ def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(torch, monkeypatc
 
 
 @pytest.mark.heavy
-def test_every_measurement_of_the_cpu_is_taken(torch):
+def test_every_measurement_of_the_cpu_is_taken(real_torch):
     argv = [
         sys.executable,
         "-m",
         "gpuinstall",
         "verify",
         "--venv",
-        str(torch),
+        str(real_torch),
         "--bench",
         "--json",
     ]
@@ -111,39 +98,39 @@ def test_every_measurement_of_the_cpu_is_taken(torch):
 
 
 @pytest.mark.heavy
-def test_processes_sum_over_all_of_them(torch):
+def test_processes_sum_over_all_of_them(real_torch):
     program = (
         f"import sys, torch; sys.path.insert(0, {str(KERNELS.parent)!r})\n"
         "from kernels.context import CheckContext\n"
         "from kernels.all_gpus import sum_over\n"
         "sum_over(CheckContext(torch, 'cpu'), 'gloo', 3)\n"
     )
-    done = process.run([torch / "bin" / "python", "-c", program], seconds=120)
+    done = process.run([real_torch / "bin" / "python", "-c", program], seconds=120)
     assert done.ok, done.err
 
 
-def test_a_file_that_torch_lost_is_named(broken):
-    (packages(broken) / "torch" / "lib" / "libtorch_cpu.so").unlink()
-    fault = the_fault(verify(broken))
+def test_a_file_that_torch_lost_is_named(torch_copy):
+    (packages(torch_copy) / "torch" / "lib" / "libtorch_cpu.so").unlink()
+    fault = the_fault(verify(torch_copy))
     assert fault.name == "import"
     assert fault.message is not None
     assert fault.message.endswith(f"{LOST}torch/lib/libtorch_cpu.so")
     assert fault.id == "F167"
 
 
-def test_a_file_of_torch_that_was_cut_is_named(broken):
-    library = packages(broken) / "torch" / "lib" / "libc10.so"
+def test_a_file_of_torch_that_was_cut_is_named(torch_copy):
+    library = packages(torch_copy) / "torch" / "lib" / "libc10.so"
     start = library.read_bytes()[:1000]
     library.unlink()
     library.write_bytes(start)
-    fault = the_fault(verify(broken))
+    fault = the_fault(verify(torch_copy))
     assert fault.name == "import"
     assert str(fault.message).endswith(f"{LOST}torch/lib/libc10.so")
 
 
-def test_a_file_of_torch_that_is_damaged_fails_the_import(broken):
-    rewrite(packages(broken) / "torch" / "version.py", "__version__ = (")
-    fault = the_fault(verify(broken))
+def test_a_file_of_torch_that_is_damaged_fails_the_import(torch_copy):
+    rewrite(packages(torch_copy) / "torch" / "version.py", "__version__ = (")
+    fault = the_fault(verify(torch_copy))
     assert fault.name == "import"
     assert str(fault.message).startswith("SyntaxError: ")
 
@@ -174,7 +161,7 @@ SURROUNDINGS = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", SURROUNDINGS)
-def test_what_surrounds_a_python_is_found_out(torch, tmp_path, monkeypatch, name):
+def test_what_surrounds_a_python_is_found_out(real_torch, tmp_path, monkeypatch, name):
     variables, files, message, command = SURROUNDINGS[name]
     for path, text in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +169,7 @@ def test_what_surrounds_a_python_is_found_out(torch, tmp_path, monkeypatch, name
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value.format(folder=tmp_path))
     monkeypatch.chdir(tmp_path)
-    verdict = verify(torch)
+    verdict = verify(real_torch)
     if not message:
         assert verdict.status == "passed"
         return
@@ -194,12 +181,12 @@ def test_what_surrounds_a_python_is_found_out(torch, tmp_path, monkeypatch, name
 
 
 @pytest.mark.heavy
-def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken):
-    init = packages(broken) / "torch" / "__init__.py"
+def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(torch_copy):
+    init = packages(torch_copy) / "torch" / "__init__.py"
     rewrite(
         init, init.read_text() + "\nbmm = lambda a, b, exact=bmm: exact(a, b) * 1.001\n"
     )
-    fault = the_fault(verify(broken))
+    fault = the_fault(verify(torch_copy))
     assert fault.name == "batched-product"
     assert str(fault.message).startswith("the result is off by ")
 
@@ -255,23 +242,23 @@ print(is_seen("matmul-bfloat16", Losing))
 
 
 @pytest.mark.heavy
-def test_a_wrong_gradient_and_one_lost_term_are_seen(torch):
-    python = torch / "bin" / "python"
+def test_a_wrong_gradient_and_one_lost_term_are_seen(real_torch):
+    python = real_torch / "bin" / "python"
     done = process.run([python, "-c", BROKEN_KERNELS, KERNELS.parent], seconds=120)
     assert done.out == "True\nTrue\nTrue\nTrue True\nTrue\n", done.err
 
 
 @pytest.mark.heavy
-def test_what_would_not_be_compiled_is_named(torch, monkeypatch):
+def test_what_would_not_be_compiled_is_named(real_torch, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     listener = Listener()
-    verify_environment(torch / "bin" / "python", HERE, reporter=listener)
+    verify_environment(real_torch / "bin" / "python", HERE, reporter=listener)
     assert any("tested without TRITON_INTERPRET" in text for text in listener.warnings)
 
 
 @pytest.mark.heavy
-def test_a_numpy_of_another_abi_is_named(broken):
-    numpy = packages(broken) / "numpy"
+def test_a_numpy_of_another_abi_is_named(torch_copy):
+    numpy = packages(torch_copy) / "numpy"
     for module in (
         "__init__.py",
         "_core/__init__.py",
@@ -282,7 +269,7 @@ def test_a_numpy_of_another_abi_is_named(broken):
         (numpy / module).write_text(
             "class ndarray: ...\nclass bool_: ...\nclass number: ...\nclass object_: ...\n"
         )
-    fault = the_fault(verify(broken))
+    fault = the_fault(verify(torch_copy))
     assert (fault.name, fault.message, fault.id) == (
         "numpy",
         "RuntimeError: Numpy is not available",
@@ -291,14 +278,16 @@ def test_a_numpy_of_another_abi_is_named(broken):
 
 
 @pytest.mark.network
-def test_a_numpy_that_cannot_be_loaded_is_named(broken):
-    python = broken / "bin" / "python"
+def test_a_numpy_that_cannot_be_loaded_is_named(torch_copy):
+    python = torch_copy / "bin" / "python"
     installed = process.run(
         [uv.find_uv_bin(), "pip", "install", "-q", "--python", python, "numpy==2.3.*"]
     )
     assert installed.ok, installed.err
-    next((packages(broken) / "numpy" / "_core").glob("_multiarray_umath*.so")).unlink()
-    fault = the_fault(verify(broken))
+    next(
+        (packages(torch_copy) / "numpy" / "_core").glob("_multiarray_umath*.so")
+    ).unlink()
+    fault = the_fault(verify(torch_copy))
     assert (fault.name, fault.id) == ("import", "F66")
     assert (
         fault.message
@@ -306,10 +295,10 @@ def test_a_numpy_that_cannot_be_loaded_is_named(broken):
     )
 
 
-def test_an_interpreter_that_is_killed_is_not_our_end(broken):
-    init = packages(broken) / "torch" / "__init__.py"
+def test_an_interpreter_that_is_killed_is_not_our_end(torch_copy):
+    init = packages(torch_copy) / "torch" / "__init__.py"
     rewrite(init, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    fault = the_fault(verify(broken))
+    fault = the_fault(verify(torch_copy))
     assert (fault.name, str(fault.message).split(":")[0]) == (
         "import",
         "killed by SIGKILL",
@@ -321,7 +310,7 @@ def test_an_interpreter_that_is_killed_is_not_our_end(broken):
     shutil.which("cc") is None, reason="no C compiler (cc) to build an old libstdc++"
 )
 def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
-    torch, tmp_path, monkeypatch
+    real_torch, tmp_path, monkeypatch
 ):
     (tmp_path / "old.map").write_text(OLD_LIBSTDCXX)
     (tmp_path / "old.c").write_text("int old;")
@@ -343,7 +332,7 @@ def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
     )
     assert built.ok, built.err
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    fault = the_fault(verify(torch))
+    fault = the_fault(verify(real_torch))
     assert (fault.name, fault.id) == ("import", "F59")
     assert str(fault.message).endswith(f"it passes without LD_LIBRARY_PATH={tmp_path}")
 

@@ -9,7 +9,7 @@ from gpuinstall.base import process
 from gpuinstall.base.machine import Machine
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
-from tests.lab.environments import copied, cpu_torch, small_package
+from tests.lab.environments import small_package
 
 HERE = Machine("linux", "x86_64")
 ALL_BOXES = "import torch\nclass ops:\n    nms = staticmethod(lambda boxes, scores, most: torch.arange(len(boxes)))\n"
@@ -71,29 +71,18 @@ print(len(compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]))
 """
 
 
-@pytest.fixture(scope="session")
-def torch(tmp_path_factory, request):
-    return cpu_torch(
-        tmp_path_factory, offline="not network" in request.config.getoption("-m")
-    )
-
-
-@pytest.fixture
-def environment(torch, tmp_path):
-    return copied(torch, tmp_path / "env")
-
-
 def checks(environment):
     (device,) = verify_environment(environment / "bin" / "python", HERE).devices
     return {check.name: check for check in device.checks}
 
 
 @pytest.mark.heavy
-def test_a_wrong_answer_of_a_program_is_found_out(torch, tmp_path):
+def test_a_wrong_answer_of_a_program_is_found_out(real_torch, tmp_path):
     small_package(tmp_path, "torchvision", ALL_BOXES)
     small_package(tmp_path, "bitsandbytes", SHIFTED)
     done = process.run(
-        [torch / "bin" / "python", "-c", PROVE, KERNELS.parent, tmp_path], seconds=120
+        [real_torch / "bin" / "python", "-c", PROVE, KERNELS.parent, tmp_path],
+        seconds=120,
     )
     assert done.out.splitlines() == [
         "Wrong('the result is not exactly the expected one')",
@@ -103,7 +92,7 @@ def test_a_wrong_answer_of_a_program_is_found_out(torch, tmp_path):
 
 @pytest.mark.heavy
 def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(
-    torch, tmp_path
+    real_torch, tmp_path
 ):
     small_package(tmp_path, "onnxruntime", ON_THE_CPU)
     small_package(
@@ -114,7 +103,14 @@ def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(
     small_package(tmp_path, "ctranslate2", "get_cuda_device_count = int")
     modules = ("onnxruntime", "tensorflow", "ctranslate2")
     done = process.run(
-        [torch / "bin" / "python", "-c", ON_A_GPU, KERNELS.parent, tmp_path, *modules],
+        [
+            real_torch / "bin" / "python",
+            "-c",
+            ON_A_GPU,
+            KERNELS.parent,
+            tmp_path,
+            *modules,
+        ],
         seconds=120,
     )
     assert [line.partition("(")[0] for line in done.out.splitlines()] == [
@@ -125,10 +121,10 @@ def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(
 @pytest.mark.network
 @pytest.mark.heavy
 def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_where_it_was_built_for_gpus(
-    environment,
+    torch_copy,
 ):
     install(
-        environment,
+        torch_copy,
         "bitsandbytes",
         "torchao",
         "triton",
@@ -137,7 +133,7 @@ def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_whe
         "torchcodec",
         "numpy",
     )
-    found = checks(environment)
+    found = checks(torch_copy)
     passed = {name for name, check in found.items() if check.status == "passed"}
     assert {"bitsandbytes-quantize", "torchao-import", "triton-import"} <= passed
     assert {
@@ -153,11 +149,11 @@ def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_whe
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) for Triton")
 def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(
-    environment,
+    torch_copy,
 ):
-    install(environment, "triton")
+    install(torch_copy, "triton")
     program = f"import sys; sys.path.insert(0, {str(KERNELS.parent)!r})\n{COMPILE}"
-    done = process.run([environment / "bin" / "python", "-c", program], seconds=120)
+    done = process.run([torch_copy / "bin" / "python", "-c", program], seconds=120)
     assert done.ok, done.err
     assert int(done.out) > 0
 

@@ -6,6 +6,7 @@ import struct
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
 import requests
 
@@ -19,6 +20,7 @@ PYTHON_LIBRARY = "torch/lib/libtorch_python.so"
 _WORDS = [f"_ZN2at{number:x}E".encode() for number in range(7000, 11000)]
 
 
+@cache
 def filler(size, seed=0):
     """Bytes that pack about as well as a library."""
     dice = random.Random(seed)
@@ -87,6 +89,9 @@ def torch_files(**more):
         "torch-2.16.0+cu130.dist-info/METADATA": metadata,
         "torch-2.16.0+cu130.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: cp312-cp312-manylinux_2_28_x86_64\n",
     } | more
+
+
+TORCH_WHEEL = archive(torch_files())
 
 
 @dataclass

@@ -11,9 +11,13 @@ from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.host import Answer
-from tests.unit.wheels.made import ROW, archive, over_http, server, serving, torch_files
-
-DATA = archive(torch_files())
+from tests.unit.wheels.made import (
+    ROW,
+    TORCH_WHEEL,
+    over_http,
+    server,
+    serving,
+)
 
 
 def _read(url, *, hosts=(), seconds=20.0):
@@ -66,13 +70,13 @@ def test_an_answer_that_is_not_the_part(answer, code):
 
 
 def test_a_file_that_changes_while_it_is_read():
-    versions = iter([DATA, DATA, DATA + b"x"])
+    versions = iter([TORCH_WHEEL, TORCH_WHEEL, TORCH_WHEEL + b"x"])
     with server(lambda *_: Answer(body=next(versions))) as host:
         assert _failure(host.url).code == "wrong-range"
 
 
 def test_an_error_names_no_credentials_nor_the_address_that_may_hold_them():
-    with server(serving(DATA, **{"Accept-Ranges": "none"})) as host:
+    with server(serving(TORCH_WHEEL, **{"Accept-Ranges": "none"})) as host:
         error = _failure(
             f"{host.url}/a.whl?signature=geheim".replace("//", "//me:geheim@")
         )
@@ -80,7 +84,7 @@ def test_an_error_names_no_credentials_nor_the_address_that_may_hold_them():
 
 
 def test_a_redirect_to_a_known_host_is_followed_once_and_without_credentials():
-    with server(serving(DATA)) as there:
+    with server(serving(TORCH_WHEEL)) as there:
         there_host = there.url.partition("//")[2]
         moved = Answer(302, headers={"Location": f"{there.url}/b.whl"})
         with server(lambda *_: moved) as here:

@@ -6,7 +6,7 @@ import pytest
 
 from gpuinstall.wheels import linking
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
-from tests.lab.environments import copied, cpu_torch, packages
+from tests.lab.environments import packages
 from tests.lab.native import native_library
 from tests.unit.wheels.test_needs import UNTIL_2_8
 
@@ -183,11 +183,9 @@ def test_a_file_that_is_no_library_and_one_that_is_gone_are_passed_over(site):
 
 
 def test_a_real_torch_lacks_nothing_and_a_broken_extension_beside_it_is_found_in_time(
-    tmp_path_factory, tmp_path
+    torch_copy,
 ):
-    site = packages(
-        copied(cpu_torch(tmp_path_factory, offline=True), tmp_path / "venv")
-    )
+    site = packages(torch_copy)
     place(
         site,
         "good",

@@ -15,18 +15,17 @@ from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.host import Answer
 from tests.unit.wheels.made import (
     ROW,
+    TORCH_WHEEL,
     Bytes,
     archive,
     fatbin,
     filler,
     over_http,
     server,
-    torch_files,
 )
 
 Mutation = Callable[[random.Random, bytes, bytes], bytes]
 
-WHEEL = archive(torch_files())
 COMPANION = archive(
     {"some/_C.so": filler(60_000) + fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0)) * 5}
 )
@@ -118,7 +117,7 @@ def test_a_mutated_wheel_gives_no_wrong_row(name):
     for seed in range(50):
         dice = random.Random(f"{name} {seed}")
         companion = seed % 5 == 4
-        whole = COMPANION if companion else WHEEL
+        whole = COMPANION if companion else TORCH_WHEEL
         size = len(whole) + (
             dice.choice([-1, 1, -1000, 10**6, 10**15]) if seed % 10 == 0 else 0
         )
@@ -143,17 +142,17 @@ def _lying(dice, headers):
     first, last = (
         int(number) for number in headers["range"].removeprefix("bytes=").split("-")
     )
-    real = (first, last, len(WHEEL))
+    real = (first, last, len(TORCH_WHEEL))
     said = [
         number + (dice.choice([1, -1, 5000]) if dice.random() < 0.03 else 0)
         for number in real
     ]
-    body = WHEEL[first : last + 1]
+    body = TORCH_WHEEL[first : last + 1]
     span = {"Content-Range": "bytes {}-{}/{}".format(*said)}
     status = 206 if dice.random() < 0.9 else dice.choice([200, 204, 302, 416, 500])
     if dice.random() < 0.1:
         body = (
-            dice.choice(list(MUTATIONS.values()))(dice, body, WHEEL)
+            dice.choice(list(MUTATIONS.values()))(dice, body, TORCH_WHEEL)
             if len(body) > 1
             else b""
         )

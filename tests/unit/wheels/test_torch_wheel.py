@@ -13,6 +13,7 @@ from tests.unit.wheels.made import (
     FLAGS,
     PYTHON_LIBRARY,
     ROW,
+    TORCH_WHEEL,
     Bytes,
     archive,
     library,
@@ -33,7 +34,7 @@ def _flags(string):
 
 
 def test_a_build_is_read_over_http_without_its_rest():
-    data = archive(torch_files())
+    data = TORCH_WHEEL
     with server(serving(data)) as host, over_http(f"{host.url}/torch.whl") as ranges:
         wheel = WheelReader(ranges)
         code = read_torch(wheel)

@@ -14,15 +14,15 @@ from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.unit.wheels.made import (
     PYTHON_LIBRARY,
     ROW,
+    TORCH_WHEEL,
     Bytes,
     archive,
     library,
     torch_files,
 )
 
-SOUND = archive(torch_files())
-END = SOUND.rindex(b"PK\5\6")
-DIRECTORY = struct.unpack_from("<I", SOUND, END + 16)[0]
+END = TORCH_WHEEL.rindex(b"PK\5\6")
+DIRECTORY = struct.unpack_from("<I", TORCH_WHEEL, END + 16)[0]
 
 
 def _with(data, at, form, *values):
@@ -33,7 +33,7 @@ def _with(data, at, form, *values):
 
 def _entry(name):
     """Where the directory's entry of a file begins."""
-    return SOUND.rindex(name.encode(), DIRECTORY) - 46
+    return TORCH_WHEEL.rindex(name.encode(), DIRECTORY) - 46
 
 
 def _code(data):
@@ -83,7 +83,7 @@ def _zip64(data):
 
 
 def test_zip64():
-    data = _zip64(SOUND)
+    data = _zip64(TORCH_WHEEL)
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         assert file.read(PYTHON_LIBRARY) == library()
     assert read_torch(WheelReader(Bytes(data))).architectures == ROW
@@ -107,23 +107,27 @@ def test_a_directory_larger_than_the_end_that_is_looked_at():
         b"",
         b"PK",
         b"\0" * 100_000,
-        SOUND[:-1],
-        SOUND[: END + 4],
-        SOUND[:DIRECTORY] + SOUND[END:],  # the directory is gone
-        SOUND[: DIRECTORY + 100] + SOUND[DIRECTORY + 101 :],  # a byte of it
-        SOUND[5000:],  # the beginning
-        _with(SOUND, END + 16, "<I", 0),
-        _with(SOUND, END + 16, "<I", 0xFFFFFFFE),
-        _with(SOUND, END + 12, "<I", 50),
-        _with(SOUND, DIRECTORY + 28, "<H", 0xFFFF),
-        _with(SOUND, _entry(PYTHON_LIBRARY) + 8, "<H", 1),  # encrypted
-        _with(SOUND, _entry(PYTHON_LIBRARY) + 10, "<H", 93),  # packed by zstd
-        _with(SOUND, _entry(PYTHON_LIBRARY) + 20, "<I", 1000),
-        _with(SOUND, _entry(PYTHON_LIBRARY) + 24, "<I", 1000),
-        _with(SOUND, _entry(PYTHON_LIBRARY) + 42, "<I", 0),  # at the place of another
-        _with(SOUND, _entry("torch/version.py") + 16, "<I", 7),  # another checksum
-        _with(SOUND, _entry("torch/version.py") + 24, "<I", 5),
-        SOUND.replace(b"torch/version.py", b"torch/Version.py", 1),
+        TORCH_WHEEL[:-1],
+        TORCH_WHEEL[: END + 4],
+        TORCH_WHEEL[:DIRECTORY] + TORCH_WHEEL[END:],  # the directory is gone
+        TORCH_WHEEL[: DIRECTORY + 100] + TORCH_WHEEL[DIRECTORY + 101 :],  # a byte of it
+        TORCH_WHEEL[5000:],  # the beginning
+        _with(TORCH_WHEEL, END + 16, "<I", 0),
+        _with(TORCH_WHEEL, END + 16, "<I", 0xFFFFFFFE),
+        _with(TORCH_WHEEL, END + 12, "<I", 50),
+        _with(TORCH_WHEEL, DIRECTORY + 28, "<H", 0xFFFF),
+        _with(TORCH_WHEEL, _entry(PYTHON_LIBRARY) + 8, "<H", 1),  # encrypted
+        _with(TORCH_WHEEL, _entry(PYTHON_LIBRARY) + 10, "<H", 93),  # packed by zstd
+        _with(TORCH_WHEEL, _entry(PYTHON_LIBRARY) + 20, "<I", 1000),
+        _with(TORCH_WHEEL, _entry(PYTHON_LIBRARY) + 24, "<I", 1000),
+        _with(
+            TORCH_WHEEL, _entry(PYTHON_LIBRARY) + 42, "<I", 0
+        ),  # at the place of another
+        _with(
+            TORCH_WHEEL, _entry("torch/version.py") + 16, "<I", 7
+        ),  # another checksum
+        _with(TORCH_WHEEL, _entry("torch/version.py") + 24, "<I", 5),
+        TORCH_WHEEL.replace(b"torch/version.py", b"torch/Version.py", 1),
     ],
 )
 def test_a_malformed_wheel_is_one_clear_error(data):
@@ -194,7 +198,7 @@ def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size, code):
 @pytest.mark.parametrize("limits", [Limits(bytes=100_000), Limits(inflated=100_000)])
 def test_limits(limits):
     with pytest.raises(WheelError) as caught:
-        read_torch(WheelReader(Bytes(SOUND), limits))
+        read_torch(WheelReader(Bytes(TORCH_WHEEL), limits))
     assert caught.value.code == "wheel-too-large"
     assert caught.value.evidence
 
@@ -218,7 +222,7 @@ class _Short(Bytes):
 @pytest.mark.parametrize("kind", [_Endless, _Short])
 def test_more_or_less_than_was_asked_for(kind):
     with pytest.raises(WheelError) as caught:
-        WheelReader(kind(SOUND))
+        WheelReader(kind(TORCH_WHEEL))
     assert caught.value.code == "wrong-range"
 
 

@@ -5,25 +5,15 @@
 """
 
 import json
-from collections.abc import Mapping
-from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.request import Request
-from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.words import machine_in_words
-from tests.frozen import frozen_catalog
-from tests.lab.recorded import card, healthy, no_libcuda, no_nvml, platform, recording
+from tests.lab.recorded import card, healthy, platform
 from tests.lab.topology import NODES, Node, topology
+from tests.unit.machine.made import DOCKER, Made, outcome, planned, read
 
-NO_NVIDIA = no_nvml() | no_libcuda()
-DOCKER = {
-    "/.dockerenv": "",
-    "own-mounts.txt": "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
-}
 MI300X = Node(90402, 0x74A1, 192)
 RX_7900_XTX = Node(110000, 0x744C, 24)
 RAPHAEL = Node(100306, 0x164E)
@@ -38,15 +28,6 @@ MI210 = {
     "/dev/dri/renderD128": "open\n",
     "/dev/kfd": "open\n",
 }
-
-
-class Made(NamedTuple):
-    """A machine by its files; the chips that are listed, the build that is chosen (or the first reason), the source."""
-
-    files: Mapping[str, str]
-    chips: tuple[str, ...]
-    comes_to: str
-    source: str
 
 
 MACHINES = {
@@ -226,15 +207,3 @@ def test_cards_of_two_makers_in_words_are_a_mixed_machine():
 
     assert outcome(planned(machine)).endswith("+cu130")
     assert outcome(planned(machine, "rocm7.2")) == "2.14.1+rocm7.2"
-
-
-def read(folder, files):
-    return read_machine(source=recording(folder, NO_NVIDIA, files))
-
-
-def planned(machine, backend=None):
-    return choose(machine, Request(backend=backend), frozen_catalog())
-
-
-def outcome(plan):
-    return plan.choice.build.name if plan.choice else plan.reasons[0].code

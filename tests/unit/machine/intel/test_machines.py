@@ -5,34 +5,21 @@ machine around them is made up here.
 """
 
 import json
-from collections.abc import Mapping
-from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.request import Request
-from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.verify.devices import device_targets
-from tests.frozen import frozen_catalog
 from tests.lab.recorded import (
     PCI,
     bus,
     card,
     healthy,
-    no_libcuda,
-    no_nvml,
     platform,
-    recording,
 )
+from tests.unit.machine.made import DOCKER, Made, outcome, planned, read
 
-NO_NVIDIA = no_nvml() | no_libcuda()
-DOCKER = {
-    "/.dockerenv": "",
-    "own-mounts.txt": "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
-}
 LOADER = {"/usr/lib/x86_64-linux-gnu/libze_loader.so.1": ""}
 
 
@@ -52,15 +39,6 @@ def arc(number, device, driver="xe", node="open"):
         f"{PCI}/{bus(number)}/drm/{minor}/dev": "226:128\n",
         f"/dev/dri/{minor}": f"{node}\n",
     }
-
-
-class Made(NamedTuple):
-    """A machine by its files; the code of its GPUs, the build that is chosen (or the first reason), the source."""
-
-    files: Mapping[str, str]
-    chips: tuple[str, ...]
-    comes_to: str
-    source: str
 
 
 MACHINES = {
@@ -130,11 +108,9 @@ def test_a_card_of_the_bus_has_the_name_of_its_chip_and_no_memory(tmp_path):
 
 def test_a_loader_in_a_folder_of_the_users_counts(tmp_path):
     files = arc(3, "e20b") | {"/opt/intel/lib/libze_loader.so.1": ""}
-    source = recording(
-        tmp_path, NO_NVIDIA, files, LD_LIBRARY_PATH="/opt/other:/opt/intel/lib"
-    )
+    machine = read(tmp_path, files, LD_LIBRARY_PATH="/opt/other:/opt/intel/lib")
 
-    assert read_machine(source=source).problems == ()
+    assert machine.problems == ()
 
 
 def test_a_missing_level_zero_names_its_packages_and_the_way_to_the_cpu(tmp_path):
@@ -160,14 +136,15 @@ def test_a_mixed_machine_serves_nvidia_first_and_intel_where_it_is_asked_for(
 
 
 def test_windows_is_served_by_its_adapters(tmp_path):
-    files = NO_NVIDIA | {"platform.json": platform("Windows", "AMD64", "10")}
     adapter = {
         "Name": "Intel(R) Arc(TM) B580 Graphics",
         "PNPDeviceID": "PCI\\VEN_8086&DEV_E20B&SUBSYS_11008086",
     }
-    machine = read_machine(
-        source=recording(tmp_path, files, {"adapters.json": json.dumps([adapter])})
-    )
+    files = {
+        "platform.json": platform("Windows", "AMD64", "10"),
+        "adapters.json": json.dumps([adapter]),
+    }
+    machine = read(tmp_path, files)
 
     assert (outcome(planned(machine)), machine.problems) == ("2.15.0+xpu", ())
 
@@ -180,15 +157,3 @@ def test_a_child_sees_the_gpu_that_it_tries():
         ("xpu", {"ONEAPI_DEVICE_SELECTOR": "level_zero:0", **ORDER}),
         ("xpu", {"ONEAPI_DEVICE_SELECTOR": "level_zero:1", **ORDER}),
     ]
-
-
-def read(folder, files):
-    return read_machine(source=recording(folder, NO_NVIDIA, files))
-
-
-def planned(machine, backend=None):
-    return choose(machine, Request(backend=backend), frozen_catalog())
-
-
-def outcome(plan):
-    return plan.choice.build.name if plan.choice else plan.reasons[0].code

@@ -22,9 +22,13 @@ from tests.frozen import GPUINSTALL
 from tests.lab.forked import gpuinstall
 
 
+def copy_used_cache(folder: Path):
+    """Make a cache of uv in which lie only what this Python and the one below it are, and the pip that they carry."""
+    shutil.copytree(_used_cache(), folder, symlinks=True, copy_function=os.link)
+
+
 @cache
-def used_cache() -> Path:
-    """Return a cache of uv in which lie only what this Python and the one below it are, and the pip that they carry."""
+def _used_cache() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="lab-uv-"))
     atexit.register(shutil.rmtree, folder)
     base = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
@@ -56,7 +60,7 @@ class Workshop:
         """Let uv know this Python, as it does on a machine where it was used before."""
         cache = self.caches / "uv"
         if not cache.exists():
-            shutil.copytree(used_cache(), cache, symlinks=True, copy_function=os.link)
+            copy_used_cache(cache)
 
     @property
     def environment(self) -> dict[str, str]:

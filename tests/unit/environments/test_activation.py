@@ -169,10 +169,7 @@ def test_a_script_that_is_a_link_is_not_written_through(built, tmp_path):
 
 
 @pytest.mark.parametrize("before", ["plain", "a blank"])
-@pytest.mark.parametrize("after", ["other", 'it\'s "$HOME"', "n" * 130])
-def test_the_scripts_of_pip_start_the_python_beside_them(
-    built, tmp_path, before, after
-):
+def test_the_scripts_of_pip_start_the_python_beside_them(built, tmp_path, before):
     venv = environment_in(tmp_path / before, built)
     wheel = make_wheel(tmp_path, "tool", "1.0", modules=TOOL)
     python = venv / "bin" / "python"
@@ -180,10 +177,10 @@ def test_the_scripts_of_pip_start_the_python_beside_them(
     assert process.run([sys.executable, *pip]).ok
     foreign = venv / "bin" / "foreign"
     foreign.write_text("#!/usr/bin/env sh\necho foreign\n")
-    moved = (tmp_path / before).rename(tmp_path / after) / ".venv"
-    relocate_scripts(moved, venv)
-    done = process.run([moved / "bin" / "tool"])
-    assert done.out == f"{moved}\n", done.err
-    assert (
-        moved / "bin" / "foreign"
-    ).read_text() == "#!/usr/bin/env sh\necho foreign\n"
+    for after in ("other", 'it\'s "$HOME"', "n" * 230):
+        copy = shutil.copytree(venv, tmp_path / after / ".venv", symlinks=True)
+        relocate_scripts(copy, venv)
+        done = process.run([copy / "bin" / "tool"])
+        assert done.out == f"{copy}\n", done.err
+        text = (copy / "bin" / "foreign").read_text()
+        assert text == "#!/usr/bin/env sh\necho foreign\n"

@@ -12,6 +12,7 @@ from gpuinstall.diagnose.repair import RepairSource
 from gpuinstall.environments.damage import find_damage
 from gpuinstall.environments.packages import read_packages
 from tests.lab.wheels import make_wheel
+from tests.lab.workshop import copy_used_cache
 
 MODULES: dict[str, str | bytes] = {"tool/__init__.py": "", "tool/core.so": b"code"}
 
@@ -21,6 +22,7 @@ class Projects:
 
     def __init__(self, folder):
         make_wheel(folder, "tool", "1.0", modules=MODULES)
+        copy_used_cache(folder / "cache")
         self.folder = folder
         self.variables = {
             **os.environ,

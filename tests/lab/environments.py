@@ -101,6 +101,8 @@ def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path
         if offline:
             options.append("--offline")
         _uv("pip", "install", *options, f"torch=={VERSION}")
+        # What verify starts compiles all that it imports, each time, and keeps none of it.
+        process.run([folder / "bin" / "python", "-c", "import torch"])
 
     return once(factory, "cpu-torch", make)
 

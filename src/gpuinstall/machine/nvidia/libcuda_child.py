@@ -27,11 +27,15 @@ from ctypes import (
     c_void_p,
     create_string_buffer,
 )
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Answer = dict[str, Any]
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-WSL_LIBRARY = Path("/usr/lib/wsl/lib/libcuda.so.1")
+WSL_LIBRARY = "/usr/lib/wsl/lib/libcuda.so.1"
 
 COMPUTE_CAPABILITY_MAJOR = 75
 COMPUTE_CAPABILITY_MINOR = 76
@@ -46,8 +50,6 @@ BLOCKS = -(-COUNT // BLOCK)
 BYTES = 4 * COUNT
 FACTOR = 2_654_435_761
 PATTERN = 0x5AC35AC3
-
-Answer = dict[str, Any]
 
 
 class CudaError(Exception):
@@ -106,9 +108,9 @@ def load() -> ctypes.CDLL:
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError:
-        if not WSL_LIBRARY.exists():
+        if not os.path.exists(WSL_LIBRARY):
             raise
-    return ctypes.CDLL(str(WSL_LIBRARY))
+    return ctypes.CDLL(WSL_LIBRARY)
 
 
 def main() -> None:
@@ -129,14 +131,16 @@ def answer(words: list[str]) -> Answer:
     if words[0] == "devices":
         facts = devices(cuda)
     else:
-        facts = preflight(cuda, Path(words[1]).read_bytes())
+        with open(words[1], "rb") as ptx:
+            facts = preflight(cuda, ptx.read())
     return {"path": path(), **facts}
 
 
 def path() -> str:
     """Return the file behind libcuda: its name carries the driver's version."""
     try:
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            maps = file.read()
     except OSError:
         return LIBRARY
     return mapped(maps) or LIBRARY

@@ -23,12 +23,13 @@ import re
 import sys
 from ctypes import byref
 from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from typing import Any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
+
+    Answer = dict[str, Any]
 
 # What NVML may answer for a card that it does not reach: no permission, not found, lost, reset required, no resources,
 # unknown. One fact alone may be forbidden or unknown on a card that works; lost or to be reset is the card itself.
@@ -37,8 +38,6 @@ GONE = (15, 16)
 NO_PERMISSION = 4
 PROHIBITED = 2
 """A compute mode."""
-
-Answer = dict[str, Any]
 
 nvml: Any = None
 """NVIDIA's binding."""
@@ -112,7 +111,8 @@ def awaits_attestation() -> bool:
 def library_file() -> str | None:
     """Return the file behind the library: its name carries the driver's version."""
     try:
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            maps = file.read()
     except OSError:
         return None
     mapping = re.search(

@@ -90,11 +90,11 @@ def test_every_advice_of_every_failure_is_prose_or_a_command():
 
 
 def test_no_sentence_of_the_catalogue_hides_a_command():
-    steps = catalogue_steps()
-    programs = {step.run.split()[0] for step in steps if not step.run[0].isupper()}
+    lines = [step.command.removeprefix("sudo ") for step in catalogue_steps()]
+    programs = {line.split()[0] for line in lines if not line[0].isupper()}
     names = "|".join(map(re.escape, programs))
     hidden = re.compile(rf": (sudo |[A-Z_]+=\S* )?({names}) ")
-    assert [str(step) for step in steps if hidden.search(step.run)] == []
+    assert list(filter(hidden.search, lines)) == []
 
 
 def catalogue_steps():

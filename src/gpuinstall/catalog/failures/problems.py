@@ -135,7 +135,7 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
         if placed is None or not placeholders_in(str(placed)) <= values.keys():
             continue
         # Of one command with different notes, the first counts.
-        texts.setdefault(placed.run, str(placed).format_map(values))
+        texts.setdefault(placed.command, str(placed).format_map(values))
     return tuple(texts.values())
 
 
@@ -197,7 +197,7 @@ def place(step: Step, keys: Collection[str]) -> Step | None:
     if is_windows:
         return _in_powershell(step)
     if step.place not in ("", LINUX) and "container" in keys:
-        return _noted(step, "on the host")
+        return None if step.place == "packages" else _noted(step, "on the host")
     return step
 
 
@@ -206,32 +206,24 @@ def _noted(step: Step, where: str) -> Step:
 
 
 def _in_powershell(step: Step) -> Step | None:
-    if step.run == "reboot":
+    if step.restart and not step.run:
         return Step("Restart Windows")
     if step.root or step.place:
         return None
-    program, _, words = step.run.partition(" ")
-    if program == "unset":
-        variables = ", ".join(f"Env:{name}" for name in words.split())
-        return replace(step, run=f"Remove-Item {variables}")
-    if program == "export":
-        name, _, value = words.partition("=")
-        return replace(step, run=f'$env:{name} = "{value}"')
-    return step
+    commands = []
+    if step.unset:
+        variables = ", ".join(f"Env:{name}" for name in step.unset)
+        commands.append(f"Remove-Item {variables}")
+    for name, value in step.export.items():
+        commands.append(f'$env:{name} = "{value}"')
+    return Step("; ".join(commands) or step.run, step.note)
 
 
 def _steps(
     what: str,
     context: FixContext,
 ) -> tuple[Step, ...]:
-    """Return the first of these that there is, then the commands that hold anywhere.
-
-    1. Those of what it is about, and nothing else.
-    2. What its packages take, and those of the closest key of the place; for an old GPU its ``-legacy`` form goes first.
-    3. Those of what the failure is ``like``.
-    4. Nothing, if some hold anywhere.
-    5. Those of Linux, for which most are written; ``place`` adapts them.
-    """
+    """Return the steps that the table of a failure or a code gives: the order is that of :class:`FixTable`."""
     table, is_legacy = _table(what)
     for key, commands in table.commands.items():
         if key in context.subjects:

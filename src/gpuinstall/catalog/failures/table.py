@@ -47,18 +47,24 @@ class Sign(Value):
 
 
 class Step(Value):
-    """One thing to do. One without a place may stand in a file as the line that is shown."""
+    """One thing to do. One that is a command or a sentence and a note may stand in a file as the line that is shown."""
 
-    run: str
+    run: str = ""
     """A command; or a sentence, which begins with a capital."""
     note: str = ""
+    unset: tuple[str, ...] = ()
+    """The variables to remove from the environment."""
+    export: Mapping[str, str] = field(default_factory=dict)
+    """The variables to set in it."""
     root: bool = False
     """Whether the command needs it."""
     restart: bool = False
     """Whether the machine is then restarted."""
     place: str = ""
     """Where the command is run, if not just anywhere: ``linux``, in a shell of it; ``host``, the machine that holds the
-    container; ``kernel``, where the GPU's kernel module is; ``driver``, the same by a program that Windows has too."""
+    container; ``kernel``, where the GPU's kernel module is; ``driver``, the same by a program that Windows has too;
+    ``packages``, a system that has the driver's packages itself: in a container the command would succeed, and put the
+    driver beside that of the host."""
 
     @classmethod
     def from_document(
@@ -73,29 +79,43 @@ class Step(Value):
         command = run.removeprefix("sudo ")
         return cls(run=command, note=note, root=command != run)
 
+    @property
+    def command(self) -> str:
+        """The line for a shell of Linux, without its note."""
+        exports = [f"{name}={value}" for name, value in self.export.items()]
+        commands = (
+            " ".join(("unset", *self.unset)) if self.unset else "",
+            " ".join(("export", *exports)) if exports else "",
+            f"sudo {self.run}" if self.root else self.run,
+            "sudo reboot" if self.restart else "",
+        )
+        return " && ".join(filter(None, commands))
+
     def __str__(self) -> str:
-        line = f"sudo {self.run}" if self.root else self.run
-        if self.restart:
-            line += " && sudo reboot"
-        return f"{line}{NOTE}{self.note}" if self.note else line
+        return f"{self.command}{NOTE}{self.note}" if self.note else self.command
 
 
 class FixTable(Value):
-    """What to do by the kind of machine.
+    """What to do about a failure, by where it is done and what it is about.
+
+    Of its steps these are given:
+
+    1. By a circumstance or an observation, what the failure is about: the steps of the first that holds, and no others.
+    2. The steps of ``packages``, then by the closest key of the place: a container's engine or ``container``, ``wsl``,
+       ``jetson``, ``conda``, a distribution, its package manager, the operating system. A key with ``-legacy`` is for GPUs
+       that need an old driver, and goes before the same key without it.
+    3. If there are none of them, the steps of the entries and codes that it is ``like``.
+    4. After them those of ``any``.
+    5. If there is nothing so far, those of ``linux``, for which most are written: a step's ``place`` adapts it.
 
     Placeholders in braces are filled in: by the environment that is meant, by what ``readings.toml`` takes from the text
     itself, else by their defaults.
     """
 
     commands: Mapping[str, tuple[Step, ...]]
-    """By a container engine or ``container``, ``wsl``, ``jetson``, ``conda``, a distribution, its package manager, or the
-    operating system; a key with ``-legacy`` is for GPUs that current drivers no longer serve. Those of ``any`` follow
-    whichever it is. By a circumstance or an observation, what the text is about: the first that holds counts, and its
-    commands stand alone."""
     like: tuple[str, ...] = ()
-    """The entries and codes whose commands hold if there are none here."""
     packages: tuple[str, ...] = ()
-    """The actions of ``packages.toml`` whose steps come first, on a system that has a driver of its own."""
+    """The actions of ``packages.toml`` to take, on a system that has a driver of its own."""
     before: tuple[str, ...] = ()
     """The same, where what follows restarts the machine."""
 

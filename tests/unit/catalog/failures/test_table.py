@@ -9,7 +9,7 @@ import tomli
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.machine import Machine
-from gpuinstall.catalog.failures.classify import classify
+from gpuinstall.catalog.failures.classify import classify, load_subjects
 from gpuinstall.catalog.failures.problems import FixContext, fix, place
 from gpuinstall.catalog.failures.table import Step, load_failures, load_problems
 from gpuinstall.environments.environment import advice_words
@@ -152,25 +152,33 @@ def test_a_fix_is_for_its_distribution():
 
 def test_what_only_the_host_can_do_is_said_to_be_the_hosts():
     context = FixContext(("kubernetes", "container", "debian", "apt", "linux"))
-    lines = [line for identity in load_failures() for line in fix(identity, context)]
+    lines = list[str]()
+    for identity, subject in product(load_failures(), ("", *load_subjects())):
+        lines += fix(identity, context.near(subject))
+    on_host = [line for line in lines if f"{NOTE}on the host" in line]
     reboots = [line for line in lines if "sudo reboot" in line]
     restarts = [line for line in lines if "docker restart" in line]
 
     assert [line for line in reboots if "host" not in line and "node" not in line] == []
     assert [line for line in restarts if "kubectl" not in line] == []
+    # Pasted inside the container, it would succeed there, and put a driver's libraries beside the host's.
+    managers = "|".join(MANAGERS.values())
+    assert [line for line in on_host if re.search(managers, line)] == []
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("step", "said"),
     [
-        ("unset A_B C   # why", "Remove-Item Env:A_B, Env:C   # why"),
-        ("export TRITON_PTXAS_PATH=x", '$env:TRITON_PTXAS_PATH = "x"'),
-        ("uv pip install --python p numpy", "uv pip install --python p numpy"),
-        ("sudo ldconfig", "None"),
+        (
+            Step(unset=("A_B", "C"), export={"D": "x"}),
+            'Remove-Item Env:A_B, Env:C; $env:D = "x"',
+        ),
+        (Step("uv pip list --python p"), "uv pip list --python p"),
+        (Step.from_document("sudo ldconfig", "x"), "None"),
     ],
 )
-def test_a_fix_for_windows_is_in_powershells_words(line, said):
-    assert str(place(Step.from_document(line, "x"), ("windows",))) == said
+def test_a_fix_for_windows_is_in_powershells_words(step, said):
+    assert str(place(step, ("windows",))) == said
 
 
 @pytest.mark.parametrize(

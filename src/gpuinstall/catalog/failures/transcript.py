@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from functools import cached_property
-from itertools import product
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -49,12 +49,11 @@ _TROUBLE = (
     "error",
     "fail",
 )
-"""What tells most first: a training may say ``error_rate`` and ``failed=0`` in every line."""
 _AROUND_TROUBLE = 5
 """Lines before and after one that speaks of a failure which are read with it."""
 _ALIKE = 8
 """A list of GPUs has lines that differ in numbers alone; a training has a hundred thousand."""
-_NUMBERS = str.maketrans("", "", "0123456789")
+_DIGITS = b"0123456789"
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
@@ -241,12 +240,13 @@ def _lines_to_read(text: str) -> tuple[list[_Numbered], int]:
 
 def _unlike(lines: Iterable[_Numbered]) -> list[_Numbered]:
     """Return pieces of lines without those that others are like but for numbers."""
-    counts = Counter[str]()
+    counts = Counter[bytes]()
     unlike = []
     for number, line in lines:
         for start in range(0, len(line) or 1, LONG_LINE):
             piece = line[start : start + LONG_LINE]
-            shape = piece.translate(_NUMBERS)
+            # Bytes are five times as fast as text.
+            shape = piece.encode(errors="replace").translate(None, _DIGITS)
             counts[shape] += 1
             if counts[shape] <= _ALIKE:
                 unlike.append((number, piece))
@@ -255,16 +255,25 @@ def _unlike(lines: Iterable[_Numbered]) -> list[_Numbered]:
 
 def _telling(pieces: list[_Numbered]) -> list[_Numbered]:
     """Return the first and the last pieces, and those between that speak of a failure, as far as there is room."""
-    first = _count_within(pieces, LONGEST // 3)
-    last = len(pieces) - _count_within(pieces[:first:-1], LONGEST // 3)
-    texts = [text.lower() for _, text in pieces]
-    near: dict[int, None] = {}
-    for word, place in product(_TROUBLE, range(first, last)):
-        if word in texts[place]:
-            start = max(first, place - _AROUND_TROUBLE)
-            near |= dict.fromkeys(range(start, min(last, place + _AROUND_TROUBLE)))
-    room = _count_within([pieces[place] for place in near], LONGEST // 3)
-    between = [pieces[place] for place in sorted([*near][:room])]
+    room = LONGEST // 3
+    first = _count_within(pieces, room)
+    last = len(pieces) - _count_within(pieces[:first:-1], room)
+    texts = [text.lower() for _, text in pieces[first:last]]
+    places = [
+        [at for at, text in enumerate(texts, first) if word in text]
+        for word in _TROUBLE
+    ]
+    places.sort(key=len)
+    near = set[int]()
+    # What few lines say tells most: a training may say error_rate and failed=0 in every line.
+    for place in chain.from_iterable(places):
+        start = max(first, place - _AROUND_TROUBLE)
+        around = {*range(start, min(last, place + _AROUND_TROUBLE))} - near
+        room -= sum(len(pieces[at][1]) for at in around)
+        if room < 0:
+            break
+        near |= around
+    between = [pieces[place] for place in sorted(near)]
     return pieces[:first] + between + pieces[last:]
 
 

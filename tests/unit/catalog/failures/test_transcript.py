@@ -124,7 +124,7 @@ def test_of_a_long_text_each_line_of_a_failure_is_read():
     ):
         assert quotation(text) == LINE
     assert Transcript(f"{noise}{LINE}\n{noise}").unread > 47_000
-    unlike = "".join(f"{chr(19968 + n) * 30} failed=0\n" for n in range(9000))
+    unlike = "".join(f"{chr(19968 + n) * 30} no such kernel\n" for n in range(9000))
     assert quotation(f"{unlike}{LINE}\n{unlike}") == LINE
     assert Transcript(LINE).unread == 0
     assert quotation("x" * 1_000_000 + f" {LINE} " + "x" * 1_000_000)

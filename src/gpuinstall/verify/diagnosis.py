@@ -12,9 +12,10 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.failures.classify import cause_of, fix_context
+from gpuinstall.catalog.failures.classify import Circumstances, cause_of
 from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
+from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import VENDORS, rules_for
@@ -79,7 +80,9 @@ class ProofContext(Value):
     ) -> CheckResult:
         """Return a failed check with its fix: that of ``code`` if there is one, closer than that of ``cause``."""
         entry = code or code_told(message) or cause
-        context = fix_context(message, self.machine).knowing(**self.words, **words)
+        circumstances = Circumstances(Transcript(message), self.machine)
+        context = circumstances.fix_context(self.machine)
+        context = context.knowing(**self.words, **words)
         return CheckResult(
             name,
             "failed",

@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     _Text = str | Transcript
     _Placeholders = Mapping[str, str] | None
 
-# From signs to confidence: the strongest sign that a text shows gives a failure its weight. A weight makes odds, weight to
-# 1 - weight; odds make shares, one share being that of none of the failures. A share is the confidence from RELIABLE on,
-# and a lower one is cut, so that no answer's confidence lies between RELIABLE * OVERRATED and RELIABLE.
+# How sure an answer is comes in three steps, each with numbers of its own from 0 to 1:
+# - A weight says how strongly the text shows one failure: that of its strongest sign.
+# - The weights near each other in a text make shares: their odds, weight to 1 - weight, share one with the case that it is
+#   none of these failures.
+# - A confidence is what is printed: a share from RELIABLE on as it is, a lower one cut.
+
+# Weights.
 LEAST_WEIGHT = 0.25
 """What weighs less misleads more than it helps."""
 HIGHEST_WEIGHT = 0.99
@@ -39,28 +43,35 @@ CORROBORATION = 0.01
 CONSEQUENCE_DISCOUNT = 0.6
 """What is left of the weight of a consequence that is explained."""
 MOST_CAUSES = 5
+
+# Shares.
 RELIABLE = 0.9
 """From which share on an answer is as sure as it looks."""
+OVERRATED = 0.7
+"""What is left as confidence of a lower share."""
+LEADING_SHARE = 0.74
+"""From which share on a failure comes before all that a log says later: about three quarters of what its part may mean."""
+
+# Confidences. None that comes of a share lies between RELIABLE * OVERRATED and RELIABLE.
 MEASURED = 0.94
-"""What is printed of such a share at most.
+"""The highest that comes of a share.
 
 On texts that took no part in the making 118 of 126 answers with such a share were right (of 95 such measurements in 100
 the true part lies between 88 and 97 in 100), and 30 of 58 of the others (docs/evidence.md).
 """
-OVERRATED = 0.7
-"""What is left of a lower share."""
 CERTAIN = 0.99
-"""What a text shows, and the machine where it failed too."""
+"""What a text shows, and the machine where it failed too: more than any text alone can show."""
+ONE_OF_CERTAIN = 0.7
+"""Of several that both show, to divide among them."""
 LIKELY = 0.65
-"""What a symptom may be of, and the machine shows."""
+"""What a symptom may be of, and the machine shows: to divide among all of them."""
 LEAST_CONFIDENCE = 0.1
 """What is less sure is not said."""
-LEADING_SHARE = 0.52
-"""From which share on a failure leads its part of a log."""
+UNSURE_BELOW = 0.7
+"""What is less sure is called a possibility."""
+
 APART = 60
 """Lines between two failures of one log: the frames of a traceback and the error that it caused are nearer."""
-UNSURE_BELOW = 0.7
-"""What is less sure is called a possibility: whatever is not RELIABLE."""
 
 # Where a text may come from, the closest first.
 ENGINES = (
@@ -114,10 +125,16 @@ class RecognisedCause(Value):
 
 
 class _Match(NamedTuple):
+    """A failure that a text shows."""
+
     failure: table.Failure
     weight: float
     evidence: str
     line: int
+
+
+_Answer = tuple[_Match, float]
+"""A failure as the cause, with the confidence that it is."""
 
 
 def classify(
@@ -141,12 +158,12 @@ def classify(
     circumstances = Circumstances(_read(text), machine)
     requested = _requested(circumstances.transcript)
     if requested:
-        ranked = [_Match(requested, weight=1.0, evidence="", line=1)]
+        answers = [(_Match(requested, weight=1.0, evidence="", line=1), 1.0)]
     else:
         matches = _matches(table.load_failures(), circumstances)
-        ranked = _decided(matches, faults or {}) or _ranked(matches)
+        answers = _decided(matches, faults or {}) or _ranked(matches)
     return _causes(
-        ranked,
+        answers,
         circumstances,
         machine or here,
         placeholders,
@@ -159,7 +176,7 @@ def _requested(transcript: Transcript) -> table.Failure | None:
     return table.load_failures().get(f"F{number['number']:0>2}") if number else None
 
 
-def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Match]:
+def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Answer]:
     """Return those of the failures that a text may be of which are found on the machine where it failed."""
     shown: dict[str, _Match] = {}
     narrowed: dict[str, _Match] = {}
@@ -171,39 +188,44 @@ def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Matc
                 failure = table.load_failures()[entry]
                 narrowed[entry] = match._replace(failure=failure)
     if shown:
-        weight = CERTAIN if len(shown) == 1 else round(OVERRATED / len(shown), 2)
-        return [match._replace(weight=weight) for match in shown.values()]
+        return _divided(CERTAIN if len(shown) == 1 else ONE_OF_CERTAIN, shown)
     # Symptoms alone fit many failures; a text that names a failure itself is not narrowed by them.
     if not narrowed or not all(match.failure.is_symptom for match in matches):
         return []
-    weight = round(LIKELY / len(narrowed), 2)
-    return [match._replace(weight=weight) for match in narrowed.values()]
+    return _divided(LIKELY, narrowed)
+
+
+def _divided(confidence: float, matches: Mapping[str, _Match]) -> list[_Answer]:
+    """Return matches of which any may be the cause, with an equal part of a confidence each."""
+    part = round(confidence / len(matches), 2)
+    return [(match, part) for match in matches.values()]
 
 
 def _causes(
-    matches: Sequence[_Match],
+    answers: Sequence[_Answer],
     circumstances: Circumstances,
     machine: Machine | None,
     placeholders: _Placeholders,
 ) -> tuple[RecognisedCause, ...]:
-    """Return failures with their fixes for the place that a text comes from, or for the machine that it is read on."""
-    if not matches:
+    """Return answers with their fixes for the place that a text comes from, or for the machine that it is read on."""
+    if not answers:
         return ()
     context = circumstances.fix_context(machine)
     if placeholders:
         context = context.knowing(**placeholders)
     context = replace(context, is_legacy=circumstances.hold("legacy-gpu"))
     causes = []
-    for failure, weight, evidence, _line in matches:
+    for match, confidence in answers:
+        failure = match.failure
         # The lines that show a failure tell more of it than those around them.
-        told = Circumstances(Transcript(evidence), None).placeholders_of(True)
+        told = Circumstances(Transcript(match.evidence), None).placeholders_of(True)
         commands = fix(failure.id, context.knowing(**told))
         cause = RecognisedCause(
             failure.id,
             failure.title,
             circumstances.why(failure),
-            confidence=weight,
-            evidence=evidence,
+            confidence=confidence,
+            evidence=match.evidence,
             fix=circumstances.for_program(commands),
         )
         causes.append(cause)
@@ -218,8 +240,9 @@ def lookalikes(
 ) -> tuple[RecognisedCause, ...]:
     """Return what only looks like a fault of the GPU's stack; the arguments are those of :func:`classify`."""
     circumstances = Circumstances(_read(text), None)
-    shown = _matches(table.load_lookalikes(), circumstances)
-    return _causes(shown, circumstances, here, placeholders)
+    matches = _matches(table.load_lookalikes(), circumstances)
+    answers = [(match, match.weight) for match in matches]
+    return _causes(answers, circumstances, here, placeholders)
 
 
 def cause_of(
@@ -229,11 +252,6 @@ def cause_of(
     """Return the failure behind one message; None if it is not known."""
     causes = classify(message, machine)
     return causes[0].id if causes else None
-
-
-def fix_context(text: str, machine: Machine) -> FixContext:
-    """Return where the fix of a message will be applied, which comes from ``machine``."""
-    return Circumstances(Transcript(text), machine).fix_context(machine)
 
 
 class Circumstances:
@@ -427,18 +445,19 @@ def _match(
     )
 
 
-def _ranked(matches: Sequence[_Match]) -> list[_Match]:
-    """Return the likely failures in their order, each with the chance that it is the cause as its weight."""
+def _ranked(matches: Sequence[_Match]) -> list[_Answer]:
+    """Return the likely failures in their order, each with the confidence that it is the cause."""
     likely = [match for match in _weighed(matches) if match.weight >= LEAST_WEIGHT]
-    sure: list[_Match] = []
-    unsure: list[_Match] = []
+    leading: list[_Answer] = []
+    others: list[_Answer] = []
     for group in _groups_in_time(_by_weight(likely)[:MOST_CAUSES]):
-        shares = _with_confidences(_by_weight(group))
-        # Of several failures in a log the first that is sure comes first: the later ones may follow from it.
-        is_sure = shares[0].weight >= LEADING_SHARE
-        (sure if is_sure else unsure).extend(shares)
-    causes = sure + _by_weight(unsure)
-    return [cause for cause in causes if cause.weight >= LEAST_CONFIDENCE]
+        causes = _by_weight(group)
+        shares = _shares(causes)
+        # Of several failures in a log the first that leads comes first: the later ones may follow from it.
+        answers = leading if shares[0] >= LEADING_SHARE else others
+        answers += zip(causes, map(_confidence, shares), strict=True)
+    others.sort(key=lambda answer: -answer[1])
+    return [answer for answer in leading + others if answer[1] >= LEAST_CONFIDENCE]
 
 
 def _groups_in_time(matches: Iterable[_Match]) -> list[list[_Match]]:
@@ -472,18 +491,17 @@ def _weighed(matches: Sequence[_Match]) -> list[_Match]:
     return weighed
 
 
-def _with_confidences(group: Sequence[_Match]) -> list[_Match]:
-    """Share one among what a failure may be of, and the chance that it is none of them: the shares are the weights."""
+def _shares(group: Sequence[_Match]) -> list[float]:
+    """Return the share of each of the failures that one part of a text may be of."""
     odds = [match.weight / (1 - match.weight) for match in group]
     total = 1 + sum(odds)
-    shares = []
-    for match, odd in zip(group, odds, strict=True):
-        share = round(odd / total, 2)
-        if share < RELIABLE:
-            share = round(share * OVERRATED, 2)
-        share = min(share, MEASURED)
-        shares.append(match._replace(weight=share))
-    return shares
+    return [round(odd / total, 2) for odd in odds]
+
+
+def _confidence(share: float) -> float:
+    if share < RELIABLE:
+        share = round(share * OVERRATED, 2)
+    return min(share, MEASURED)
 
 
 def circumstances_of(machine: Machine) -> frozenset[str]:

@@ -34,7 +34,7 @@ from gpuinstall.catalog.authored import TABLES
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.cli.main import COMMANDS, entrance
-from gpuinstall.sources.provenance import ROLES, SETTING_RULES
+from gpuinstall.sources.provenance import load_rules
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
 from tools.support_table import support_page
 
@@ -328,12 +328,13 @@ def settings() -> str:
         "|---|---|---|---|",
     ]
     keys: dict[tuple[str, str, str], list[str]] = {}
-    for rule in SETTING_RULES:
-        effect = rule.effect.value
-        if rule.effect in ROLES:
+    for rule in load_rules().values():
+        is_named = rule.declared_effect.is_named
+        effect = rule.declared_effect.value.text
+        if is_named:
             effect = f"named first; {effect}"
         instead = f"; instead: {rule.instead}" if rule.instead else ""
-        wary = "refused" if rule.effect in ROLES else "the same"
+        wary = "refused" if is_named else "the same"
         row = (rule.tool, f"{effect}{instead}", wary)
         keys.setdefault(row, []).append(f"`{rule.key}`")
     for (tool, effect, wary), alike in keys.items():

@@ -358,7 +358,10 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
         for key, value in part.items():
             if value and is_known("uv", key) and key not in _READ_ELSEWHERE:
                 settings += _uv_settings(key, value, file)
-    defaults = [one.value for one in settings if one.row.effect is Effect.INDEX]
+    # PyTorch's own index as a default is answered, and none the less a second one.
+    defaults = [
+        one.value for one in settings if one.row.declared_effect is Effect.INDEX
+    ]
     if len({address.rstrip("/") for address in defaults}) > 1:
         message = f"it has more than one default index: {' and '.join(defaults)}"
         raise ValueError(message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -19,69 +20,130 @@ from gpuinstall.base.requirement import fault_in, is_remote
 from gpuinstall.base.text import without_logins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Mapping
 
 OFFICIAL_HOSTS = ".pytorch.org"
 
 
-class Effect(Enum):
-    """What becomes of a setting, in the words of docs/trust.md."""
+class Form(NamedTuple):
+    """What the value of a setting must look like."""
 
-    INDEX = "obeyed: the default index"
-    EXTRA_INDEX = "obeyed: an index of its own; what it lists comes from it alone"
-    FIND_LINKS = "obeyed: an index of its own, and a source of torch"
-    PACKAGE_INDEX = "obeyed: the package comes from this index alone"
-    EXTENSIONS = "obeyed: a page of prebuilt extensions"
-    TORCH_INDEX = "obeyed: PyTorch's index"
-    CERTIFICATES = "obeyed: the certificates to trust"
-    LIBRARIES = "obeyed: libraries above the driver"
-    KNOWN_INDEX = "the command ends, unless UV_INDEX, or another source that is obeyed, has the address too"
-    ADDRESS = "obeyed: the package comes from this address"
-    LOCATED = "obeyed: the package comes from this address, whoever requires it"
-    HASH = "obeyed: no other file is taken"
-    ONLY_BINARY = "obeyed: these packages are never built"
-    EXCLUDE_NEWER = (
-        "obeyed, but not for the packages of PyTorch's index, which has no dates"
-    )
-    CONSTRAINT = "obeyed: a constraint"
-    RESOLUTION = "obeyed: uv is given it, but for the packages of PyTorch"
-    FILE = "read: a file outside the folder is named, and belongs to the same user"
-    TORCH = "answered: the build of torch is chosen here"
-    REFUSED = "refused"
-    UNRELATED = "not read: no package comes from elsewhere because of it"
+    pattern: str = "(?s:.*)"
+    instead: str = ""
+    """What to write in place of another."""
 
 
-_OBEYED = frozenset(
-    {
-        Effect.INDEX,
-        Effect.EXTRA_INDEX,
-        Effect.FIND_LINKS,
-        Effect.PACKAGE_INDEX,
-        Effect.HASH,
-        Effect.ONLY_BINARY,
-        Effect.EXCLUDE_NEWER,
-        Effect.RESOLUTION,
-    }
+_URL = Form(
+    r"(?i)(https?://[^/{]|file:///|/|[a-z]:[/\\])(?!.*\{\w*\}).*",
+    "a URL or an absolute path without variables, and a login in UV_INDEX or a netrc file",
 )
-
-
+_PAGE = Form(
+    r"(?!.*\$\{)https?://[^/].*",
+    "a URL without variables: https://index.example/{name}/",
+)
+_ANY_ADDRESS = Form(
+    r"(?s)(?!.*\$\{).*",
+    "an address without variables, and a login in a netrc file or a keyring",
+)
+_HASHES = Form(r"(sha256:[0-9a-f]{64}\s*)+", "a hash is written sha256:…")
+_DATE = Form(r"[0-9A-Za-z:.+ -]+", "it is a date")
 _SUPPLIES_TORCH = "a source of torch"
 
-ROLES = {
-    Effect.INDEX: "",
-    Effect.EXTRA_INDEX: "",
-    Effect.FIND_LINKS: _SUPPLIES_TORCH,
-    Effect.PACKAGE_INDEX: "the source of {}",
-    Effect.EXTENSIONS: "a source of extensions",
-    Effect.TORCH_INDEX: _SUPPLIES_TORCH,
-    Effect.CERTIFICATES: "the certificates to trust",
-    Effect.LIBRARIES: "libraries above the driver",
-    Effect.LOCATED: "the source of {}, and of what its own files name",
-    Effect.FILE: "requirements",
-}
-"""What is named before it is asked, and refused where folders are not trusted: what it is the source of."""
 
-_OF_ADDRESSES = {*ROLES, Effect.KNOWN_INDEX, Effect.ADDRESS}
+class EffectRow(NamedTuple):
+    """What an effect means."""
+
+    text: str
+    """In the words of docs/trust.md."""
+    role: str | None = None
+    """What an address is the source of: it is named before it is asked, and refused where folders are not trusted. None: no
+    address is asked because of it."""
+    form: Form = Form()
+    is_obeyed: bool = False
+    """Whether packages come from elsewhere, or are other files, because of it."""
+    is_compared: bool = False
+    """Whether it is an address all the same."""
+    of_user: bool = False
+    """Whether it counts, beside what has a role, also where the user's own configuration says it."""
+    why_ignored: str = ""
+
+
+class Effect(Enum):
+    """What becomes of a setting."""
+
+    INDEX = EffectRow("obeyed: the default index", "", _URL, is_obeyed=True)
+    EXTRA_INDEX = EffectRow(
+        "obeyed: an index of its own; what it lists comes from it alone",
+        "",
+        _URL,
+        is_obeyed=True,
+    )
+    FIND_LINKS = EffectRow(
+        "obeyed: an index of its own, and a source of torch",
+        _SUPPLIES_TORCH,
+        _URL,
+        is_obeyed=True,
+    )
+    PACKAGE_INDEX = EffectRow(
+        "obeyed: the package comes from this index alone",
+        "the source of {}",
+        _URL,
+        is_obeyed=True,
+    )
+    EXTENSIONS = EffectRow(
+        "obeyed: a page of prebuilt extensions", "a source of extensions", _PAGE
+    )
+    TORCH_INDEX = EffectRow("obeyed: PyTorch's index", _SUPPLIES_TORCH)
+    CERTIFICATES = EffectRow(
+        "obeyed: the certificates to trust", "the certificates to trust"
+    )
+    LIBRARIES = EffectRow(
+        "obeyed: libraries above the driver", "libraries above the driver"
+    )
+    KNOWN_INDEX = EffectRow(
+        "the command ends, unless UV_INDEX, or another source that is obeyed, has the address too",
+        is_compared=True,
+    )
+    ADDRESS = EffectRow("obeyed: the package comes from this address", is_compared=True)
+    LOCATED = EffectRow(
+        "obeyed: the package comes from this address, whoever requires it",
+        "the source of {}, and of what its own files name",
+        _ANY_ADDRESS,
+    )
+    HASH = EffectRow("obeyed: no other file is taken", form=_HASHES, is_obeyed=True)
+    ONLY_BINARY = EffectRow(
+        "obeyed: these packages are never built", is_obeyed=True, of_user=True
+    )
+    EXCLUDE_NEWER = EffectRow(
+        "obeyed, but not for the packages of PyTorch's index, which has no dates",
+        form=_DATE,
+        is_obeyed=True,
+        of_user=True,
+    )
+    CONSTRAINT = EffectRow("obeyed: a constraint")
+    RESOLUTION = EffectRow(
+        "obeyed: uv is given it, but for the packages of PyTorch",
+        is_obeyed=True,
+        of_user=True,
+    )
+    FILE = EffectRow(
+        "read: a file outside the folder is named, and belongs to the same user",
+        "requirements",
+    )
+    TORCH = EffectRow(
+        "answered: the build of torch is chosen here",
+        why_ignored="the build of torch is chosen here",
+    )
+    REFUSED = EffectRow("refused")
+    UNRELATED = EffectRow(
+        "not read: no package comes from elsewhere because of it",
+        why_ignored="it is not read here",
+    )
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is named before it is asked."""
+        return self.value.role is not None
 
 
 class SettingRule(NamedTuple):
@@ -92,18 +154,10 @@ class SettingRule(NamedTuple):
 
     tool: str
     key: str
-    effect: Effect
+    declared_effect: Effect
     instead: str = ""
     """What would work if it is refused."""
 
-
-_LIST_IT = (
-    "a lock has a hash for every file; the hashes of the lines are obeyed without it"
-)
-_WITHOUT = "--offline, or a find-links folder without it"
-_BUILT = "torch and its companions are never built; request the package by the URL of its source"
-_FIRST_INDEX = "remove it; a name that an index lists comes from it alone"
-_OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […]"
 
 TEAM_LOCK = "uv.lock, poetry.lock"
 
@@ -117,110 +171,22 @@ ANY_FILE = "any file"
 BY_MARKER = "sources (workspace, marker, list)"
 BY_ADDRESS = "name @ address, required or as a constraint"
 
-_NOT_READ = {
-    "pip": (
-        "--pre",
-        "--prefer-binary",
-        "--trusted-host",
-        "--config-settings",
-        "--global-option",
-        "--no-build-isolation",
-        "--use-feature",
-    ),
-    "uv": (
-        "environments",
-        "required-environments",
-        "conflicts",
-        "build-constraint-dependencies",
-        "extra-build-dependencies",
-        "extra-build-variables",
-        "config-settings",
-        "config-settings-package",
-        "no-build-isolation",
-        "no-build-isolation-package",
-        "allow-insecure-host",
-    ),
-}
-"""By tool, the settings that are passed over: no package comes from elsewhere because of them."""
 
-_TABLE: dict[str, dict[str, Effect | str]] = {
-    ANY_FILE: {BY_ADDRESS: Effect.LOCATED},
-    "pip": {
-        "--index-url": Effect.INDEX,
-        "--extra-index-url": Effect.EXTRA_INDEX,
-        "--find-links": Effect.FIND_LINKS,
-        "--hash": Effect.HASH,
-        "--only-binary": Effect.ONLY_BINARY,
-        "--uploaded-prior-to": Effect.EXCLUDE_NEWER,
-        "-r": Effect.FILE,
-        "cert": Effect.CERTIFICATES,
-        "--no-index": _WITHOUT,
-        "--require-hashes": _LIST_IT,
-        "--no-binary": _BUILT,
-    },
-    "uv": {
-        "index": Effect.EXTRA_INDEX,
-        "index (default)": Effect.INDEX,
-        "index (flat)": Effect.FIND_LINKS,
-        "index (flat, default)": _WITHOUT,
-        "index-url": Effect.INDEX,
-        "extra-index-url": Effect.EXTRA_INDEX,
-        "find-links": Effect.FIND_LINKS,
-        "sources (index)": Effect.PACKAGE_INDEX,
-        "sources (git, url, path)": Effect.ADDRESS,
-        BY_MARKER: _OVERRIDES,
-        "sources of torch": Effect.TORCH,
-        "torch-backend": Effect.TORCH,
-        "constraint-dependencies": Effect.CONSTRAINT,
-        "exclude-newer": Effect.EXCLUDE_NEWER,
-        "no-build": Effect.ONLY_BINARY,
-        "no-build-package": Effect.ONLY_BINARY,
-        "exclude-newer-package": "exclude-newer for all packages",
-        "no-index": _WITHOUT,
-        "no-sources": _OVERRIDES,
-        "no-binary": _BUILT,
-        "no-binary-package": _BUILT,
-        "index-strategy": _FIRST_INDEX,
-        "require-hashes": _LIST_IT,
-        "override-dependencies (by URL)": _OVERRIDES,
-        "override-dependencies": Effect.RESOLUTION,
-        "dependency-metadata (by URL)": _OVERRIDES,
-        "dependency-metadata": Effect.RESOLUTION,
-        **dict.fromkeys(RESOLVER_WORDS, Effect.RESOLUTION),
-    },
-    "Poetry": {"git, url, path of a package": Effect.ADDRESS},
-    OTHER_TOOLS: {"sources": Effect.KNOWN_INDEX},
-    "gpuinstall": {
-        "extension-sources": Effect.EXTENSIONS,
-        "torch-index": Effect.TORCH_INDEX,
-        "libraries of cuda-compat in a lock": Effect.LIBRARIES,
-        "index of a package in a lock": Effect.KNOWN_INDEX,
-    },
-    TEAM_LOCK: {
-        "hashes of packages at their versions": Effect.HASH,
-        "index of a package": Effect.KNOWN_INDEX,
-        "git, url, path of a package": Effect.ADDRESS,
-        "files of torch": Effect.TORCH,
-    },
-}
-"""By tool and key, what becomes of every such setting; a text says what would work instead of one that is refused.
+@cache
+def load_rules() -> Mapping[tuple[str, str], SettingRule]:
+    """Return what becomes of every setting, by tool and key."""
+    import tomli  # a folder without settings needs no table of them
 
-uv's count in uv.toml, in [tool.uv] and in the block of a script; pip's also in a pip.conf.
-"""
-
-
-def _rules() -> Iterator[SettingRule]:
-    for tool, settings in _TABLE.items():
-        not_read = dict.fromkeys(_NOT_READ.get(tool, ()), Effect.UNRELATED)
-        for key, effect in {**settings, **not_read}.items():
+    file = Path(__file__).with_name("settings.toml")
+    rules = {}
+    for tool, settings in tomli.loads(file.read_text("utf-8")).items():
+        for key, effect in settings.items():
             if isinstance(effect, str):
-                yield SettingRule(tool, key, Effect.REFUSED, effect)
+                rule = SettingRule(tool, key, Effect[effect])
             else:
-                yield SettingRule(tool, key, effect)
-
-
-SETTING_RULES = tuple(_rules())
-_BY_KEY = {(row.tool, row.key): row for row in SETTING_RULES}
+                rule = SettingRule(tool, key, Effect.REFUSED, effect["instead"])
+            rules[tool, key] = rule
+    return rules
 
 
 class SourceSetting(NamedTuple):
@@ -235,13 +201,13 @@ class SourceSetting(NamedTuple):
     """Whether the user says it, by configuration or in words, and not a file of the folder."""
 
     def __str__(self) -> str:
-        role = ROLES[self.effect].format(self.package)
+        role = (self.effect.value.role or "").format(self.package)
         return f"{self.value}, as {self.file} says{role and f': {role}'}"
 
     @property
     def effect(self) -> Effect:
         """What becomes of it: what is about PyTorch's own index is answered, whatever the setting."""
-        effect = self.row.effect
+        effect = self.row.declared_effect
         is_said = effect in {Effect.LOCATED, Effect.TORCH_INDEX}
         if not is_said and is_of_pytorch(self.value):
             return Effect.TORCH
@@ -250,7 +216,7 @@ class SourceSetting(NamedTuple):
     @property
     def is_obeyed(self) -> bool:
         """Whether packages come from elsewhere, or are other files, because of it."""
-        return self.effect in _OBEYED
+        return self.effect.value.is_obeyed
 
     @property
     def place(self) -> str:
@@ -313,10 +279,11 @@ def source_setting(
     Raises:
         UsageError: Its address is malformed.
     """
-    row = _BY_KEY.get((tool, key))
-    if row is None:
-        row = SettingRule(tool, key, Effect.REFUSED, "remove it")
-    fault = fault_in(value) if row.effect in _OF_ADDRESSES else ""
+    unknown = SettingRule(tool, key, Effect.REFUSED, "remove it")
+    row = load_rules().get((tool, key), unknown)
+    effect = row.declared_effect
+    is_address = effect.is_named or effect.value.is_compared
+    fault = fault_in(value) if is_address else ""
     if fault:
         place = f"{file}, line {line}" if line else f"{file}"
         address = value.rpartition("@")[2]
@@ -328,7 +295,7 @@ def source_setting(
 
 def is_known(tool: str, key: str) -> bool:
     """Whether the table has a setting."""
-    return (tool, key) in _BY_KEY
+    return (tool, key) in load_rules()
 
 
 def is_of_pytorch(address: str) -> bool:

@@ -20,7 +20,6 @@ from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     RESOLVER_WORDS,
-    ROLES,
     Effect,
     SourceSetting,
     source_setting,
@@ -34,28 +33,6 @@ if TYPE_CHECKING:
 
 OFFICIAL = "https://download.pytorch.org/whl"
 
-_URL = (
-    r"(?i)(https?://[^/{]|file:///|/|[a-z]:[/\\])(?!.*\{\w*\}).*",
-    "a URL or an absolute path without variables, and a login in UV_INDEX or a netrc file",
-)
-_FORMS = {
-    Effect.INDEX: _URL,
-    Effect.EXTRA_INDEX: _URL,
-    Effect.FIND_LINKS: _URL,
-    Effect.PACKAGE_INDEX: _URL,
-    Effect.EXTENSIONS: (
-        r"(?!.*\$\{)https?://[^/].*",
-        "a URL without variables: https://index.example/{name}/",
-    ),
-    Effect.LOCATED: (
-        r"(?s)(?!.*\$\{).*",
-        "an address without variables, and a login in a netrc file or a keyring",
-    ),
-    Effect.HASH: (r"(sha256:[0-9a-f]{64}\s*)+", "a hash is written sha256:…"),
-    Effect.EXCLUDE_NEWER: (r"[0-9A-Za-z:.+ -]+", "it is a date"),
-}
-"""The form that the value of a setting must have, and what to write in place of another."""
-
 SYSTEM_CERTIFICATES = "UV_SYSTEM_CERTS"
 """uv's variable for the certificates of the system; we obey it too."""
 _SYSTEM_STORES = (
@@ -65,13 +42,6 @@ _SYSTEM_STORES = (
     "/etc/ssl/cert.pem",
 )
 """Where Linux and macOS have them."""
-_WHY_IGNORED = {
-    Effect.TORCH: "the build of torch is chosen here",
-    Effect.UNRELATED: "it is not read here",
-}
-
-_OF_THE_USER_TOO = {Effect.EXCLUDE_NEWER, Effect.ONLY_BINARY, Effect.RESOLUTION}
-"""What counts, beside addresses, also where the user's own configuration says it."""
 
 
 class Sources(Value):
@@ -213,7 +183,7 @@ class Sources(Value):
     @property
     def ignored_settings(self) -> list[SourceSetting]:
         """Those that are not obeyed, because the build of torch is chosen here or they say nothing of it."""
-        return self._of(*_WHY_IGNORED)
+        return [one for one in self.settings if one.effect.value.why_ignored]
 
     @property
     def demanded(self) -> dict[str, SourceSetting]:
@@ -243,7 +213,7 @@ class Sources(Value):
         chosen: dict[tuple[Effect, Location], SourceSetting] = {}
         for setting in self.settings:
             effect = setting.effect
-            if effect not in ROLES:
+            if not effect.is_named:
                 continue
             source = effect, Location.parse(setting.value)
             if setting.is_own:
@@ -384,7 +354,7 @@ class Sources(Value):
         if setting.effect is Effect.INDEX and (overrides or not default_index):
             default_index = address
         logins = self.logins
-        if setting.effect in ROLES:
+        if setting.effect.is_named:
             # The user's own stay.
             logins = {**_logins(setting.value), **logins}
         settings = (*self.settings, setting._replace(value=address))
@@ -415,7 +385,7 @@ class Sources(Value):
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report which settings of files are not obeyed, and why."""
         texts = [
-            f"{setting.row.key} in {setting.place}: {_WHY_IGNORED[setting.effect]}"
+            f"{setting.row.key} in {setting.place}: {setting.effect.value.why_ignored}"
             for setting in self.ignored_settings
         ]
         for text in dict.fromkeys(texts):
@@ -495,10 +465,12 @@ def read_sources(
     for written in settings:
         setting = written
         if setting.is_own:
-            if setting.row.effect in ROLES:
+            # A variable may lead to PyTorch's own index.
+            effect = setting.row.declared_effect
+            if effect.is_named:
                 value = with_variables(setting.value, environ)
                 setting = setting._replace(value=value)
-            elif setting.row.effect not in _OF_THE_USER_TOO:
+            elif not effect.value.of_user:
                 continue
         _check_form(setting)
         # Of several default indexes the strongest configuration's counts.
@@ -523,9 +495,9 @@ def _check_form(setting: SourceSetting) -> None:
     """Raise UsageError for a setting that is refused, or whose value has another form than it must have."""
     if setting.effect is Effect.REFUSED:
         raise _not_obeyed(setting)
-    form, instead = _FORMS.get(setting.effect, ("(?s:.*)", ""))
-    if not re.fullmatch(form, setting.value):
-        raise _not_obeyed(setting, instead)
+    form = setting.effect.value.form
+    if not re.fullmatch(form.pattern, setting.value):
+        raise _not_obeyed(setting, form.instead)
 
 
 def _naming(addresses: Iterable[str]) -> str:

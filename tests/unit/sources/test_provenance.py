@@ -18,11 +18,7 @@ from gpuinstall.lock.request.tools import TOOL_FILES, read_team_settings
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import declared_request
 from gpuinstall.sources import Sources, read_sources
-from gpuinstall.sources.provenance import (
-    SETTING_RULES,
-    Effect,
-    recorded_sources,
-)
+from gpuinstall.sources.provenance import Effect, load_rules, recorded_sources
 from tests.lab.index_text import steps_of
 from tests.lab.own_sources import naming
 
@@ -122,13 +118,13 @@ def environ(tmp_path):
 
 
 def test_every_setting_has_its_example():
-    assert {*EXAMPLES} | ELSEWHERE == {(rule.tool, rule.key) for rule in SETTING_RULES}
+    assert {*EXAMPLES} | ELSEWHERE == {*load_rules()}
 
 
 def test_a_setting_is_obeyed_answered_or_refused(tmp_path, environ):
     wrong = []
     (tmp_path / "outside.txt").write_text("mine\n", "utf-8")
-    for number, rule in enumerate(SETTING_RULES):
+    for number, rule in enumerate(load_rules().values()):
         folder = tmp_path / str(number)
         folder.mkdir()
         if (rule.tool, rule.key) in EXAMPLES and not is_kept(rule, folder, environ):
@@ -140,6 +136,7 @@ def test_a_setting_is_obeyed_answered_or_refused(tmp_path, environ):
 def is_kept(rule, folder, environ):
     """Whether a setting in a file has the effect of its rule."""
     name, text = EXAMPLES[rule.tool, rule.key]
+    effect = rule.declared_effect
     try:
         if name == "uv.toml":
             (folder / name).write_text(text, "utf-8")
@@ -155,8 +152,8 @@ def is_kept(rule, folder, environ):
                 return False
     except UsageError as error:
         is_named = error.code == "source-setting" and name in error.message
-        return rule.effect is Effect.REFUSED and is_named and bool(rule.instead)
-    return bool(rule.effect is not Effect.REFUSED and DOES[rule.effect](sources))
+        return effect is Effect.REFUSED and is_named and bool(rule.instead)
+    return bool(effect is not Effect.REFUSED and DOES[effect](sources))
 
 
 def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path):

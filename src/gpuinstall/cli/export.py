@@ -91,7 +91,7 @@ def _uv(options: CommandOptions) -> Outcome:
 @click.option(
     "--for",
     "tool_name",
-    type=click.Choice(list(MACHINE_TOOLS)),
+    type=click.Choice(MACHINE_TOOLS),
     help="In the words of this tool: a machine for any of the locks.",
 )
 def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:

@@ -8,22 +8,23 @@ command that finds it out when a program starts.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.resources import files
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import tomli
 from packaging.pylock import PylockSelectError
 
-from gpuinstall.base.codec import write_object
+from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, not_exportable, systems_of
@@ -31,7 +32,7 @@ from gpuinstall.lock.file.fit import fit, selected
 from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.lock import Lock
@@ -240,46 +241,37 @@ def _codes_that_run(
     ]
 
 
-MACHINE_TOOLS: dict[str, dict[str, str]] = {
-    "slurm": {
-        "GPU": "#SBATCH --gres=gpu:1\n# GPUs of a node: {codes}; a site has features for them\n"
-    },
-    "kubernetes": {
-        "processor": """\
-        - matchExpressions:
-            - {{key: kubernetes.io/arch, operator: In, values: ["{node_arch}"]}}
-""",
-        "GPU": """\
-            - {{key: nvidia.com/gpu.compute.major, operator: In, values: ["{major}"]}}
-            - {{key: nvidia.com/gpu.compute.minor, operator: In, values: {minors}}}
-""",
-        "driver": """\
-            - {{key: nvidia.com/cuda.driver-version.major, operator: Gt, values: ["{below}"]}}
-""",
-    },
-    "skypilot": {"GPU": "resources:\n  accelerators: {{{counts}}}\n"},
-    "dstack": {
-        "processor": "resources:\n  cpu: {{arch: {arch}}}\n",
-        "GPU": "  gpu: {{vendor: {maker}, name: [{names}], count: 1}}\n",
-    },
-}
-"""The words of each tool for what it can be told; those of Kubernetes once for each kind of node."""
-_AFFINITY = """\
-# In the container: resources: {limits: {nvidia.com/gpu: 1}}
-affinity:
-  nodeAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      nodeSelectorTerms:
-"""
+MACHINE_TOOLS = ("slurm", "kubernetes", "skypilot", "dstack")
 
 
-def words_for(tool: str, needs: Sequence[MachineNeeds]) -> str:
+class MachineTool(Value):
+    """What a tool can be told of machines: a table of ``data/machine_tools.toml``."""
+
+    text: str
+    node: str = ""
+    """Its words for one kind of node, which follow the text."""
+    can_say: tuple[str, ...] = ()
+    """``processor`` and ``driver``, if it has words for them."""
+    gpus_by: str = "names"
+    """How it is told which GPU: by ``names`` of its own, by the ``codes`` that a GPU executes, by ``labels`` of NVIDIA's."""
+    gpus: Mapping[str, str] = field(default_factory=dict)
+    """What its GPUs execute, by its own names for them."""
+
+
+def load_tool(name: str) -> MachineTool:
+    """Return what a tool can be told."""
+    file = files("gpuinstall.export") / "data" / "machine_tools.toml"
+    table = tomli.loads(file.read_text("utf-8"))
+    return read_object(MachineTool, table[name], name)
+
+
+def words_for(name: str, needs: Sequence[MachineNeeds]) -> str:
     """Return what to tell a tool so that it takes a machine on which one of some locks runs.
 
     Raises:
         UsageError: if they are for different machines, or no GPU that the tool has words for runs one.
     """
-    words = MACHINE_TOOLS[tool]
+    tool = load_tool(name)
     for_gpus = [one for one in needs if one.maker and one.os == "linux"]
     if len({(one.maker, one.arch) for one in for_gpus}) > 1:
         raise UsageError(
@@ -288,45 +280,47 @@ def words_for(tool: str, needs: Sequence[MachineNeeds]) -> str:
             hint=f"Run it again with --lock {quoted(for_gpus[0].lock)}",
         )
     codes = list(dict.fromkeys(code for one in for_gpus for code in one.codes))
-    names = [name for name, code in names_of(tool).items() if code in codes]
-    has_labels = tool == "kubernetes" and any(one.maker == "nvidia" for one in for_gpus)
-    if not (names or has_labels or (tool == "slurm" and codes)):
+    gpus = {
+        "names": [gpu for gpu, code in tool.gpus.items() if code in codes],
+        "codes": codes,
+        "labels": [one.maker for one in for_gpus if one.maker == "nvidia"],
+    }
+    if not gpus[tool.gpus_by]:
         raise not_exportable(
-            f"no GPU that {tool} has words for runs {_names(needs, 'or')}",
+            f"no GPU that {name} has words for runs {_names(needs, 'or')}",
             "gpuinstall export needs",
         )
     one = for_gpus[0]
     values = {
         "maker": one.maker,
-        "names": ", ".join(names),
-        "counts": ", ".join(f"{name}: 1" for name in names),
+        "names": ", ".join(gpus["names"]),
+        "counts": ", ".join(f"{gpu}: 1" for gpu in gpus["names"]),
         "codes": ", ".join(codes),
         "arch": "x86" if one.arch == "x86_64" else "arm",
         "node_arch": "amd64" if one.arch == "x86_64" else "arm64",
     }
-    unsaid = dict.fromkeys(fact for one in for_gpus for fact in _unsaid(words, one))
+    unsaid = dict.fromkeys(fact for one in for_gpus for fact in _unsaid(tool, one))
     text = f"# A machine for {_names(for_gpus, 'or')}.\n"
-    text += f"# {tool} has no words for: {'; '.join(unsaid)}.\n"
+    text += f"# {name} has no words for: {'; '.join(unsaid)}.\n"
     text += "# This checks it when the job starts: gpuinstall run --any COMMAND\n"
-    form = "".join(words.values())
-    if not has_labels:
-        return text + form.format(**values)
-    nodes = [form.format(**values, **node) for one in for_gpus for node in _nodes(one)]
-    return "".join([text, _AFFINITY, *nodes])
+    text += tool.text.format(**values)
+    for node in chain.from_iterable(map(_nodes, for_gpus)):
+        text += tool.node.format(**values, **node)
+    return text
 
 
 def _names(needs: Sequence[MachineNeeds], word: str) -> str:
     return visible(f" {word} ".join(one.lock for one in needs))
 
 
-def _unsaid(words: Mapping[str, str], needs: MachineNeeds) -> Iterator[str]:
-    if "processor" not in words:
+def _unsaid(tool: MachineTool, needs: MachineNeeds) -> Iterator[str]:
+    if "processor" not in tool.can_say:
         yield f"the processor, {needs.arch}"
     if needs.glibc:
         yield f"glibc {needs.glibc} or newer"
     for gpus in needs.gpus:
         # Of a driver, the branch alone is a number that can be compared.
-        if gpus.driver and ("driver" not in words or len(gpus.driver.parts) > 1):
+        if gpus.driver and ("driver" not in tool.can_say or len(gpus.driver.parts) > 1):
             yield f"driver {gpus.driver} or newer, for {', '.join(gpus.codes)}"
 
 
@@ -341,11 +335,3 @@ def _nodes(needs: MachineNeeds) -> Iterator[dict[str, Any]]:
                 "minors": json.dumps([code.partition(".")[2] for code in codes]),
                 "below": gpus.driver.branch - 1 if gpus.driver else 0,
             }
-
-
-def names_of(tool: str) -> dict[str, str]:
-    """Return what the GPUs of a tool execute by the tool's own names for them; nothing if it has none."""
-    table = tomli.loads(
-        (files("gpuinstall.export") / "data" / "gpu_names.toml").read_text("utf-8")
-    )
-    return dict(table.get(tool, {}))

@@ -10,7 +10,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpus import find_gpu, products
-from gpuinstall.export.needs import MACHINE_TOOLS, machine_needs, names_of, words_for
+from gpuinstall.export.needs import MACHINE_TOOLS, load_tool, machine_needs, words_for
 from gpuinstall.lock.file.fit import fit
 from tests.unit.export.locks import cuda_lock, lock, wheel
 
@@ -25,7 +25,7 @@ def told(tool, locked):
 def test_every_name_of_a_gpu_is_known():
     wrong = {}
     for tool in MACHINE_TOOLS:
-        for name, code in names_of(tool).items():
+        for name, code in load_tool(tool).gpus.items():
             gpu = find_gpu(OTHER_WORDS.get(name, name))
             if code != str(gpu.capability or gpu.architecture):
                 wrong[tool, name] = code

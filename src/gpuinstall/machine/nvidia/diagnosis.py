@@ -86,22 +86,17 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
     lists_gpu = cards or nvml.gpus or cuda.devices or evidence.jetson
     return {
         evidence.facts.host.os: True,
-        "container": evidence.container,
+        **_of_libraries(evidence),
         "wsl": evidence.facts.wsl is not None,
-        "shows-gpu": evidence.shows_gpu,
         "lists-gpu": bool(lists_gpu),
         "answers": nvml.works or cuda.init == 0,
         "silent": _is_silent(evidence),
-        f"nvml-{nvml.fault or nvml.init}": True,
         "nvml-init": nvml.init,
-        "nvml-error": nvml.error,
         "nvml-gpus": bool(nvml.gpus),
         # It is asked about one card after the other, and may fail at one.
         "at-card": "" if nvml.at is None else f" when asked about GPU {nvml.at}",
-        f"libcuda-{cuda.fault or cuda.init}": True,
-        "libcuda-error": cuda.error,
-        "without-slices": all(gpu.mig and not gpu.slices for gpu in nvml.gpus)
-        and nvml.gpus,
+        "none-has-slices": bool(nvml.gpus)
+        and all(gpu.mig and not gpu.slices for gpu in nvml.gpus),
         # CUDA's own node is refused and the one that it shares with NVML is not.
         "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
         "refused": "; ".join(refused),
@@ -122,6 +117,20 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "awaits-attestation": nvml.awaits_attestation,
         "fabric-in-progress": FABRIC_IN_PROGRESS in fabrics,
         "without-fabric": bool(fabrics) and fabrics <= {NO_FABRIC, FABRIC_READY},
+    }
+
+
+def _of_libraries(evidence: NvidiaEvidence) -> KnownFacts:
+    """Return what the driver's libraries answer, for faults and notes alike."""
+    nvml = evidence.nvml
+    cuda = evidence.cuda
+    return {
+        "container": evidence.container,
+        "shows-gpu": evidence.shows_gpu,
+        f"nvml-{nvml.fault or nvml.init}": True,
+        "nvml-error": nvml.error,
+        f"libcuda-{cuda.fault or cuda.init}": True,
+        "libcuda-error": cuda.error,
     }
 
 
@@ -368,18 +377,13 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
     visible = evidence.visible
     hides_all = visible is not None and _hides_all(visible, evidence)
     return {
-        "container": evidence.container,
+        **_of_libraries(evidence),
         "job": job,
         "place": evidence.facts.container.place,
         "devices": repr(evidence.devices) if evidence.devices else None,
-        "shows-gpu": evidence.shows_gpu,
         "reserved": ", ".join(card.name for card in reserved),
         "reserved-for": reserved[0].device.driver if reserved else None,
         "withheld": ", ".join(withheld),
-        f"nvml-{evidence.nvml.fault or evidence.nvml.init}": True,
-        "nvml-error": evidence.nvml.error,
-        f"libcuda-{cuda.fault or cuda.init}": True,
-        "libcuda-error": cuda.error,
         "libcuda-init": cuda.init,
         "lost": format_gpus(lost) if lost else None,
         "visible": ",".join(others),

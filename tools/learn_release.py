@@ -86,7 +86,7 @@ def learn(
 ) -> list[LearnedRow]:
     """Read the builds of one platform that the catalogue lacks, of the newest release that satisfies a requirement."""
     requirement = parse_requirement(release)
-    verified = [build for build in catalog.builds if build.confidence != "unverified"]
+    verified = [build for build in catalog.builds if build.absent != "unverified"]
     backends = {build.backend for build in catalog.builds_for(os, arch)}
     tags = [backend.tag for backend in sorted(backends)]
     try:
@@ -111,7 +111,7 @@ def additions(rows: Iterable[LearnedRow], catalog: Catalog) -> Additions:
     """Return what the catalogue does not have: rows of releases and of builds, and the evidence for them."""
     known = set()
     for build in catalog.builds:
-        if build.confidence != "unverified":
+        if build.absent != "unverified":
             known.add((build.name, build.platform))
     releases: dict[str, list[LearnedRow]] = defaultdict(list)
     builds: dict[tuple[str, str], list[LearnedRow]] = defaultdict(list)

@@ -77,7 +77,7 @@ COMPANIONS = [
 BUILDS = {
     f"{build.name}-{build.os}_{build.arch}": build
     for build in load_catalog().builds
-    if build.on_default_index and build.toolkit and build.confidence != "unverified"
+    if build.on_default_index and build.toolkit and build.absent != "unverified"
 }
 OF_THE_NETWORK = {"too-slow", "transfer"}
 WITH_TRAP = "2.9.1+cu128-linux_x86_64"

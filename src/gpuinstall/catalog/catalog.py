@@ -77,8 +77,6 @@ class Build(Value):
     """The oldest glibc that its platform tag allows."""
     macos: str | None = None
     """The oldest macOS that its platform tag allows."""
-    confidence: str = "high"
-    """high, medium, low or unverified."""
     on_default_index: bool = False
     """Whether pip's default index serves this very build."""
     labelled: bool = True
@@ -87,7 +85,8 @@ class Build(Value):
     source: WheelSource = ConfiguredIndex.TORCH
     """An address, a folder, or one of the indexes that are configured."""
     absent: str | None = None
-    """Why it cannot be had today: withdrawn, unreachable, failed, without-extension, split."""
+    """Why it cannot be had today: withdrawn, unreachable, failed, without-extension, split; or unverified, if no index was
+    ever seen to have it."""
     unread: tuple[Wheel, ...] = ()
     """The wheels of a build that only the listing knows."""
     obstacle: str | None = None
@@ -99,6 +98,10 @@ class Build(Value):
     def name(self) -> str:
         """The build as users write it: ``2.14.1+cu126``."""
         return f"{self.torch}+{self.backend}"
+
+    def published(self) -> Build:
+        """Return it as one that was seen."""
+        return replace(self, absent=None) if self.absent == "unverified" else self
 
     @property
     def minor(self) -> str:

@@ -357,12 +357,11 @@ def _as_listed(
 ) -> Iterator[Build]:
     for source, wheels in _without_default(by_source).items():
         yield replace(
-            build,
+            build.published(),
             source=source,
             pythons=_pythons(wheels),
             labelled=wheels[0].version.local is not None,
             macos=_macos_floor(wheels) or build.macos,
-            confidence="low" if build.confidence == "unverified" else build.confidence,
         )
     if by_source:
         return
@@ -398,7 +397,6 @@ def _unknown(
                 pythons=_pythons(wheels),
                 glibc=platform_floor(wheels[0].tags, "manylinux"),
                 macos=_macos_floor(wheels),
-                confidence="low",
                 on_default_index=source == DEFAULT_INDEX,
                 labelled=wheels[0].version.local is not None,
                 source=source,

@@ -158,6 +158,7 @@ class Rows:
         backend = Backend.parse(row["tag"])
         os, arch = platform.split("_", 1)
         code, confidence, evidence = row[platform]
+        absent = "unverified" if confidence == "unverified" else row.get("absent")
         unlabelled = row.get("unlabelled", "")
         toolkit = row.get("toolkit") or backend.version
         cudnn = row.get("cudnn")
@@ -177,12 +178,11 @@ class Rows:
             libraries=(("cudnn", cudnn),) if cudnn else (),
             pythons=pythons,
             glibc=glibc,
-            confidence=confidence,
             on_default_index=release.default.get(platform) == row["tag"],
             labelled=platform not in unlabelled.split(),
             evidence=words(evidence),
             source=row.get("source", ConfiguredIndex.TORCH),
-            absent=row.get("absent"),
+            absent=absent,
         )
 
     def _cpu(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.machine.protocol import Code
-from gpuinstall.plan.rules import NOT_THERE, RULES, is_read, lists_code
+from gpuinstall.plan.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,22 +21,6 @@ if TYPE_CHECKING:
     GpuPositions = tuple[int, ...]
     """A set of GPUs, by their positions among those that were judged for."""
 
-_STAGES = (
-    "other-torch",
-    "other-backend",
-    "other-cuda",
-    "not-allowed",
-    *NOT_THERE,
-    "no-companion",
-    "glibc-too-old",
-    "python-unsupported",
-    "no-python",
-)
-"""The codes of the rules that do not depend on a GPU, in their order: that of every rule has to stand here.
-
-The further down the code of a rejected build, the closer that build came.
-"""
-
 
 class JudgedBuild(NamedTuple):
     """A build, what each GPU runs of it, and why it is not taken."""
@@ -43,7 +28,6 @@ class JudgedBuild(NamedTuple):
     build: Build
     codes: tuple[Code | Reason, ...] = ()
     """What each GPU runs of it, or why it runs nothing."""
-    python: str = ""
     reason: Reason | None = None
     """Why it is not taken; None: it runs on at least one GPU, or none is given."""
 
@@ -81,15 +65,6 @@ def rejections(judged: Iterable[JudgedBuild]) -> tuple[RejectedBuild, ...]:
     return tuple(Rejection(each.build, each.reason) for each in judged if each.reason)
 
 
-def judge_builds(
-    builds: Iterable[Build],
-    context: PlanContext,
-    gpus: Sequence[Gpu],
-) -> list[JudgedBuild]:
-    """Judge builds for some GPUs, in the order in which they come."""
-    return [judge_build(build, context, gpus) for build in builds]
-
-
 def judge_build(
     build: Build,
     context: PlanContext,
@@ -102,17 +77,11 @@ def judge_build(
         reason = rule(build, context)
         if reason:
             return judged._replace(reason=reason)
-    python = context.python(build)
-    if isinstance(python, Reason):
-        return judged._replace(reason=python)
-    reason = lists_code(build, context) or is_read(build, context)
-    if gpus and reason is None:
-        reason = (
-            context.rules.against_driver(build)
-            if judged.covers
-            else missing_code(judged, gpus)
-        )
-    return judged._replace(python=python, reason=reason)
+    if not gpus:
+        return judged
+    if judged.covers:
+        return judged._replace(reason=context.rules.against_driver(build))
+    return judged._replace(reason=missing_code(judged, gpus))
 
 
 def missing_code(judged: JudgedBuild, gpus: Sequence[Gpu]) -> Reason | None:
@@ -125,7 +94,7 @@ def missing_code(judged: JudgedBuild, gpus: Sequence[Gpu]) -> Reason | None:
 
 def closest(rejected: Iterable[JudgedBuild], rules: Rules) -> JudgedBuild | None:
     """Return the build that came closest: the newest of those that the last rule rejected."""
-    stages = (*_STAGES, *rules.code_reasons, *rules.driver_reasons)
+    stages = (*chain(*RULES.values()), *rules.code_reasons, *rules.driver_reasons)
     return max(
         rejected,
         key=lambda judged: stages.index(judged.reason.code) if judged.reason else -1,
@@ -138,13 +107,13 @@ def best_first(
     context: PlanContext,
 ) -> list[JudgedBuild]:
     """Sort builds: the newest torch, then the backend that the request prefers, then as the maker prefers."""
-    by_merit = sorted(candidates, key=lambda candidate: _merit_key(candidate, context))
+
+    def merit_key(candidate: JudgedBuild) -> SortKey:
+        is_other = candidate.build.backend != context.demand.preferred_backend
+        return is_other, maker_key(candidate, context)
+
+    by_merit = sorted(candidates, key=merit_key)
     return sorted(by_merit, key=lambda candidate: candidate.build.torch, reverse=True)
-
-
-def _merit_key(candidate: JudgedBuild, context: PlanContext) -> SortKey:
-    is_other = candidate.build.backend != context.demand.preferred_backend
-    return is_other, maker_key(candidate, context)
 
 
 def maker_key(candidate: JudgedBuild, context: PlanContext) -> SortKey:

@@ -14,7 +14,7 @@ from gpuinstall.plan.candidates import (
     best_first,
     first_for_programs,
     gpus_to_serve,
-    judge_builds,
+    judge_build,
     rejections,
 )
 from gpuinstall.plan.companions import label_of
@@ -135,7 +135,7 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     builds = [
         build for build in context.builds if build.backend.kind == context.rules.kind
     ]
-    judged = judge_builds(builds, context, context.gpus)
+    judged = [judge_build(build, context, context.gpus) for build in builds]
     candidates = [each for each in judged if each.reason is None]
     cover = gpus_to_serve({each.covers for each in candidates}, context)
     fitting = best_first([each for each in candidates if each.covers == cover], context)
@@ -165,7 +165,7 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Choose the newest build for the CPU, or, if no source has one, the default index's build for GPUs."""
-    judged = judge_builds(context.builds, context, gpus=())
+    judged = [judge_build(build, context, gpus=()) for build in context.builds]
     considered = [each for each in judged if each.build.backend == CPU]
     candidates = [each for each in considered if each.reason is None]
     codes = {each.reason.code for each in considered if each.reason}
@@ -201,13 +201,14 @@ def _choice(best: JudgedBuild, context: PlanContext) -> Choice:
     """Return what to install, and from where."""
     build = best.build
     demand = context.demand
+    python = context.python(build)
     return Choice(
         build,
-        best.python,
+        python,
         index=build.index(context.catalog.torch_index),
         requirements=(
             f"torch{demand.extras}=={build.torch}{label_of(build)}",
-            *context.companions.pins(build, best.python),
+            *context.companions.pins(build, python),
             *demand.others,
         ),
     )

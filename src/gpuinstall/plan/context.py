@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import marker_holds, normalised, parse_requirement
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.plan.companions import Companions
-from gpuinstall.plan.python import at_hand, installed, number, span
+from gpuinstall.plan.python import at_hand, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,38 +104,25 @@ class PlanContext(Value, eq=False):
                 return rows[name]
         return None
 
-    def python(self, build: Build) -> str | Reason:
-        """Return the Python for a build and its companions, or why there is none.
+    def fitting_pythons(self, build: Build) -> list[str]:
+        """Return the Pythons that a build and its companions have wheels for, and that the request allows."""
+        return list(filter(self.demand.suits, self.companions.pythons(build)))
+
+    def python(self, build: Build) -> str:
+        """Return the Python for a build and its companions; empty if there is none.
 
         The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
         one that can be fetched.
         """
-        demand = self.demand
-        pythons = self.companions.pythons(build)
-        fitting = [python for python in pythons if demand.suits(python)]
-        if not fitting:
-            return self._unsupported(pythons)
-        for python in at_hand(demand.preferred, self.machine):
+        fitting = self.fitting_pythons(build)
+        for python in at_hand(self.demand.preferred, self.machine):
             if python in fitting:
                 return python
-        if fitting and (demand.managed or self.machine.pythons is None):
-            newest = number(self.catalog.settled_python)
-            supported = [python for python in fitting if number(python) <= newest]
-            return max(supported, key=number) if supported else min(fitting, key=number)
-        names = ", ".join(dict.fromkeys(installed(self.machine))) or "none"
-        required = f"it requires Python {span(fitting)}"
-        message = f"{required}; installed: {names}, and no other is available"
-        return Reason("no-python", message)
-
-    def _unsupported(self, pythons: tuple[str, ...]) -> Reason:
-        """Return that there are wheels for these Pythons, and not for the requested one."""
-        packages = {package for package, _ in self.catalog.companions}
-        companions = " and ".join(filter(packages.__contains__, self.demand.family))
-        subject = f"it and {companions} have" if companions else "it has"
-        message = (
-            f"{subject} wheels for Python {span(pythons)}, not {self.demand.python}"
-        )
-        return Reason("python-unsupported", message)
+        if not fitting or not (self.demand.managed or self.machine.pythons is None):
+            return ""
+        newest = number(self.catalog.settled_python)
+        supported = [python for python in fitting if number(python) <= newest]
+        return max(supported, key=number) if supported else min(fitting, key=number)
 
     def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:
         """Return the context of some of its GPUs."""

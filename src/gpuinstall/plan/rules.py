@@ -1,4 +1,4 @@
-"""The rules that do not depend on a GPU: each answers None (the build fits) or the reason why it does not."""
+"""The rules that do not depend on a GPU: each returns None (the build fits) or the reason why it does not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.versions import numbers
+from gpuinstall.plan.python import installed, span
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,10 +21,11 @@ _ABSENT = {
     "unreachable": "its index is unreachable, and no other source has it",
     "split": "its libraries are separate packages, one of which is built on this machine",
     "without-extension": "a requested extension has no prebuilt file for it",
+    "unverified": "it may not have been published",
     "failed": "a kernel failed on this machine with the same GPU code or CUDA",
 }
 
-NOT_THERE = (*_ABSENT, "not-in-catalogue", "architectures-unknown", "unverified")
+NOT_THERE = (*_ABSENT, "not-in-catalogue", "architectures-unknown")
 """The codes of builds that nobody can have, or nobody knows."""
 
 
@@ -67,11 +69,9 @@ def is_allowed(build: Build, context: PlanContext) -> Reason | None:
 
 def exists(build: Build, _context: PlanContext) -> Reason | None:
     """Take no build whose existence is a guess, nor one that no source has today."""
-    if build.absent is not None:
-        return Reason(build.absent, _ABSENT[build.absent])
-    if build.confidence == "unverified":
-        return Reason("unverified", "it may not have been published")
-    return None
+    if build.absent is None:
+        return None
+    return Reason(build.absent, _ABSENT[build.absent])
 
 
 def has_companions(build: Build, context: PlanContext) -> Reason | None:
@@ -88,15 +88,28 @@ def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
     return Reason("glibc-too-old", message)
 
 
-RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
-    is_the_torch,
-    is_the_backend,
-    is_of_requested_cuda,
-    is_allowed,
-    exists,
-    has_companions,
-    fits_glibc,
-)
+def fits_python(build: Build, context: PlanContext) -> Reason | None:
+    """Take no build without wheels, its own and its companions', for a Python of the request."""
+    if context.fitting_pythons(build):
+        return None
+    packages = {package for package, _ in context.catalog.companions}
+    companions = " and ".join(filter(packages.__contains__, context.demand.family))
+    subject = f"it and {companions} have" if companions else "it has"
+    pythons = span(context.companions.pythons(build))
+    message = f"{subject} wheels for Python {pythons}, not {context.demand.python}"
+    return Reason("python-unsupported", message)
+
+
+def finds_python(build: Build, context: PlanContext) -> Reason | None:
+    """Take no build whose Pythons can neither be found nor fetched."""
+    if context.python(build):
+        return None
+    required = span(context.fitting_pythons(build))
+    names = ", ".join(dict.fromkeys(installed(context.machine))) or "none"
+    message = (
+        f"it requires Python {required}; installed: {names}, and no other is available"
+    )
+    return Reason("no-python", message)
 
 
 def lists_code(build: Build, context: PlanContext) -> Reason | None:
@@ -124,3 +137,22 @@ def is_read(build: Build, context: PlanContext) -> Reason | None:
     if build.obstacle:
         message += f": {build.obstacle}"
     return Reason("not-in-catalogue", message)
+
+
+RULES: dict[Callable[[Build, PlanContext], Reason | None], tuple[str, ...]] = {
+    is_the_torch: ("other-torch",),
+    is_the_backend: ("other-backend",),
+    is_of_requested_cuda: ("other-cuda",),
+    is_allowed: ("not-allowed",),
+    exists: tuple(_ABSENT),
+    has_companions: ("no-companion",),
+    fits_glibc: ("glibc-too-old",),
+    fits_python: ("python-unsupported",),
+    finds_python: ("no-python",),
+    lists_code: ("architectures-unknown",),
+    is_read: ("not-in-catalogue",),
+}
+"""In the order in which they are asked, each with the codes of its reasons.
+
+The further down a rule, the closer the builds came that it rejects.
+"""

@@ -218,10 +218,10 @@ def test_builds_of_other_platforms_stay_as_they_are():
 
 def test_unverified_build_that_is_listed_may_be_chosen():
     (found,) = _narrow(
-        [_build("2.15.0", "cu130", confidence="unverified")],
+        [_build("2.15.0", "cu130", absent="unverified")],
         Listing(_listed("2.15.0+cu130", "x"), ASKED),
     )
-    assert found.confidence == "low"
+    assert found.absent is None
 
 
 def test_build_that_only_the_index_knows_is_marked_unknown():

@@ -92,7 +92,7 @@ def elsewhere(build):
 
 LISTINGS = {
     "all from /srv/wheels": (lambda _: True, {"source": "/srv/wheels"}),
-    "cu134 listed": (of_backend("cu134"), {"confidence": "low"}),
+    "cu134 listed": (of_backend("cu134"), {"absent": None}),
     "cu130 unread": (of_backend("cu130"), {"unread": UNREAD}),
     "cu130 unreachable": (of_backend("cu130"), {"absent": "unreachable"}),
     "the default index alone": (elsewhere, {"absent": "unreachable"}),

@@ -118,7 +118,7 @@ def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anyb
         if plan.reasons[0].message.endswith("newest torch"):
             known = frozen_catalog().builds_for(asked.os, asked.arch)
             assert torch(plan) == max(
-                build.torch for build in known if build.confidence != "unverified"
+                build.torch for build in known if build.absent != "unverified"
             )
 
 

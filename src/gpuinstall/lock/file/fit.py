@@ -104,7 +104,7 @@ def fit(
         reason = Reason("unknown-build", message)
     if build is None or reason:
         return Rejection(lock, cast("Reason", reason))
-    alone = catalog.only(replace(build, pythons=(python,), confidence="low"))
+    alone = catalog.only(replace(build.published(), pythons=(python,)))
     plan = choose(
         machine, replace(request, requirements=(f"torch=={build.torch}",)), alone
     )

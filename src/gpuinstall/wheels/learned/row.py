@@ -170,7 +170,6 @@ class LearnedRow(Value):
             libraries=tuple(_libraries(self.requires)),
             pythons=self.pythons,
             glibc=self.glibc,
-            confidence="medium",
             on_default_index=not self.source,
             labelled=self.labelled,
             source=self.source or DEFAULT_INDEX,

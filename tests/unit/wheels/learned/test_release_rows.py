@@ -55,9 +55,7 @@ def test_what_is_put_into_builds_toml_is_loaded_from_it():
 
 def test_what_the_catalogue_has_is_not_printed_again():
     build = next(
-        build
-        for build in load_catalog().builds
-        if build.toolkit and build.confidence == "high"
+        build for build in load_catalog().builds if build.toolkit and not build.absent
     )
     same = replace(
         NEW,

@@ -206,9 +206,9 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     # What is not there yet is the newest anyway.
     moving = [name for name in state.options.moving if name in locked]
     request = state.request.near(near_to)
-    resolution = resolve_locks([request], project.session, held=near_to, moving=moving)[
-        0
-    ]
+    resolution = resolve_locks(
+        [request], project.session, locks=near_to, moving=moving
+    )[0]
     priced = price_resolution(resolution, state, project)
     if not state.options.upgrade:
         return priced

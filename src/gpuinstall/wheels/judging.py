@@ -53,8 +53,6 @@ class Judgement(Value):
     """The torch that has its symbols."""
     is_settled: bool = True
     """Whether to read more of the file changes nothing."""
-    is_of_backend: bool = False
-    """Whether it holds beside this backend of torch alone: the file has another library for another CUDA."""
 
 
 def judge_file(
@@ -85,7 +83,6 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
     judgement = Judgement(
         cuda=process_cuda(reading),
         torch=reading.of_torch,
-        is_of_backend=load_members().has_runtimes_apart(reading.package),
     )
     for rule in _CERTAIN:
         why = rule(reading, gpus)

@@ -176,7 +176,7 @@ def _stale_online(
 
         again, metadata = relaxed_again(again, lock.record.relaxed, session)
     try:
-        [resolution] = resolve_locks([again], session, held=[lock], metadata=metadata)
+        [resolution] = resolve_locks([again], session, locks=[lock], metadata=metadata)
     except (NoBuildError, InstallationError) as error:
         if error.code in _NOT_OF_THE_LOCK:
             raise

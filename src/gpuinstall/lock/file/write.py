@@ -89,7 +89,7 @@ def write_locks(
     session.sources.explain_ignored_settings(session.reporter)
     existing = _readable_locks(folder) if upgrade else _existing_locks(folder, session)
     resolutions = resolve_locks(
-        requests, session, held=existing, moving=moving, upgrade=upgrade
+        requests, session, locks=existing, moving=moving, upgrade=upgrade
     )
     changes = []
     for resolution in resolutions:

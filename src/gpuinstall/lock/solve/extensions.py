@@ -198,7 +198,7 @@ class ExtensionChooser:
 
         Then torch's very CUDA, and a name that says a glibc.
         """
-        pinned_versions = self._problem.near
+        pinned_versions = self._problem.near.versions
 
         def age(file: ExtensionFile) -> tuple[bool, bool, Version]:
             version = file.wheel.version
@@ -246,7 +246,7 @@ class ExtensionChooser:
         if paired and not paired.allows(wheel.version):
             message = f"does not go with torch {torch}, but {paired.text} does"
             return Reason("other-torch", message)
-        locked = self._problem.locked.get(wheel.filename)
+        locked = self._problem.near.hashes.get(wheel.filename)
         if locked and wheel.sha256 not in {None, locked}:
             hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
             return Reason("replaced", f"was replaced under its name: {hashes}")
@@ -503,7 +503,7 @@ def choose_prebuilt(
         for file in listing.files if takes_early or not final else final:
             wheel = file.wheel
             if requirement.allows(wheel.version):
-                sha256 = wheel.sha256 or problem.locked.get(wheel.filename)
+                sha256 = wheel.sha256 or problem.near.hashes.get(wheel.filename)
                 yield file._replace(wheel=replace(wheel, sha256=sha256))
 
     # Nothing is listed for GPUs that no file can have code for.

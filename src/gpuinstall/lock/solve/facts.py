@@ -8,13 +8,17 @@ becomes a fact, what is unknown warns.
 from __future__ import annotations
 
 from contextlib import suppress
+from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
 from gpuinstall.plan.companions import PAIRED, Companions
@@ -24,9 +28,7 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import extra_requirements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from packaging.version import Version
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Wheel
@@ -35,10 +37,7 @@ if TYPE_CHECKING:
     from gpuinstall.wheels.learned.row import LearnedRow
 
 AT_ONCE = 8
-"""Of how many versions METADATA and the tables of a library are read side by side, some 0.3 MB each."""
-
-PLACEHOLDER = "it has no library"
-"""What is said of a version that should have libraries and has none."""
+"""How many older versions of a package are read side by side at most."""
 
 WHEELS_AT_ONCE = 32
 """How many wheels of a lock are looked at side by side: of nearly all of them METADATA alone, a way to an index and back."""
@@ -63,6 +62,9 @@ class Fact(Value):
 
     wheel: Wheel | None = None
     """The file that tells METADATA."""
+
+    unread: str = ""
+    """Why it is not known whether it runs; empty if that is known."""
 
     @property
     def excludes(self) -> bool:
@@ -137,6 +139,23 @@ class WheelReading(NamedTuple):
         )
 
 
+class Verdict(Enum):
+    """Whether an older version of a package runs here."""
+
+    RUNS = "runs"
+    DOES_NOT_RUN = "does not run"
+    UNKNOWN = "unknown"
+
+
+class Trial(NamedTuple):
+    """What came of an older version of a package."""
+
+    wheel: Wheel
+    verdict: Verdict
+    fact: Fact | None
+    """What is learned of it; of one that is UNKNOWN, that it is passed over."""
+
+
 class Judge:
     """Judges what uv came to, for one problem."""
 
@@ -151,8 +170,6 @@ class Judge:
         self._problem = shelf.problem
         self._versions: Mapping[str, str] = {}
         """What uv came to last."""
-        self._unread: dict[tuple[str, Version], str] = {}
-        """Why versions were passed over unread."""
         build = self._problem.builds[0]
         self._platform = f"{build.os}-{build.arch}"
         requirements = map(parse_requirement, self._problem.requirements)
@@ -185,10 +202,12 @@ class Judge:
     def unread(self, package: str, above: Version | None = None) -> str:
         """Return which versions of a package were passed over unread, and why the last; empty if none was."""
         unread = {
-            str(version): why
-            for (other, version), why in self._unread.items()
-            if other == package and (above is None or version > above)
+            fact.version: fact.unread
+            for fact in self.facts.values()
+            if fact.package == package and fact.unread
         }
+        if above:
+            unread = {one: unread[one] for one in unread if Version(one) > above}
         if not unread:
             return ""
         *_, last = unread.values()
@@ -357,11 +376,10 @@ class Judge:
         rows: dict[str, tuple[LearnedRow, Judgement]] = {}
         reasons: dict[str, str | None] = {}
         by_backend: dict[str, tuple[LearnedRow, Judgement]] = {}
+        has_runtimes_apart = load_members().has_runtimes_apart(wheel.package)
         for version, build in self.shelf.builds.items():
-            key = build.backend.tag
             # But for what has a library for each CUDA, it says the same beside all.
-            if by_backend and not next(iter(by_backend.values()))[1].is_of_backend:
-                key = next(iter(by_backend))
+            key = build.backend.tag if has_runtimes_apart else ""
             if key not in by_backend:
                 row = self.shelf.row(wheel, build, depth)
                 by_backend[key] = row, judge_reading(row, self._problem.gpus)
@@ -401,59 +419,58 @@ class Judge:
         package = newest.wheel.package
         releases = self.shelf.releases(package).items()
         older = [wheel for version, wheel in releases if version < newest.wheel.version]
-        needs_libraries = newest.row.system == "windows"
-        doubtful: dict[Wheel, str] = {}
+        try_version = partial(self._try, needs_libraries=newest.row.system == "windows")
+        unknown: list[Trial] = []
         is_known = False
-        for position, wheel in enumerate(older):
-            if position % AT_ONCE == 0:
-                self._read_ahead(older[position : position + AT_ONCE])
-            runs = self._learn_of(wheel, Depth.PART, needs_libraries=needs_libraries)
-            if runs is True:
+        for trial in self._trials(older, try_version):
+            if trial.verdict is Verdict.UNKNOWN:
+                unknown.append(trial)
+                continue
+            self._learn(trial.fact)
+            if trial.verdict is Verdict.RUNS:
                 is_known = True
                 break
-            if runs:
-                doubtful[wheel] = runs
-        for wheel, why in doubtful.items():
-            runs = why
+        for trial in unknown:
+            last = trial
             if is_known and not self.shelf.is_spent:
-                runs = self._learn_of(
-                    wheel, Depth.WHOLE, needs_libraries=needs_libraries
-                )
-            if runs is True:
+                last = try_version(trial.wheel, deepest=Depth.WHOLE)
+            self._learn(last.fact)
+            if last.verdict is Verdict.RUNS:
                 return
-            if runs:
-                self._pass_over(wheel, runs)
         if not is_known:
             self._exclude_early(package)
 
-    def _read_ahead(self, wheels: Sequence[Wheel]) -> None:
-        """Read the tables of some wheels side by side: most of the time is the way to an index and back."""
-        build = self._problem.builds[0]
+    def _trials(
+        self,
+        wheels: Sequence[Wheel],
+        try_version: Callable[[Wheel], Trial],
+    ) -> Iterator[Trial]:
+        """Yield what comes of each version: most of the time is the way to an index and back, so they are read side by side.
 
-        def read(wheel: Wheel) -> None:
-            # Why a wheel cannot be read is remembered, and said once it is judged.
-            with suppress(InstallationError):
-                self.shelf.row(wheel, build, Depth.TABLES)
+        At first one alone, then twice as many each time: what lies beyond the first that runs is read for nothing.
+        """
+        at_once = 1
+        while wheels and not self.shelf.is_spent:
+            yield from side_by_side(try_version, wheels[:at_once])
+            wheels = wheels[at_once:]
+            at_once = min(2 * at_once, AT_ONCE)
+        for wheel in wheels:
+            yield _unknown(wheel, "as much was read as is read for one lock")
 
-        if self._decides(wheels[0].package) and not self.shelf.is_spent:
-            side_by_side(read, wheels, AT_ONCE)
-
-    def _learn_of(
+    def _try(
         self,
         wheel: Wheel,
-        deepest: Depth,
+        deepest: Depth = Depth.PART,
         *,
         needs_libraries: bool,
-    ) -> bool | str:
-        """Learn of an older version; return whether it runs, or why that is not known.
+    ) -> Trial:
+        """Read an older version.
 
         Args:
             wheel: Its wheel.
             deepest: How much of it is read at most.
             needs_libraries: Whether it is none without libraries, whatever its name says.
         """
-        if self.shelf.is_spent:
-            return "as much was read as is read for one lock"
         # Of a dependency, one beside the torch that was come to is looked for.
         builds = frozenset([self._torch])
         if wheel.package in self.requested:
@@ -461,26 +478,21 @@ class Judge:
         try:
             reading = self._read(wheel, deepest, builds)
         except InstallationError as error:
-            return error.message
-        serves = reading.serves(builds)
-        # What should have libraries and has none is a placeholder.
+            return _unknown(wheel, error.message)
+        fact = reading.fact(self._torch)
+        if not reading.serves(builds):
+            return Trial(wheel, Verdict.DOES_NOT_RUN, fact)
         needs_libraries |= all(tag.platform != "any" for tag in wheel.tags)
         for row, judgement in reading.rows.values():
-            if not serves or not self._decides(wheel.package) or judgement.excluded:
+            if not self._decides(wheel.package) or judgement.excluded:
                 continue
             if row.system is None and needs_libraries:
-                return PLACEHOLDER
+                # What should have libraries and has none is a placeholder.
+                placeholder = _passed_over(wheel, "it has no library")
+                return Trial(wheel, Verdict.DOES_NOT_RUN, placeholder)
             if judgement.doubt or not (row.codes or row.is_whole):
-                return "more of it would have to be read than may be"
-        self._learn(reading.fact(self._torch))
-        return serves
-
-    def _pass_over(self, wheel: Wheel, why: str) -> None:
-        if why != PLACEHOLDER:
-            self._unread[wheel.package, wheel.version] = why
-        name = f"{wheel.package} {wheel.version}"
-        passed_over = f"{name} was passed over: {why}"
-        self._learn(Fact(wheel.package, str(wheel.version), passed_over, frozenset()))
+                return _unknown(wheel, "more of it would have to be read than may be")
+        return Trial(wheel, Verdict.RUNS, fact)
 
     def _exclude_early(self, package: str) -> None:
         """Exclude the pre-releases of a package of which no release runs: uv would take one, and nobody requested it."""
@@ -490,6 +502,17 @@ class Judge:
         for wheel in self.shelf.wheels_of(package):
             if wheel.version.is_prerelease:
                 self._learn(Fact(package, str(wheel.version), builds=frozenset()))
+
+
+def _unknown(wheel: Wheel, why: str) -> Trial:
+    fact = replace(_passed_over(wheel, why), unread=why)
+    return Trial(wheel, Verdict.UNKNOWN, fact)
+
+
+def _passed_over(wheel: Wheel, why: str) -> Fact:
+    name = f"{wheel.package} {wheel.version}"
+    passed_over = f"{name} was passed over: {why}"
+    return Fact(wheel.package, str(wheel.version), passed_over, frozenset())
 
 
 def torch_requirements(texts: Iterable[str]) -> Iterator[ParsedRequirement]:

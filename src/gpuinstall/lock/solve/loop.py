@@ -28,6 +28,7 @@ from gpuinstall.catalog.listing import COMPANIONS
 from gpuinstall.lock.file.lock import unknown_hash
 from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
 from gpuinstall.lock.solve.facts import Fact, Judge
+from gpuinstall.lock.solve.problem import public
 from gpuinstall.lock.solve.shelf import Shelf, preferred_labels, release_day
 from gpuinstall.lock.uv.builds import SDIST, build_tools, source_builds
 from gpuinstall.lock.uv.errors import (
@@ -176,7 +177,7 @@ class Loop:
             pages={
                 name: page for name, page in project.pages.items() if name not in own
             },
-            metadata=self.problem.metadata,
+            metadata=self.problem.near.metadata,
         )
         return resolve_project(plain, self.session)
 
@@ -299,7 +300,7 @@ class Loop:
     def _project(self, question: Question) -> ResolverProject:
         problem, shelf, session = self.problem, self.shelf, self.session
         requirements = list(question.requirements)
-        yielding = {pin.text: f"{PIN}{pin.name}" for pin in problem.yielding}
+        yielding = {pin.text: f"{PIN}{pin.name}" for pin in problem.near.yielding}
         requirements = [
             yielding.get(parse_requirement(text).text, text) for text in requirements
         ]
@@ -320,7 +321,7 @@ class Loop:
             pages={**self.pages(), **self._own_pages()},
             constraints=(*self._constraints(), *question.bounds),
             preferred=self._preferred(),
-            metadata=(*problem.metadata, *self._rows()),
+            metadata=(*problem.near.metadata, *self._rows()),
             folder=session.folder,
             wheels_only=names
             | (session.sources.only_binary - {":all:"})
@@ -330,7 +331,7 @@ class Loop:
         )
 
     def _constraints(self) -> Iterator[str]:
-        yielding = {pin.text for pin in self.problem.yielding}
+        yielding = {pin.text for pin in self.problem.near.yielding}
         for text in self.problem.constraints:
             if parse_requirement(text).text not in yielding:
                 yield text
@@ -351,7 +352,7 @@ class Loop:
             if not self.judge.speaks_against(version)
         }
         labels = preferred_labels(self.shelf, running)
-        stays = self.problem.near
+        stays = self.problem.near.versions
         preferred = {name: [version] for name, version in stays.items()}
         # A label of another machine's lock is none that could stay.
         preferred |= {
@@ -371,7 +372,7 @@ class Loop:
             ),
             NOWHERE: (),
         }
-        for pin in self.problem.yielding:
+        for pin in self.problem.near.yielding:
             name = f"{PIN}{pin.name}"
             pages[name] = (_own_wheel(name, 0), _own_wheel(name, 1))
         return pages
@@ -383,7 +384,7 @@ class Loop:
             fact = self.judge.facts.get(("torch", version))
             further = fact.requires if fact else ()
             yield _row(BUILD, str(number), [f"torch==={version}", *further])
-        for pin in self.problem.yielding:
+        for pin in self.problem.near.yielding:
             yield _row(f"{PIN}{pin.name}", "1", [pin.text])
             yield _row(f"{PIN}{pin.name}", "0", [pin.with_specifier("")])
         for fact in self.judge.facts.values():
@@ -465,10 +466,10 @@ class Loop:
         for name in self.shelf.programs:
             version = answer.versions.get(name)
             listed = self.shelf.programs[name]
-            if not version or not listed or name in self.problem.near:
+            if not version or not listed or name in self.problem.near.versions:
                 continue
-            newest = self.newest(name) if listed > _public(version) else None
-            if newest and newest > _public(version):
+            newest = self.newest(name) if listed > public(version) else None
+            if newest and newest > public(version):
                 behind[name] = newest
             else:
                 settled.append(name)
@@ -513,13 +514,13 @@ class Loop:
         older = newer = False
         for name in self.shelf.programs:
             before, after = first.versions.get(name), second.versions.get(name)
-            if not before or not after or name in self.problem.near:
+            if not before or not after or name in self.problem.near.versions:
                 older |= bool(before) and not after
                 continue
             if Version(after).is_prerelease and not Version(before).is_prerelease:
                 return first
-            older |= _public(after) < _public(before)
-            newer |= _public(after) > _public(before)
+            older |= public(after) < public(before)
+            newer |= public(after) > public(before)
         facts = {package for package, _ in self.judge.facts}
         if older and not facts.isdisjoint(self.shelf.programs):
             older = newer and self._oldest_day(second) <= self._oldest_day(first)
@@ -564,7 +565,3 @@ def _lenient(text: str) -> str | None:
         return str(standard_requirement(mended))
     except InvalidRequirement:
         return None
-
-
-def _public(version: str) -> Version:
-    return Version(Version(version).public)

@@ -7,6 +7,8 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from packaging.version import Version
+
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import (
@@ -25,13 +27,38 @@ from gpuinstall.plan.values import HELD_BACK
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from packaging.version import Version
-
     from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build, Catalog, Wheel
     from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest, Requests
     from gpuinstall.machine.protocol import Rules
+
+
+class Near(Value):
+    """What narrows the search for a lock: what of earlier locks stays, and which pins may give way."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Those that stay if nothing is against them."""
+
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    """Those that stay whatever is against them: the family's, as torch stays."""
+
+    locks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """All versions of the lock of each target, which is to stay as it is."""
+
+    reported: Mapping[str, str] = field(default_factory=dict)
+    """All versions of all locks: what of these has to be built was reported when it was locked."""
+
+    torch: Version | None = None
+    python: str | None = None
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of the files that stay, by name and by address."""
+
+    yielding: tuple[ParsedRequirement, ...] = ()
+    """The pins that may give way, the last of them first."""
+
+    metadata: tuple[Mapping[str, Any], ...] = ()
+    """Rows that stand in place of the METADATA of projects in folders: the requirements have what they require."""
 
 
 class Problem(Value):
@@ -54,26 +81,11 @@ class Problem(Value):
     holder: str = ""
     """The target that runs no newer one."""
 
-    pins: tuple[str, ...] = ()
-    """Constraints that keep what a lock holds."""
-
-    near: Mapping[str, str] = field(default_factory=dict)
-    """Versions that stay if nothing is against them."""
-
-    torch: Version | None = None
-    """The torch that stays, and for which its plan was made."""
-
-    locked: Mapping[str, str] = field(default_factory=dict)
-    """The sha256 of the files that stay, by name and by address."""
+    near: Near = field(default_factory=Near)
+    """What stays of the lock of its target; its plan was made for the torch of it."""
 
     files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
     """The one file of each extension, by name."""
-
-    yielding: tuple[ParsedRequirement, ...] = ()
-    """The pins that may give way, the last of them first."""
-
-    metadata: tuple[Mapping[str, Any], ...] = ()
-    """Rows that stand in place of the METADATA of projects in folders: the requirements have what they require."""
 
     @property
     def python(self) -> str:
@@ -119,11 +131,15 @@ class Problem(Value):
         """The user's own constraints, and those that keep what a lock holds."""
         family = self.catalog.family
         own = [without_label(text, family) for text in self.wanted.request.constraints]
-        return (*own, *self.pins)
+        pins = [f"{name}=={public(pin)}" for name, pin in self.near.pinned.items()]
+        return (*own, *pins)
 
     @property
     def is_open(self) -> bool:
-        """Whether what is requested decides which of the builds that run is taken, and not the plan alone."""
+        """Whether what is requested decides which of the builds that run is taken, and not the plan alone.
+
+        Which companions go with a torch that the catalogue does not know, METADATA alone tells.
+        """
         return self.wanted.names_programs or self.plan.choice.build.learned is not None
 
     @property
@@ -142,6 +158,17 @@ class Problem(Value):
         """The versions of torch that it may have."""
         return frozenset(build.torch for build in self.builds)
 
+    def near_to(self, near: Near) -> Problem:
+        """Return the same near to what stays of the lock of its target."""
+        locked = near.locks.get(str(self.target), {})
+        own = replace(
+            near,
+            versions={**near.versions, **locked},
+            pinned=locked or near.pinned,
+            torch=near.torch if near.torch in self.torches else None,
+        )
+        return replace(self, near=own)
+
     def with_torch(self, torch: Version) -> Problem:
         """Return the same with the builds of one torch."""
         return self.with_builds(build for build in self.builds if build.torch == torch)
@@ -153,16 +180,18 @@ class Problem(Value):
 
 def pose(wanted: LockRequest, plan: Plan) -> Problem:
     """Return the problem of a lock: of the family alone the plan decides, else every build that runs is open."""
-    family = wanted.catalog.family
     choice = plan.choice
-    # Which companions go with a torch that the catalogue does not know, METADATA alone tells.
-    if wanted.names_programs or choice.build.learned:
-        requirements = [
+    problem = Problem(wanted, plan, (choice.build,), choice.requirements)
+    if not problem.is_open:
+        return problem
+    family = wanted.catalog.family
+    return replace(
+        problem,
+        builds=plan.runnable or problem.builds,
+        requirements=tuple(
             without_label(text, family) for text in wanted.request.requirements
-        ]
-        builds = plan.runnable or (choice.build,)
-        return Problem(wanted, plan, builds, tuple(requirements))
-    return Problem(wanted, plan, (choice.build,), choice.requirements)
+        ),
+    )
 
 
 def pose_together(
@@ -308,6 +337,11 @@ def without_versions(
         text for text in constraints if parse_requirement(text).name not in packages
     ]
     return request.asking(requirements=tuple(requirements), constraints=tuple(kept))
+
+
+def public(version: str) -> Version:
+    """Return a version without its label."""
+    return Version(Version(version).public)
 
 
 def is_torch(requirement: str) -> bool:

@@ -6,6 +6,7 @@ cannot, each alone is tried; then uv is let choose, the last named first.
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,15 @@ from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.project import read_folder_project
-from gpuinstall.lock.solve.problem import pose_together, without_versions
+from gpuinstall.lock.solve.problem import Near, pose_together, without_versions
 from gpuinstall.lock.solve.remarks import NO_CODE, shortened
+from gpuinstall.lock.solve.solve import resolve_near
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.relax import nearest_request, version_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gpuinstall.base.request import Request
     from gpuinstall.lock.request.lock_request import LockRequest
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
     Pins = tuple[ParsedRequirement, ...]
-    Resolve = Callable[..., "list[Resolution] | Conflict"]
 
 ALONE = 6
 """How many pins are tried alone, the last named first."""
@@ -54,8 +55,6 @@ def resolve_relaxed(
     requests: Sequence[LockRequest],
     refusal: GpuInstallError,
     session: Session,
-    *,
-    resolve: Resolve,
 ) -> list[Resolution]:
     """Resolve what is nearest to requests that cannot be met as they are written.
 
@@ -63,7 +62,6 @@ def resolve_relaxed(
         requests: One for each target, as the sources list it.
         refusal: What they were refused with.
         session: The sources and the clients of the run.
-        resolve: Resolves requests with pins that may give way, and rows of METADATA.
 
     Raises:
         GpuInstallError: ``refusal`` if no torch that runs here serves the rest of the request, or what stands against
@@ -85,10 +83,25 @@ def resolve_relaxed(
             for one in opened
         ]
     pins = _pins_of_programs(opened)
-    answer: list[Resolution] | Conflict = Conflict(refusal)
+    trials = deque((yielding, dict[str, str]()) for yielding in _concessions(pins))
     why = ""
-    for yielding in _concessions(pins):
-        answer, failed = _attempt(opened, yielding, metadata, session, resolve)
+    while trials:
+        yielding, failed = trials.popleft()
+        # Nothing of a lock stays that was made for other words.
+        near = Near(yielding=yielding, metadata=metadata)
+        trial = [without_versions(one, failed) for one in opened]
+        try:
+            answer = resolve_near(trial, near, session)
+        except InstallationError as error:
+            if error.code not in _FAILURES_OF_A_VERSION:
+                raise
+            answer = Conflict(error)
+            name = failed_package(error)
+            left = tuple(pin for pin in yielding if pin.name != name)
+            if left != yielding:
+                texts = {pin.name: pin.text for pin in yielding if pin.name == name}
+                trials.appendleft((left, failed | texts))
+                continue
         if not isinstance(answer, Conflict):
             why_torch = refusals[0].reasons[0].message if refusals else ""
             return [_explained(one, moved, why, why_torch, failed) for one in answer]
@@ -101,8 +114,6 @@ def name_relax(
     requests: Sequence[LockRequest],
     refusal: GpuInstallError,
     session: Session,
-    *,
-    resolve: Resolve,
 ) -> None:
     """Name ``--relax`` in a refusal, if an answer has all but some of the pins.
 
@@ -114,7 +125,7 @@ def name_relax(
     sourcing = replace(session.sourcing, only_binary=True)
     quiet = replace(session, reporter=Reporter(), sourcing=sourcing)
     with suppress(GpuInstallError):
-        answer = resolve(requests, session=quiet, yielding=pins)
+        answer = resolve_near(requests, Near(yielding=pins), quiet)
         if not isinstance(answer, Conflict):
             fallen = some([*answer[0].relaxed.values()])
             hint = f"Run it again with --relax: there is an answer without {fallen}"
@@ -145,38 +156,6 @@ def _concessions(pins: Pins) -> Iterator[Pins]:
             yield (pin,)
     if pins:
         yield pins
-
-
-def _attempt(
-    requests: Sequence[LockRequest],
-    yielding: Pins,
-    metadata: tuple[Mapping[str, Any], ...],
-    session: Session,
-    resolve: Resolve,
-) -> tuple[list[Resolution] | Conflict, dict[str, str]]:
-    """Resolve with pins that may give way, without the versions of those that cannot be built.
-
-    Returns:
-        The answer, and the pins of what cannot be built, by package.
-    """
-    failed: dict[str, str] = {}
-    for _ in range(len(yielding) + 1):
-        opened = [without_versions(one, failed) for one in requests]
-        left = tuple(pin for pin in yielding if pin.name not in failed)
-        try:
-            answer = resolve(opened, session=session, yielding=left, metadata=metadata)
-        except InstallationError as error:
-            if error.code not in _FAILURES_OF_A_VERSION:
-                raise
-            answer = Conflict(error)
-            name = failed_package(error)
-            names = {pin.name: pin.text for pin in left if pin.name == name}
-            if not names:
-                return answer, failed
-            failed |= names
-            continue
-        return answer, failed
-    return answer, failed
 
 
 def _with_requirements_of_folders(

@@ -73,7 +73,7 @@ class Remarks:
             return ""
         if torch == problem.common:
             return newest_for(problem.holder, torch)
-        if problem.near.get("torch", "").partition("+")[0] == str(torch):
+        if problem.near.versions.get("torch", "").partition("+")[0] == str(torch):
             return ""
         return self._why_not("torch", newest)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from gpuinstall.base.errors import (
+    GpuInstallError,
     InstallationError,
-    InternalError,
     MachineError,
     NoBuildError,
     UsageError,
@@ -19,7 +19,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.lock.file.lock import Record, version_conflicts
 from gpuinstall.lock.request.lock_request import plan_or_raise
@@ -27,8 +27,10 @@ from gpuinstall.lock.solve.extensions import with_files
 from gpuinstall.lock.solve.live import live_requests
 from gpuinstall.lock.solve.loop import Loop
 from gpuinstall.lock.solve.problem import (
+    Near,
     held_back_by,
     pose_together,
+    public,
     without_versions,
 )
 from gpuinstall.lock.solve.refusal import refusal
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.base.request import Request
-    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.request.lock_request import LockRequest, Requests
     from gpuinstall.lock.solve.problem import Problem
@@ -70,32 +71,11 @@ PYTHONS = 2
 """How many other Pythons are tried."""
 
 
-class Near(Value):
-    """What of earlier locks stays."""
-
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """If nothing is against them."""
-
-    pinned: Mapping[str, str] = field(default_factory=dict)
-    """Whatever is against them: those of the family, as torch stays."""
-
-    locks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """All versions of the lock of each target, which is to stay as it is."""
-
-    reported: Mapping[str, str] = field(default_factory=dict)
-    """All versions of all locks: what of these has to be built was reported when it was locked."""
-
-    torch: Version | None = None
-    python: str | None = None
-    hashes: Mapping[str, str] = field(default_factory=dict)
-    """The sha256 of the files that stay, by name and by address."""
-
-
 def resolve_locks(
     requests: Requests,
     session: Session,
     *,
-    held: Sequence[Lock] = (),
+    locks: Sequence[Lock] = (),
     moving: Collection[str] = (),
     upgrade: bool = False,
     installed: Mapping[str, str] | None = None,
@@ -106,9 +86,9 @@ def resolve_locks(
     Args:
         requests: The locks to make.
         session: The clients of this run.
-        held: Locks whose versions stay if nothing is against them.
+        locks: Earlier locks, whose versions stay if nothing is against them.
         moving: The only packages that may move; torch stays unless it is among them.
-        upgrade: Whether nothing of ``held`` stays but its Python.
+        upgrade: Whether nothing of ``locks`` stays but its Python.
         installed: Versions that stay if nothing is against them, as no lock holds them.
         metadata: Rows that stand in place of the METADATA of projects in folders.
 
@@ -120,41 +100,41 @@ def resolve_locks(
     """
     live, unreachable = live_requests(_overridden(requests, session), session)
     if unreachable:
-        raise _refused_anyway(requests, session, unreachable).error
-    conflict: Conflict | None = None
-    near = Near(versions=installed or {})
+        raise _refusal_anyway(requests, unreachable, session)
+    reported: dict[str, str] = {}
+    for lock in locks:
+        reported |= lock.all_versions
+    near = Near(versions=installed or {}, reported=reported, metadata=metadata)
     attempts: Iterable[Near] = [near]
     if not installed:
-        attempts = _nearness(live, held, moving, upgrade=upgrade)
-    reported = {
-        name: lock.all_versions[name] for lock in held for name in lock.all_versions
-    }
-    for attempt in attempts:
-        near = replace(attempt, reported=reported)
-        answer = _resolve(live, near, session, usual=requests, metadata=metadata)
-        if not isinstance(answer, Conflict):
-            preferred = live[0].request.preferred
-            held_back = held_back_by(live, answer[0].choice.build.torch)
-            return [
-                one.warned_of(_moved(one.versions, preferred, moving)).remarked(
-                    held_back
-                )
-                for one in answer
-            ]
-        conflict = answer
-    if conflict is None:
-        raise InternalError("no-attempt", "nothing was tried")
-    elsewhere = _with_other_python(live, near, conflict, session)
-    if elsewhere:
-        return elsewhere
+        attempts = _nearness(near, live, locks, moving, upgrade=upgrade)
+    for near in attempts:
+        answer = resolve_near(live, near, session, usual=requests)
+        if isinstance(answer, Conflict):
+            error = answer.error
+            continue
+        preferred = live[0].request.preferred
+        held_back = held_back_by(live, answer[0].choice.build.torch)
+        return [
+            one.warned_of(_moved(one.versions, preferred, moving)).remarked(held_back)
+            for one in answer
+        ]
+    elsewhere = _with_other_python(live, near, error, session)
+    return elsewhere or _relaxed(live, error, session)
+
+
+def _relaxed(
+    requests: Requests,
+    error: GpuInstallError,
+    session: Session,
+) -> Resolutions:
+    """Resolve without some of the pins, if that is requested; raise why there is no answer, with the option if it helps."""
     from gpuinstall.lock.solve.relax import name_relax, resolve_relaxed
 
-    # Nothing of a lock stays that was made for other words.
-    resolve = partial(_resolve, near=Near())
-    if live[0].request.relax:
-        return resolve_relaxed(live, conflict.error, session, resolve=resolve)
-    name_relax(live, conflict.error, session, resolve=resolve)
-    raise conflict.error
+    if requests[0].request.relax:
+        return resolve_relaxed(requests, error, session)
+    name_relax(requests, error, session)
+    raise error
 
 
 def _overridden(requests: Requests, session: Session) -> Requests:
@@ -168,42 +148,45 @@ def _overridden(requests: Requests, session: Session) -> Requests:
 
 
 def _nearness(
+    near: Near,
     requests: Requests,
-    held: Sequence[Lock],
+    locks: Sequence[Lock],
     moving: Collection[str],
     *,
     upgrade: bool,
 ) -> Iterator[Near]:
     """Yield what to keep: the torch with every version that was locked beside it, else what nothing is against."""
-    python = _kept_python(requests[0], held)
+    near = replace(near, python=_kept_python(requests[0], locks))
     if upgrade:
-        yield Near(python=python)
+        yield near
         return
-    versions = _kept_versions(requests[0].request, held, moving)
-    near = Near(versions=versions, python=python, hashes=_kept_hashes(held, moving))
+    request = requests[0].request
+    versions = _kept_versions(request, locks, moving)
+    near = replace(near, versions=versions, hashes=_kept_hashes(locks, moving))
     torch = versions.get("torch")
-    has_new_programs = not moving and _has_new_programs(requests[0], held)
+    has_new_programs = not moving and _has_new_programs(requests[0], locks)
     # Without a torch, nothing tells which build the family's versions were of.
-    if torch and not has_new_programs and _may_have(requests[0], torch):
-        locks = {lock.target: lock.versions for lock in held}
+    torch_stays = torch and not has_new_programs and _may_have(requests[0], torch)
+    if torch and torch_stays:
+        by_target = {lock.target: lock.versions for lock in locks}
         # Both sides of a merge, and locks that differ without need, cannot stay as they are.
-        is_whole = len(locks) == len(held) and not version_conflicts(held)
-        is_whole = is_whole and _are_weighed(requests[0].request, held)
+        is_whole = len(by_target) == len(locks) and not version_conflicts(locks)
+        is_whole = is_whole and _are_weighed(request, locks)
         members = requests[0].catalog.family & versions.keys()
         yield replace(
             near,
-            torch=_public(torch),
+            torch=public(torch),
             pinned={name: versions[name] for name in sorted(members)},
-            locks=locks if is_whole and not moving else {},
+            locks=by_target if is_whole and not moving else {},
         )
-    if not moving or not torch:
+    if not moving or not torch_stays:
         yield near
 
 
-def _kept_python(request: LockRequest, held: Iterable[Lock]) -> str | None:
+def _kept_python(request: LockRequest, locks: Iterable[Lock]) -> str | None:
     """Return the Python of locks, if the request leaves it open."""
     demand = parse_request(request.request, request.catalog.family, request.machine)
-    for lock in held:
+    for lock in locks:
         if lock.python and demand.suits(lock.python):
             return lock.python
     return None
@@ -211,7 +194,7 @@ def _kept_python(request: LockRequest, held: Iterable[Lock]) -> str | None:
 
 def _kept_versions(
     request: Request,
-    held: Sequence[Lock],
+    locks: Sequence[Lock],
     moving: Collection[str],
 ) -> dict[str, str]:
     """Return the versions that locks hold, and those of the project's own lock, without those that are to move.
@@ -220,10 +203,10 @@ def _kept_versions(
         UsageError: if none has a package that is to move.
     """
     locked = dict[str, str]()
-    for lock in held:
+    for lock in locks:
         locked |= lock.versions
-    preferred = {} if moving and held else _by_name(request.preferred)
-    is_weighed = bool(held) and _are_weighed(request, held)
+    preferred = {} if moving and locks else _by_name(request.preferred)
+    is_weighed = bool(locks) and _are_weighed(request, locks)
     versions = preferred | locked if is_weighed else locked | preferred
     for name in moving:
         if name not in versions:
@@ -233,16 +216,16 @@ def _kept_versions(
     return versions
 
 
-def _are_weighed(request: Request, held: Iterable[Lock]) -> bool:
+def _are_weighed(request: Request, locks: Iterable[Lock]) -> bool:
     """Whether locks were made from today's ``uv.lock`` or ``poetry.lock``: then their own versions count, not its."""
     digest = Record.of(request).preferred_digest
-    return all(lock.record.preferred_digest == digest for lock in held)
+    return all(lock.record.preferred_digest == digest for lock in locks)
 
 
-def _kept_hashes(held: Sequence[Lock], moving: Collection[str]) -> dict[str, str]:
+def _kept_hashes(locks: Sequence[Lock], moving: Collection[str]) -> dict[str, str]:
     """Return the sha256 of the files of locks, by name and by address."""
     hashes = {}
-    for file in chain.from_iterable(lock.files for lock in held):
+    for file in chain.from_iterable(lock.files for lock in locks):
         if file.sha256 and file.package not in moving:
             hashes[file.name] = hashes[file.url] = file.sha256
     return hashes
@@ -253,13 +236,13 @@ def _may_have(request: LockRequest, torch: str) -> bool:
     for requirement in request.request.parsed:
         if requirement.name == "torch" and not requirement.allows(torch):
             return False
-    return isinstance(request.outcome_with(torch=_public(torch)), Plan)
+    return isinstance(request.outcome_with(torch=public(torch)), Plan)
 
 
-def _has_new_programs(request: LockRequest, held: Sequence[Lock]) -> bool:
+def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
     """Whether a program is requested that no lock was made for: its version is chosen before torch's."""
     locked = set(_by_name(request.request.preferred))
-    for lock in held:
+    for lock in locks:
         locked |= requirement_names(lock.record.inputs)
     # What is requested by its address, such as the project itself, has one version; what is tied to torch goes with it.
     new = [
@@ -274,108 +257,100 @@ def _by_name(preferred: Iterable[str]) -> dict[str, str]:
     return dict(text.split("==", 1) for text in preferred)
 
 
-def _public(version: str) -> Version:
-    return Version(Version(version).public)
-
-
 def _with_other_python(
     requests: Requests,
     near: Near,
-    conflict: Conflict,
+    error: GpuInstallError,
     session: Session,
 ) -> Resolutions | None:
     """Resolve for another Python that is installed, if nothing fixes it; None if that does not help either."""
     first = requests[0]
     is_fixed = first.request.python or near.python or len(requests) > 1
-    is_conflict = conflict.error.code in {"requirements-conflict", "only-binary"}
+    is_conflict = error.code in {"requirements-conflict", "only-binary"}
     if is_fixed or not is_conflict or isinstance(first.outcome, Rejected):
         return None
     usual = first.outcome.choice.python
     pythons = set(map(minor_version, first.machine.pythons or ())) - {usual}
     for python in sorted(pythons, key=numbers, reverse=True)[:PYTHONS]:
-        answer = _resolve(requests, replace(near, python=python), session)
+        answer = resolve_near(requests, replace(near, python=python), session)
         if not isinstance(answer, Conflict) and answer[0].choice.python == python:
-            message = f"Python {python} is taken: for {usual} {conflict.error.message}"
+            message = f"Python {python} is taken: for {usual} {error.message}"
             return [one.warned_of([Reason("other-python", message)]) for one in answer]
     return None
+
+
+def resolve_near(
+    requests: Requests,
+    near: Near,
+    session: Session,
+    *,
+    usual: Requests | None = None,
+) -> Resolutions | Conflict:
+    """Resolve near to what stays, and check that what has to be built can be built.
+
+    Args:
+        requests: One for each target.
+        near: What narrows the search.
+        session: The sources and the clients of the run.
+        usual: The requests as if every source answered.
+
+    Raises:
+        InstallationError: if a source does not answer, or uv fails.
+    """
+    silence: InstallationError | None
+    try:
+        answer = _resolve(requests, near, session)
+    except InstallationError as failure:
+        if failure.code != "unreachable":
+            raise
+        silence = failure
+    else:
+        if not isinstance(answer, Conflict):
+            return _buildable(answer, near, session)
+        # What a silent index has may be all that is missing.
+        silence = session.client.unreachable(session.sources.torch_index)
+        if silence is None:
+            return answer
+        # uv's account shows whether the index is to blame.
+        silence.evidence = answer.error.why
+    error = _refusal_anyway(usual or requests, silence, session)
+    if error is silence:
+        raise silence
+    return Conflict(error)
 
 
 def _resolve(
     requests: Requests,
     near: Near,
     session: Session,
-    *,
-    usual: Requests | None = None,
-    yielding: tuple[ParsedRequirement, ...] = (),
-    metadata: tuple[Mapping[str, Any], ...] = (),
 ) -> Resolutions | Conflict:
-    """Resolve near to what stays, and check that what has to be built can be built.
-
-    Args:
-        requests: One for each target.
-        near: What stays.
-        session: The sources and the clients of the run.
-        usual: The same as if every source answered.
-        yielding: The pins that may give way.
-        metadata: Rows that stand in place of the METADATA of projects in folders.
-    """
-    answer: Resolutions | Conflict
+    conflicts = []
     try:
-        problems = [
-            _near(problem, near, yielding, metadata)
-            for problem in pose_together(requests, torch=near.torch, python=near.python)
-        ]
-        conflicts = []
+        problems = pose_together(requests, torch=near.torch, python=near.python)
+        problems = [problem.near_to(near) for problem in problems]
         for files in with_files(problems, session):
             answer = _together(files.problems, session)
             if not isinstance(answer, Conflict):
-                answer = [one.warned_of(files.remarks) for one in answer]
-                break
+                return [one.warned_of(files.remarks) for one in answer]
             conflicts.append(answer)
-        else:
-            answer = conflicts[0]
     except (MachineError, NoBuildError) as error:
-        answer = Conflict(error)
-    except InstallationError as error:
-        if error.code != "unreachable":
-            raise
-        return _refused_anyway(usual or requests, session, error)
-    if isinstance(answer, Conflict):
-        # What a silent index has may be all that is missing.
-        silence = session.client.unreachable(session.sources.torch_index)
-        if silence:
-            # uv's account shows whether the index is to blame.
-            silence.evidence = answer.error.why
-            return _refused_anyway(usual or requests, session, silence)
-        return answer
-    _name_own_indexes(answer, session)
+        return Conflict(error)
+    return conflicts[0]
+
+
+def _buildable(
+    resolutions: Resolutions,
+    near: Near,
+    session: Session,
+) -> Resolutions | Conflict:
+    """Return resolutions, or what of them has to be built and cannot be."""
+    _name_own_indexes(resolutions, session)
     try:
-        for one in answer:
+        for one in resolutions:
             _check_builds(one, near.reported, session)
     except NoBuildError as error:
         return Conflict(error)
-    return answer
-
-
-def _near(
-    problem: Problem,
-    near: Near,
-    yielding: tuple[ParsedRequirement, ...],
-    metadata: tuple[Mapping[str, Any], ...],
-) -> Problem:
-    """Return a problem near to what stays of the lock of its target."""
-    locked = near.locks.get(str(problem.target), {})
-    pinned = locked or near.pinned
-    return replace(
-        problem,
-        # uv allows no label in one.
-        pins=tuple(f"{name}=={_public(pinned[name])}" for name in pinned),
-        near={**near.versions, **locked},
-        torch=near.torch if near.torch in problem.torches else None,
-        locked=near.hashes,
-        yielding=yielding,
-        metadata=metadata,
-    )
+    return resolutions
 
 
 def _check_builds(
@@ -458,7 +433,8 @@ def _near_to(proposal: Resolution, problem: Problem) -> Problem:
         for name, version in proposal.versions.items()
         if name not in family
     }
-    return replace(problem, near={**versions, **problem.near})
+    near = problem.near
+    return replace(problem, near=replace(near, versions={**versions, **near.versions}))
 
 
 def _apart(answers: Iterable[Resolution | Conflict]) -> Resolutions | Conflict:
@@ -492,7 +468,7 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
     if problem.is_open:
         wanted = without_versions(problem.narrowed, answer.given_way)
         outcome = wanted.outcome_with(
-            torch=problem.torch,
+            torch=problem.near.torch,
             python=problem.python,
             programs=remarks.constraints(),
         )
@@ -504,11 +480,13 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
         family=loop.shelf.names,
         pages=loop.pages(answer.build),
         prebuilt=loop.prebuilt,
-        locked=problem.locked,
+        locked=problem.near.hashes,
         session=session,
     )
     relaxed = {
-        pin.name: pin.text for pin in problem.yielding if pin.name in answer.given_way
+        pin.name: pin.text
+        for pin in problem.near.yielding
+        if pin.name in answer.given_way
     }
     if not problem.is_open:
         held_back = [Reason(PROGRAM_HELD_BACK, text) for text in remarks.held_back()]
@@ -516,19 +494,19 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
     return replace(resolution.warned_of(remarks.warnings()), relaxed=relaxed)
 
 
-def _refused_anyway(
+def _refusal_anyway(
     requests: Requests,
-    session: Session,
     silence: InstallationError,
-) -> Conflict:
-    """Return what the rules refuse also if every source answered; raise ``silence`` if that is nothing."""
+    session: Session,
+) -> GpuInstallError:
+    """Return what the rules refuse also if every source answered; ``silence`` if that is nothing."""
     try:
         pose_together(requests)
     except (MachineError, NoBuildError) as error:
-        return Conflict(error)
+        return error
     if session.environment.get("UV_OFFLINE"):
         silence.why, silence.hint = OFFLINE
-    raise silence
+    return silence
 
 
 def _name_own_indexes(
@@ -558,7 +536,7 @@ def _moved(
     others = []
     for name, before in _by_name(preferred).items():
         now = versions.get(name, before)
-        if name not in moving and _public(now) != _public(before):
+        if name not in moving and public(now) != public(before):
             others.append(f"{name} {now} (locked: {before})")
     if not others:
         return []

@@ -11,7 +11,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import without_logins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from packaging.markers import Marker
     from packaging.requirements import Requirement
@@ -120,6 +120,21 @@ class ParsedRequirement(NamedTuple):
     def allows(self, version: Version | str) -> bool:
         """Whether a version satisfies it."""
         return self.specifier is None or self.specifier.contains(version)
+
+    def counts(
+        self,
+        environment: Mapping[str, str],
+        extras: Iterable[str] = ("",),
+    ) -> bool:
+        """Whether its marker holds in an environment, for one of some extras of what requires it; "" is none."""
+        marker = self.marker
+        return marker is None or any(
+            marker.evaluate({**environment, "extra": extra}) for extra in extras
+        )
+
+    def counts_on(self, machine: Machine, python: str) -> bool:
+        """Whether its marker holds on a machine with the CPython ``X.Y``."""
+        return self.counts(marker_environment(machine.os, machine.arch, python))
 
     def with_specifier(self, specifier: str) -> str:
         """Return the text of the requirement with another specifier; "" for any version."""
@@ -256,17 +271,6 @@ def parse_specifier(text: str) -> SpecifierSet:
 def normalised(name: str) -> str:
     """Return a package's name as the indexes write it."""
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def marker_holds(
-    marker: Marker,
-    machine: Machine,
-    python: str,
-    extra: str = "",
-) -> bool:
-    """Whether a marker holds on a machine with the CPython ``X.Y``, for one extra of the package or for none."""
-    environment = marker_environment(machine.os, machine.arch, python)
-    return marker.evaluate({**environment, "extra": extra})
 
 
 def marker_environment(

@@ -236,10 +236,9 @@ def _resolve_near(
         builds = chain([_proven_builds(environment, label)], builds)
     for build in filter(None, builds):
         constraints = (*request.request.constraints, *build)
-        kept = replace(request.request, constraints=constraints)
         with suppress(MachineError, NoBuildError, UsageError):
-            narrow = replace(request, request=kept)
-            return resolve_locks([narrow], session, installed=near)[0]
+            kept = request.asking(constraints=constraints)
+            return resolve_locks([kept], session, installed=near)[0]
     return resolve_locks([request], session, installed=near)[0]
 
 

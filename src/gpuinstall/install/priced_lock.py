@@ -229,7 +229,7 @@ def price_resolution(
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
     folder = place.folder if place.is_ours else Path()
-    lock = build_incomplete(resolution, state.request.request, session, folder)
+    lock = build_incomplete(resolution, session, folder)
     return _priced(
         Fit(lock, resolution.plan),
         state,

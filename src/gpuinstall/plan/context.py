@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.requirement import marker_holds, normalised, parse_requirement
+from gpuinstall.base.requirement import normalised, parse_requirement
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.python import at_hand, number
@@ -88,10 +88,7 @@ class PlanContext(Value, eq=False):
 
     def _cuda_name(self, requirement: ParsedRequirement) -> CudaName | None:
         """Return the CUDA in the name or in an extra of a requirement that counts on this machine."""
-        marker = requirement.marker
-        if marker and not marker_holds(
-            marker, self.machine, self.catalog.settled_python
-        ):
+        if not requirement.counts_on(self.machine, self.catalog.settled_python):
             return None
         rows = self.catalog.cuda_names()
         extras = [

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import (
     ParsedRequirement,
-    marker_holds,
     parse_requirement,
     parse_specifier,
 )
@@ -106,10 +105,9 @@ def parse_request(
     companions: dict[str, ParsedRequirement] = {}
     others = []
     for requirement in requirements:
-        marker = requirement.marker
         if requirement.name not in family:
             others.append(requirement.text)
-        elif marker is None or marker_holds(marker, machine, first_python):
+        elif requirement.counts_on(machine, first_python):
             own = _of_family(requirement, tags)
             earlier = companions.get(own.name)
             companions[own.name] = earlier.narrowed(own) if earlier else own

@@ -100,7 +100,7 @@ def test_a_record_says_what_was_requested_and_the_floors():
         made = Resolution(
             wanted, wanted.plan, Target("cu126"), {"packages": []}, (), Hashes({}, {})
         )
-        return record_of(made, request)
+        return record_of(made)
 
     named = record(Request(("torch==2.14.1",), backend="cu126"))
     assert (named.asked, named.torch, named.inputs) == (

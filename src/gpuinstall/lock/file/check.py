@@ -164,12 +164,8 @@ def _stale_online(
     made_for = replace(request, requirements=lock.record.inputs or request.requirements)
     # Versions without a hash stay as they are: a branch may have moved since.
     requirements = [_by_address(text, lock) for text in made_for.requirements]
-    again = LockRequest.for_target(
-        target,
-        replace(made_for, requirements=tuple(requirements)),
-        catalog,
-        glibc=lock.glibc,
-    )
+    again = LockRequest.for_target(target, made_for, catalog, glibc=lock.glibc)
+    again = again.asking(requirements=tuple(requirements))
     metadata: tuple[Mapping[str, Any], ...] = ()
     if lock.record.relaxed:
         from gpuinstall.lock.solve.relax import relaxed_again
@@ -185,7 +181,7 @@ def _stale_online(
     hashes = {file.url: unknown_hash(file.url) for file in resolution.files}
     hashes |= {file.url: file.sha256 for file in lock.files if file.sha256}
     hashes |= resolution.hashes.known
-    return list(_differences(lock, lock_of(resolution, made_for, hashes, folder)))
+    return list(_differences(lock, lock_of(resolution, hashes, folder)))
 
 
 def _differences(lock: Lock, today: Lock) -> Iterator[Reason]:

@@ -322,21 +322,19 @@ def _not_held(
 ) -> Reason | None:
     environment = _environment_of(machine, python)
     installed = {package.name for package, _ in _select(lock, python, machine)}
-    missing = []
-    for requirement in request.parsed:
-        is_needed = requirement.marker is None or requirement.marker.evaluate(
-            environment
-        )
-        if is_needed and not _holds(lock, requirement, installed):
-            missing.append(requirement)
+    missing = [
+        requirement
+        for requirement in request.parsed
+        if requirement.counts(environment) and not _holds(lock, requirement, installed)
+    ]
     if lock.is_ours:
         # A marker in a lock of ours was written into it, and keeps its package out.
         missing += map(parse_requirement, sorted(lock.names - installed))
     for constraint in map(parse_requirement, request.constraints):
         version = lock.versions.get(constraint.name)
-        marker = constraint.marker
-        counts = marker is None or marker.evaluate(environment)
-        if version and counts and not constraint.allows(version):
+        if not version or not constraint.counts(environment):
+            continue
+        if not constraint.allows(version):
             missing.append(constraint)
     relaxed = lock.record.relaxed
     texts = [one.text for one in missing if relaxed.get(one.name) != one.text]

@@ -37,7 +37,6 @@ from gpuinstall.machine.vendors import rules_for
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gpuinstall.base.request import Request
     from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.uv.resolution import Resolution
@@ -100,12 +99,7 @@ def write_locks(
             else ()
         )
     _announce(resolutions, changes, session)
-    locks = build_locks(
-        resolutions,
-        [request.request for request in requests],
-        session,
-        folder=folder,
-    )
+    locks = build_locks(resolutions, session, folder)
     # Each waits until the disk has it.
     written = side_by_side(partial(_write, folder=folder), locks)
     return [
@@ -210,15 +204,13 @@ def _write(lock: Lock, folder: Path) -> Written:
 
 def build_locks(
     resolutions: Sequence[Resolution],
-    requests: Sequence[Request],
     session: Session,
-    folder: Path = Path(),
+    folder: Path,
 ) -> list[Lock]:
     """Fetch what has no hash, each file once, and return a lock of each resolution.
 
     Args:
         resolutions: What the locks are made of.
-        requests: What each was resolved for.
         session: What fetches.
         folder: Where the locks will lie (the working folder), from which paths in them begin.
     """
@@ -228,17 +220,13 @@ def build_locks(
         hashes |= resolution.hashes.known
         missing |= resolution.hashes.missing
     hashes |= fetch_missing(missing, session)
-    return [
-        lock_of(resolution, request, hashes, folder)
-        for resolution, request in zip(resolutions, requests, strict=True)
-    ]
+    return [lock_of(resolution, hashes, folder) for resolution in resolutions]
 
 
 def build_incomplete(
     resolution: Resolution,
-    request: Request,
     session: Session,
-    folder: Path = Path(),
+    folder: Path,
 ) -> Lock:
     """Return a lock to install from: its wheels that lack a hash get it on their way, and nobody may keep it so."""
     hashes = resolution.hashes
@@ -246,7 +234,7 @@ def build_incomplete(
     now = {file: head for file, head in hashes.missing.items() if file not in later}
     known = {**hashes.known, **fetch_missing(now, session)}
     known |= {file.url: unknown_hash(file.url) for file in later}
-    return lock_of(resolution, request, known, folder)
+    return lock_of(resolution, known, folder)
 
 
 def _later(resolution: Resolution) -> dict[LockedFile, Head]:
@@ -259,7 +247,6 @@ def _later(resolution: Resolution) -> dict[LockedFile, Head]:
 
 def lock_of(
     resolution: Resolution,
-    request: Request,
     hashes: _Hashes,
     folder: Path,
 ) -> Lock:
@@ -278,7 +265,7 @@ def lock_of(
         hashes,
         resolution.target,
         resolution.choice.python,
-        record_of(resolution, request),
+        record_of(resolution),
         folder=folder,
     )
     return parse(resolution.target.filename, render(made))
@@ -309,20 +296,20 @@ def document(
     )
 
 
-def record_of(resolution: Resolution, request: Request) -> Record:
+def record_of(resolution: Resolution) -> Record:
     """Return what a lock records: its request, the build with its floors, what no hash pins."""
     build = resolution.choice.build
-    machine = resolution.request.machine
-    catalog = resolution.request.catalog
-    rules = rules_for(machine, catalog, {build.backend.kind})
+    made_for = resolution.request
+    written = made_for.written or made_for.request
+    rules = rules_for(made_for.machine, made_for.catalog, {build.backend.kind})
     packages = resolution.document["packages"]
     unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
     return replace(
-        Record.of(request),
-        asked=request.backend if resolution.request.is_named else None,
+        Record.of(written),
+        asked=written.backend if made_for.is_named else None,
         torch=str(build.torch),
         backend=build.backend.tag,
-        catalogue=catalog.date,
+        catalogue=made_for.catalog.date,
         unhashed=tuple(unhashed),
         architectures=tuple(build.code),
         floors=dict(rules.floors(build)),

@@ -37,7 +37,7 @@ class LockRequest(Value):
     """The machine that it is for, or the one that stands for a target."""
 
     request: Request
-    """As the user wrote it, and as the lock records it."""
+    """What is resolved."""
 
     catalog: Catalog
 
@@ -55,6 +55,9 @@ class LockRequest(Value):
 
     newest_torch: Version | None = None
     """The newest torch that it may have, as a cover decides; None: any."""
+
+    written: Request | None = None
+    """As the user wrote it, and as the lock records it; None: what is resolved."""
 
     @classmethod
     def for_target(
@@ -92,8 +95,12 @@ class LockRequest(Value):
         return narrowed if isinstance(narrowed.outcome, Plan) else self
 
     def asking(self, **changes: Any) -> LockRequest:
-        """Return the same with another request: ``changes`` are to the fields of it."""
-        return replace(self, request=replace(self.request, **changes))
+        """Return the same that resolves something else: ``changes`` are to the fields of its request."""
+        return replace(
+            self,
+            request=replace(self.request, **changes),
+            written=self.written or self.request,
+        )
 
     @property
     def label(self) -> str:

@@ -76,9 +76,9 @@ def read_folder_project(
     Returns:
         None if it is no folder, or only its build backend knows its version or what it requires.
     """
-    if requirement.url is None or requirement.is_remote:
+    if requirement.path is None:
         return None
-    table = static_project(folder / expanded_home(requirement.url))
+    table = static_project(folder / expanded_home(requirement.path))
     if table is None:
         return None
     try:
@@ -192,16 +192,16 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     """
     contents = []
     for requirement in map(parse_requirement, requirements):
-        if requirement.url is None or requirement.is_remote:
+        if requirement.path is None:
             continue
-        place = folder / expanded_home(requirement.url)
+        place = folder / expanded_home(requirement.path)
         if real_path(place) == real_path(folder) and static_project(place):
             continue
         for name in PROJECT_FILES:
             with suppress(OSError):
                 # One digest for both line ends: Git writes those of the system.
                 text = read_raw(place / name, place).replace(b"\r\n", b"\n")
-                contents.append(f"{requirement.url} {name}\n".encode() + text)
+                contents.append(f"{requirement.path} {name}\n".encode() + text)
     if not contents:
         return ""
     return hashlib.sha256(b"\n".join(contents)).hexdigest()

@@ -139,11 +139,11 @@ class WheelReading(NamedTuple):
         )
 
 
-class Verdict(Enum):
+class Runs(Enum):
     """Whether an older version of a package runs here."""
 
-    RUNS = "runs"
-    DOES_NOT_RUN = "does not run"
+    YES = "yes"
+    NO = "no"
     UNKNOWN = "unknown"
 
 
@@ -151,7 +151,7 @@ class Trial(NamedTuple):
     """What came of an older version of a package."""
 
     wheel: Wheel
-    verdict: Verdict
+    runs: Runs
     fact: Fact | None
     """What is learned of it; of one that is UNKNOWN, that it is passed over."""
 
@@ -398,9 +398,7 @@ class Judge:
     def _allowed(self, row: LearnedRow) -> frozenset[str]:
         """Return the builds of torch that METADATA allows."""
         required = [
-            one
-            for one in torch_requirements(row.requires)
-            if "extra" not in str(one.marker) and self._problem.counts(one)
+            one for one in torch_requirements(row.requires) if self._problem.counts(one)
         ]
         return frozenset(
             version
@@ -423,11 +421,11 @@ class Judge:
         unknown: list[Trial] = []
         is_known = False
         for trial in self._trials(older, try_version):
-            if trial.verdict is Verdict.UNKNOWN:
+            if trial.runs is Runs.UNKNOWN:
                 unknown.append(trial)
                 continue
             self._learn(trial.fact)
-            if trial.verdict is Verdict.RUNS:
+            if trial.runs is Runs.YES:
                 is_known = True
                 break
         for trial in unknown:
@@ -435,7 +433,7 @@ class Judge:
             if is_known and not self.shelf.is_spent:
                 last = try_version(trial.wheel, deepest=Depth.WHOLE)
             self._learn(last.fact)
-            if last.verdict is Verdict.RUNS:
+            if last.runs is Runs.YES:
                 return
         if not is_known:
             self._exclude_early(package)
@@ -481,7 +479,7 @@ class Judge:
             return _unknown(wheel, error.message)
         fact = reading.fact(self._torch)
         if not reading.serves(builds):
-            return Trial(wheel, Verdict.DOES_NOT_RUN, fact)
+            return Trial(wheel, Runs.NO, fact)
         needs_libraries |= all(tag.platform != "any" for tag in wheel.tags)
         for row, judgement in reading.rows.values():
             if not self._decides(wheel.package) or judgement.excluded:
@@ -489,10 +487,10 @@ class Judge:
             if row.system is None and needs_libraries:
                 # What should have libraries and has none is a placeholder.
                 placeholder = _passed_over(wheel, "it has no library")
-                return Trial(wheel, Verdict.DOES_NOT_RUN, placeholder)
+                return Trial(wheel, Runs.NO, placeholder)
             if judgement.doubt or not (row.codes or row.is_whole):
                 return _unknown(wheel, "more of it would have to be read than may be")
-        return Trial(wheel, Verdict.RUNS, fact)
+        return Trial(wheel, Runs.YES, fact)
 
     def _exclude_early(self, package: str) -> None:
         """Exclude the pre-releases of a package of which no release runs: uv would take one, and nobody requested it."""
@@ -506,13 +504,13 @@ class Judge:
 
 def _unknown(wheel: Wheel, why: str) -> Trial:
     fact = replace(_passed_over(wheel, why), unread=why)
-    return Trial(wheel, Verdict.UNKNOWN, fact)
+    return Trial(wheel, Runs.UNKNOWN, fact)
 
 
 def _passed_over(wheel: Wheel, why: str) -> Fact:
-    name = f"{wheel.package} {wheel.version}"
-    passed_over = f"{name} was passed over: {why}"
-    return Fact(wheel.package, str(wheel.version), passed_over, frozenset())
+    version = str(wheel.version)
+    passed_over = f"{wheel.package} {version} was passed over: {why}"
+    return Fact(wheel.package, version, passed_over, frozenset())
 
 
 def torch_requirements(texts: Iterable[str]) -> Iterator[ParsedRequirement]:

@@ -170,13 +170,9 @@ class Loop:
     def ask_plainly(self) -> Mapping[str, Any] | Conflict:
         """Have uv resolve the request without what we know, so that its account has its own words alone."""
         project = self._project(Question(self.problem.requirements))
-        own = {BUILD, NOWHERE}
         plain = replace(
             project,
             requirements=(*self.problem.requirements, "torch"),
-            pages={
-                name: page for name, page in project.pages.items() if name not in own
-            },
             metadata=self.problem.near.metadata,
         )
         return resolve_project(plain, self.session)
@@ -195,11 +191,7 @@ class Loop:
                 # Old METADATA may have what is none.
                 with suppress(UsageError):
                     requirement = parse_requirement(str(text))
-                    marker = requirement.marker
-                    if marker is None or any(
-                        marker.evaluate({**environment, "extra": extra})
-                        for extra in extras
-                    ):
+                    if requirement.counts(environment, extras):
                         requirements.append(requirement)
         return requirements
 
@@ -299,10 +291,10 @@ class Loop:
 
     def _project(self, question: Question) -> ResolverProject:
         problem, shelf, session = self.problem, self.shelf, self.session
-        requirements = list(question.requirements)
         yielding = {pin.text: f"{PIN}{pin.name}" for pin in problem.near.yielding}
         requirements = [
-            yielding.get(parse_requirement(text).text, text) for text in requirements
+            yielding.get(parse_requirement(text).text, text)
+            for text in question.requirements
         ]
         # A pin that was a constraint is one of what turns up.
         requirements += [name for name in yielding.values() if name not in requirements]

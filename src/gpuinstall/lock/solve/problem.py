@@ -13,7 +13,6 @@ from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import (
     ParsedRequirement,
-    marker_holds,
     parse_requirement,
     requirement_names,
 )
@@ -38,16 +37,16 @@ class Near(Value):
     """What narrows the search for a lock: what of earlier locks stays, and which pins may give way."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Those that stay if nothing is against them."""
+    """The versions that stay if nothing is against them."""
 
     pinned: Mapping[str, str] = field(default_factory=dict)
-    """Those that stay whatever is against them: the family's, as torch stays."""
+    """The versions of the family that stay whatever is against them, as torch does."""
 
     locks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """All versions of the lock of each target, which is to stay as it is."""
+    """All versions of the lock of each target, if the whole lock is to stay as it is."""
 
     reported: Mapping[str, str] = field(default_factory=dict)
-    """All versions of all locks: what of these has to be built was reported when it was locked."""
+    """All versions of the earlier locks: which of these have to be built was reported when they were locked."""
 
     torch: Version | None = None
     python: str | None = None
@@ -58,7 +57,7 @@ class Near(Value):
     """The pins that may give way, the last of them first."""
 
     metadata: tuple[Mapping[str, Any], ...] = ()
-    """Rows that stand in place of the METADATA of projects in folders: the requirements have what they require."""
+    """Rows in place of the METADATA of projects in folders, whose requirements stand among those of the request."""
 
 
 class Problem(Value):
@@ -123,8 +122,7 @@ class Problem(Value):
 
     def counts(self, requirement: ParsedRequirement) -> bool:
         """Whether the marker of a requirement holds here."""
-        marker = requirement.marker
-        return marker is None or marker_holds(marker, self.wanted.machine, self.python)
+        return requirement.counts_on(self.wanted.machine, self.python)
 
     @property
     def constraints(self) -> tuple[str, ...]:
@@ -282,12 +280,10 @@ def _members(request: LockRequest) -> Iterator[tuple[str, LockRequest]]:
     if not request.serves:
         yield request.label, request
     for machine in request.serves:
-        alone = replace(request, machine=machine, serves=())
-        if request.machine.glibc:
-            # A target stands for older systems.
-            alone = replace(
-                alone, machine=replace(machine, glibc=request.machine.glibc)
-            )
+        # A target stands for older systems.
+        glibc = request.machine.glibc or machine.glibc
+        served = replace(machine, glibc=glibc)
+        alone = replace(request, machine=served, serves=())
         gpus = [gpu.label for gpu in machine.gpus]
         name = " + ".join(gpus) or "a machine without GPUs"
         if machine.driver:

@@ -22,9 +22,9 @@ from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.project import read_folder_project
+from gpuinstall.lock.solve.attempt import resolve_near
 from gpuinstall.lock.solve.problem import Near, pose_together, without_versions
 from gpuinstall.lock.solve.remarks import NO_CODE, shortened
-from gpuinstall.lock.solve.solve import resolve_near
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.relax import nearest_request, version_limits

@@ -16,6 +16,7 @@ import os
 import re
 import tempfile
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -296,6 +297,15 @@ def _link(wheel: Wheel | PageFile, has_stand_in: bool) -> str:
     return f'<a href="{href}"{attribute}>{html.escape(wheel.filename)}</a><br>\n'
 
 
+class _Stop(Enum):
+    """Where a run of uv ends that may run no code."""
+
+    AT_END = "it has a lock, or there is none"
+    AT_STAND_IN = "it fetched a file whose hash is not known"
+    AT_ADDRESS = "something that was requested by its address may have to be built"
+    AT_PACKAGE = "a package that it names has to be built"
+
+
 @dataclass
 class _Resolver:
     """A project, uv's command to resolve it with, its variables and the folder where it runs."""
@@ -308,6 +318,12 @@ class _Resolver:
 
     def __post_init__(self) -> None:
         self.has_stand_ins = True
+        self.only_wheels = self.session.sourcing.only_binary
+        """Whether only what is requested by its address may be built; what the command excludes never is."""
+        self.addresses = self.project.addresses
+        """What is requested by its address, of which uv has learned nothing yet."""
+        self.exceptions = set[str]()
+        """What may be built although only wheels are allowed."""
         texts = (*self.project.requirements, *self.project.constraints)
         remote = [one for one in map(parse_requirement, texts) if one.is_remote]
         # That their code runs is said first: before it does, uv fetches what builds them.
@@ -317,83 +333,90 @@ class _Resolver:
             " @ " in one.text or one.text.endswith(".whl") for one in remote
         )
 
-    def resolve(self, inputs: Iterable[str]) -> Finished:
-        """Run uv on files of the folder; every package whose code has to run is named before.
-
-        With ``only_binary`` only what is requested by its address may be built; what the command says is never built
-        is not in either case.
-        """
-        words = list(_WHEELS_ALONE if self.session.sourcing.only_binary else ())
-        failed = None if self.are_named else self.build_addresses(words)
-        return failed or self.resolve_named(words, inputs)
-
-    def resolve_named(self, words: list[str], inputs: Iterable[str]) -> Finished:
-        """Do so with options of uv, to which exceptions are added."""
-        has_addresses = self.are_named and bool(self.project.addresses)
+    def resolve(self, inputs: Sequence[str]) -> Finished:
+        """Run uv on files of the folder; every package whose code has to run is named before."""
+        failed = None if self.are_named else self.build_addresses()
         tried = set[str]()
-        while True:
-            done = self.run(*words, *inputs, code=False)
-            message = unwrapped(done.err)
-            # A project is built with a torch that is really fetched, and uv does not say which project.
-            if "Hash mismatch" in message and self.has_stand_ins:
-                self.has_stand_ins = False
-                self.project.write_index(self.folder, has_stand_ins=False)
-                continue
-            if done.ok or not _STOPPED.search(message):
-                return done
-            # uv may not name what it stops at if that was requested by its address.
-            if has_addresses:
-                has_addresses = False
-                failed = self.build_addresses(words)
-                if failed:
-                    return failed
-                continue
-            stopped = FAILED_BUILD.search(message)
-            if not stopped:
-                return done
-            package = stopped[1]
-            name = re.split(r"[ =]", package)[0]
-            # Such as that of a constraint by address, to which uv goes all the same.
-            if words and _built(name) not in words:
-                message = f"{package} {NO_WHEEL}"
-                raise NoBuildError("only-binary", message, hint=WITH_SOURCES)
-            if package in tried:  # uv has not kept what it learned
-                return self.run(*words, *inputs)
-            tried.add(package)
-            self.announce(package, name)
-            # Nothing is built but the package itself.
-            alone = self.alone(package, *_WHEELS_ALONE, _built(name))
-            if package in FAILED_BUILD.findall(unwrapped(alone.err)):
-                return alone
+        while failed is None:
+            done = self.run(*self.options, *inputs, code=False)
+            match self.stop(done):
+                case _Stop.AT_END:
+                    return done
+                case _Stop.AT_STAND_IN:
+                    self.has_stand_ins = False
+                    self.project.write_index(self.folder, has_stand_ins=False)
+                case _Stop.AT_ADDRESS:
+                    failed = self.build_addresses()
+                case _Stop.AT_PACKAGE:
+                    [package, *_] = FAILED_BUILD.findall(unwrapped(done.err))
+                    if package in tried:  # uv has not kept what it learned
+                        return self.run(*self.options, *inputs)
+                    tried.add(package)
+                    failed = self.build(package)
+        return failed
 
-    def build_addresses(self, words: list[str]) -> Finished | None:
+    @property
+    def options(self) -> list[str]:
+        """The options of uv for what may be built."""
+        if not self.only_wheels:
+            return []
+        return [*_WHEELS_ALONE, *map(_built, sorted(self.exceptions))]
+
+    def stop(self, done: Finished) -> _Stop:
+        """Return where uv ended, by what it wrote."""
+        message = unwrapped(done.err)
+        # A project is built with a torch that is really fetched, and uv does not say which project.
+        if "Hash mismatch" in message and self.has_stand_ins:
+            return _Stop.AT_STAND_IN
+        if done.ok or not _STOPPED.search(message):
+            return _Stop.AT_END
+        # uv may not name what it stops at if that was requested by its address.
+        if self.addresses:
+            return _Stop.AT_ADDRESS
+        return _Stop.AT_PACKAGE if FAILED_BUILD.search(message) else _Stop.AT_END
+
+    def build(self, package: str) -> Finished | None:
+        """Have uv learn what a package requires, whose code is announced; return the build if it failed.
+
+        Raises:
+            NoBuildError: if it may not be built.
+        """
+        name = re.split(r"[ =]", package)[0]
+        # Such as that of a constraint by address, to which uv goes all the same.
+        if self.only_wheels and name not in self.exceptions:
+            message = f"{package} {NO_WHEEL}"
+            raise NoBuildError("only-binary", message, hint=WITH_SOURCES)
+        self.announce(package, name)
+        # Nothing is built but the package itself.
+        alone = self.alone(package, *_WHEELS_ALONE, _built(name))
+        has_failed = package in FAILED_BUILD.findall(unwrapped(alone.err))
+        return alone if has_failed else None
+
+    def build_addresses(self) -> Finished | None:
         """Have uv learn what is requested by its address, whose code is announced if it has to run.
-
-        Args:
-            words: Options of uv; if they allow only wheels, these packages are added as exceptions.
 
         Returns:
             The build that failed, if one did.
         """
-        for address in self.project.addresses:
+        addresses, self.addresses = self.addresses, []
+        for address in addresses:
             done = self.alone(address, "--no-deps", *_WHEELS_ALONE, code=False)
             if _STOPPED.search(unwrapped(done.err)):
-                self.check_wheels_alone(address, words)
+                self.check_wheels_alone(address)
                 requirement = parse_requirement(address)
                 self.announce(address.removeprefix("-e "), requirement.name)
                 done = self.alone(address, "--no-deps")
             if not done.ok:
                 return done
-            if words:
-                names = versions_in(tomli.loads(done.out)).keys()
-                words += map(_built, names - self.project.wheels_only)
+            names = versions_in(tomli.loads(done.out)).keys()
+            self.exceptions |= names - self.project.wheels_only
         return None
 
-    def check_wheels_alone(self, address: str, words: Iterable[str]) -> None:
+    def check_wheels_alone(self, address: str) -> None:
         """Raise NoBuildError for what a file of the folder has built, if only wheels are allowed."""
         url = parse_requirement(address).url or ""
         setting = self.session.sources.chooser_of(url)
-        if words and setting:
+        if self.only_wheels and setting:
             message = f"{setting.value} in {setting.file} {NO_WHEEL}"
             raise NoBuildError("only-binary", message, hint=WITH_SOURCES)
 
@@ -444,9 +467,9 @@ def _built(package: str) -> str:
 def _located(text: str, folder: Path) -> str:
     """Write a requirement by address for uv, which stands elsewhere: a path from ``folder`` on becomes absolute."""
     requirement = parse_requirement(text)
-    if requirement.url is None or requirement.is_remote:
+    address = requirement.path
+    if address is None:
         return requirement.text
-    address = requirement.url
     path = folder / expanded_home(address)
     path = path.absolute()
     has_name = not requirement.text.startswith(address)

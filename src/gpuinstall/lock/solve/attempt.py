@@ -1,0 +1,299 @@
+"""One attempt: requests resolved near to what stays, for all targets together."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from gpuinstall.base.errors import (
+    GpuInstallError,
+    InstallationError,
+    MachineError,
+    NoBuildError,
+)
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.text import some
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import replace
+from gpuinstall.lock.request.lock_request import plan_or_raise
+from gpuinstall.lock.solve.extensions import with_files
+from gpuinstall.lock.solve.loop import Loop
+from gpuinstall.lock.solve.problem import pose_together, without_versions
+from gpuinstall.lock.solve.refusal import refusal
+from gpuinstall.lock.solve.remarks import Remarks
+from gpuinstall.lock.uv.builds import (
+    BuildSite,
+    check_builds,
+    report_builds,
+    source_builds,
+)
+from gpuinstall.lock.uv.errors import Conflict, all_or_conflict
+from gpuinstall.lock.uv.resolution import checked
+from gpuinstall.plan.values import PROGRAM_HELD_BACK
+from gpuinstall.sources.web.client import OFFLINE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gpuinstall.lock.request.lock_request import Requests
+    from gpuinstall.lock.solve.problem import Near, Problem
+    from gpuinstall.lock.uv.resolution import Resolution
+    from gpuinstall.sources.session import Session
+
+    Resolutions = list[Resolution]
+
+TARGETS_AT_ONCE = 6
+"""For how many targets uv resolves side by side: more of them only wait for the same cores."""
+
+PROPOSALS = 4
+"""How many versions of torch the first of several targets proposes."""
+
+
+def resolve_near(
+    requests: Requests,
+    near: Near,
+    session: Session,
+    *,
+    usual: Requests | None = None,
+) -> Resolutions | Conflict:
+    """Resolve near to what stays, and check that what has to be built can be built.
+
+    Args:
+        requests: One for each target.
+        near: What narrows the search.
+        session: The sources and the clients of the run.
+        usual: The requests as if every source answered.
+
+    Raises:
+        InstallationError: if a source does not answer, or uv fails.
+    """
+    silence: InstallationError | None
+    try:
+        answer = _resolve(requests, near, session)
+    except InstallationError as failure:
+        if failure.code != "unreachable":
+            raise
+        silence = failure
+    else:
+        if not isinstance(answer, Conflict):
+            return _buildable(answer, near, session)
+        # What a silent index has may be all that is missing.
+        silence = session.client.unreachable(session.sources.torch_index)
+        if silence is None:
+            return answer
+        # uv's account shows whether the index is to blame.
+        silence.evidence = answer.error.why
+    error = refusal_anyway(usual or requests, silence, session)
+    if error is silence:
+        raise silence
+    return Conflict(error)
+
+
+def _resolve(
+    requests: Requests,
+    near: Near,
+    session: Session,
+) -> Resolutions | Conflict:
+    conflicts = []
+    try:
+        problems = pose_together(requests, torch=near.torch, python=near.python)
+        problems = [problem.near_to(near) for problem in problems]
+        for files in with_files(problems, session):
+            answer = _together(files.problems, session)
+            if not isinstance(answer, Conflict):
+                return [one.warned_of(files.remarks) for one in answer]
+            conflicts.append(answer)
+    except (MachineError, NoBuildError) as error:
+        return Conflict(error)
+    return conflicts[0]
+
+
+def _buildable(
+    resolutions: Resolutions,
+    near: Near,
+    session: Session,
+) -> Resolutions | Conflict:
+    """Return resolutions, or what of them has to be built and cannot be."""
+    _name_own_indexes(resolutions, session)
+    try:
+        for one in resolutions:
+            _check_builds(one, near.reported, session)
+    except NoBuildError as error:
+        return Conflict(error)
+    return resolutions
+
+
+def _check_builds(
+    resolution: Resolution, reported: Mapping[str, str], session: Session
+) -> None:
+    """Check that what has to be built can be built; report it, and the source of torch if a file of the folder chose it."""
+    from gpuinstall.lock.request.lock_sources import name_torch_source
+
+    build = resolution.choice.build
+    site = BuildSite(
+        backend=build.backend,
+        versions=resolution.versions,
+        machine=resolution.request.machine,
+        environ=session.environment,
+    )
+    name_torch_source(resolution.files, build.listed_at, session)
+    builds = source_builds(resolution.document)
+    here = resolution.request.builds_here
+    new = [one for one in builds if reported.get(one.package) != one.version]
+    report_builds(new, site, session.reporter)
+    check_builds(builds, site, here=here)
+
+
+def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Conflict:
+    """Resolve for all targets: of programs the first target proposes a torch, and the others go with it."""
+    [first, *others] = problems
+    resolve_one = partial(_resolve_one, session=session)
+    is_of_one_torch = not first.wanted.request.newest_per_target
+    if not others or not first.wanted.names_programs or not is_of_one_torch:
+        answers = side_by_side(resolve_one, problems, TARGETS_AT_ONCE)
+        return _apart(answers)
+    [first, *others] = sorted(problems, key=lambda one: str(one.target))
+    remaining = first.torches
+    conflicts: list[Conflict] = []
+    while remaining and len(conflicts) < PROPOSALS:
+        builds = [one for one in first.builds if one.torch in remaining]
+        newest = max(remaining)
+        expected: list[Problem] = []
+        if not conflicts and _go_with(first.with_torch(newest), session):
+            # They need not wait for the first.
+            expected = [one.with_torch(newest) for one in others]
+        asked = [first.with_builds(builds), *expected]
+        proposal, *answers = side_by_side(resolve_one, asked, TARGETS_AT_ONCE)
+        if isinstance(proposal, Conflict):
+            conflicts.append(proposal)
+            break
+        torch = proposal.choice.build.torch
+        together = _apart([proposal, *answers])
+        if not expected or torch != newest or _differ(together):
+            near = [_near_to(proposal, one.with_torch(torch)) for one in others]
+            answers = side_by_side(resolve_one, near, TARGETS_AT_ONCE)
+            together = _apart([proposal, *answers])
+        if not isinstance(together, Conflict):
+            order = [str(problem.target) for problem in problems]
+            return sorted(together, key=lambda one: order.index(str(one.target)))
+        conflicts.append(together)
+        remaining -= {torch}
+    # Of several, the first is told: it stands against the newest torch.
+    return conflicts[0]
+
+
+def _go_with(problem: Problem, session: Session) -> bool:
+    """Whether the newest version of each program goes with the torch of a problem, as METADATA says."""
+    loop = Loop(problem, session)
+    programs = loop.shelf.programs
+    newest = side_by_side(loop.newest, programs)
+    return newest == [*programs.values()]
+
+
+def _differ(together: Resolutions | Conflict) -> bool:
+    """Whether targets that were resolved apart have no answer, or other versions of the same packages."""
+    return isinstance(together, Conflict) or any(one.apart for one in together)
+
+
+def _near_to(proposal: Resolution, problem: Problem) -> Problem:
+    """Return the problem of another target near to what the first came to."""
+    family = problem.catalog.family
+    versions = {
+        name: version
+        for name, version in proposal.versions.items()
+        if name not in family
+    }
+    near = problem.near
+    return replace(problem, near=replace(near, versions={**versions, **near.versions}))
+
+
+def _apart(answers: Iterable[Resolution | Conflict]) -> Resolutions | Conflict:
+    """Return the resolutions, with what could not have one version for all targets; or the first conflict."""
+    resolutions = all_or_conflict(answers)
+    if isinstance(resolutions, Conflict):
+        return resolutions
+    first = resolutions[0].request
+    has_one_torch = not first.request.newest_per_target
+    versions: dict[str, set[str]] = {}
+    for one in resolutions:
+        for name, version in one.versions.items():
+            # If each target has its own newest torch, the family differs too.
+            if not has_one_torch or name not in first.catalog.family:
+                versions.setdefault(name, set()).add(Version(version).public)
+    apart = {name for name, different in versions.items() if len(different) > 1}
+    return [
+        replace(one, apart=frozenset(apart & one.versions.keys()))
+        for one in resolutions
+    ]
+
+
+def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
+    """Resolve for one target."""
+    loop = Loop(problem, session)
+    answer = loop.run()
+    if isinstance(answer, Conflict):
+        return refusal(answer, loop)
+    remarks = Remarks(answer, loop)
+    plan = problem.plan
+    if problem.is_open:
+        wanted = without_versions(problem.narrowed, answer.given_way)
+        outcome = wanted.outcome_with(
+            torch=problem.near.torch,
+            python=problem.python,
+            programs=remarks.constraints(),
+        )
+        plan = plan_or_raise(outcome, problem.wanted.machine)
+    else:
+        held_back = [Reason(PROGRAM_HELD_BACK, text) for text in remarks.held_back()]
+        plan = replace(plan, reasons=(*plan.reasons, *held_back))
+    resolution = checked(
+        answer.document,
+        problem.wanted,
+        plan,
+        family=loop.shelf.names,
+        pages=loop.pages(answer.build),
+        prebuilt=loop.prebuilt,
+        locked=problem.near.hashes,
+        session=session,
+    )
+    relaxed = {
+        pin.name: pin.text
+        for pin in problem.near.yielding
+        if pin.name in answer.given_way
+    }
+    return replace(resolution.warned_of(remarks.warnings()), relaxed=relaxed)
+
+
+def refusal_anyway(
+    requests: Requests,
+    silence: InstallationError,
+    session: Session,
+) -> GpuInstallError:
+    """Return what the rules refuse also if every source answered; ``silence`` if that is nothing."""
+    try:
+        pose_together(requests)
+    except (MachineError, NoBuildError) as error:
+        return error
+    if session.environment.get("UV_OFFLINE"):
+        silence.why, silence.hint = OFFLINE
+    return silence
+
+
+def _name_own_indexes(
+    resolutions: Iterable[Resolution],
+    session: Session,
+) -> None:
+    """Report which packages come from an index that only the user's own configuration names."""
+    packages = dict[str, dict[str, None]]()
+    for resolution in resolutions:
+        for package in resolution.document["packages"]:
+            if "index" in package:
+                names = packages.setdefault(package["index"], {})
+                names[package["name"]] = None
+    for index, names in packages.items():
+        origin = session.sources.own_indexes[index]
+        session.reporter.step(
+            "Index", f"{index}, as {origin} says: the source of {some([*names])}"
+        )

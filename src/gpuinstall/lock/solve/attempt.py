@@ -58,13 +58,13 @@ def resolve_near(
     *,
     usual: Requests | None = None,
 ) -> Resolutions | Conflict:
-    """Resolve near to what stays, and check that what has to be built can be built.
+    """Resolve requests near to what stays, and check that the packages without a wheel can be built.
 
     Args:
         requests: One for each target.
         near: What narrows the search.
         session: The sources and the clients of the run.
-        usual: The requests as if every source answered.
+        usual: The same requests with the catalogue as it is if every source answers.
 
     Raises:
         InstallationError: if a source does not answer, or uv fails.
@@ -96,6 +96,7 @@ def _resolve(
     near: Near,
     session: Session,
 ) -> Resolutions | Conflict:
+    """Resolve with the first files of extensions beside which there is an answer; else return the first conflict."""
     conflicts = []
     try:
         problems = pose_together(requests, torch=near.torch, python=near.python)
@@ -115,7 +116,7 @@ def _buildable(
     near: Near,
     session: Session,
 ) -> Resolutions | Conflict:
-    """Return resolutions, or what of them has to be built and cannot be."""
+    """Return resolutions, or why a package in them that has no wheel cannot be built."""
     _name_own_indexes(resolutions, session)
     try:
         for one in resolutions:
@@ -128,7 +129,10 @@ def _buildable(
 def _check_builds(
     resolution: Resolution, reported: Mapping[str, str], session: Session
 ) -> None:
-    """Check that what has to be built can be built; report it, and the source of torch if a file of the folder chose it."""
+    """Check that the packages without a wheel can be built.
+
+    They are reported, and so is the source of torch if a file of the folder chose it.
+    """
     from gpuinstall.lock.request.lock_sources import name_torch_source
 
     build = resolution.choice.build
@@ -147,7 +151,7 @@ def _check_builds(
 
 
 def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Conflict:
-    """Resolve for all targets: of programs the first target proposes a torch, and the others go with it."""
+    """Resolve for all targets: if programs are requested, the first target proposes a torch, and the others take it."""
     [first, *others] = problems
     resolve_one = partial(_resolve_one, session=session)
     is_of_one_torch = not first.wanted.request.newest_per_target
@@ -162,7 +166,7 @@ def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Co
         newest = max(remaining)
         expected: list[Problem] = []
         if not conflicts and _go_with(first.with_torch(newest), session):
-            # They need not wait for the first.
+            # The other targets need not wait for the first.
             expected = [one.with_torch(newest) for one in others]
         asked = [first.with_builds(builds), *expected]
         proposal, *answers = side_by_side(resolve_one, asked, TARGETS_AT_ONCE)
@@ -180,7 +184,7 @@ def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Co
             return sorted(together, key=lambda one: order.index(str(one.target)))
         conflicts.append(together)
         remaining -= {torch}
-    # Of several, the first is told: it stands against the newest torch.
+    # The first conflict is returned: it stands against the newest torch.
     return conflicts[0]
 
 
@@ -198,7 +202,7 @@ def _differ(together: Resolutions | Conflict) -> bool:
 
 
 def _near_to(proposal: Resolution, problem: Problem) -> Problem:
-    """Return the problem of another target near to what the first came to."""
+    """Return the problem of another target near to the versions that the first proposes."""
     family = problem.catalog.family
     versions = {
         name: version
@@ -210,7 +214,7 @@ def _near_to(proposal: Resolution, problem: Problem) -> Problem:
 
 
 def _apart(answers: Iterable[Resolution | Conflict]) -> Resolutions | Conflict:
-    """Return the resolutions, with what could not have one version for all targets; or the first conflict."""
+    """Return the resolutions, each with its packages that could not have one version for all targets; or the first conflict."""
     resolutions = all_or_conflict(answers)
     if isinstance(resolutions, Conflict):
         return resolutions
@@ -271,7 +275,7 @@ def refusal_anyway(
     silence: InstallationError,
     session: Session,
 ) -> GpuInstallError:
-    """Return what the rules refuse also if every source answered; ``silence`` if that is nothing."""
+    """Return why the rules refuse the requests even if every source answers; ``silence`` if they do not refuse them."""
     try:
         pose_together(requests)
     except (MachineError, NoBuildError) as error:

@@ -148,12 +148,12 @@ class Runs(Enum):
 
 
 class Trial(NamedTuple):
-    """What came of an older version of a package."""
+    """What was found out about an older version of a package."""
 
     wheel: Wheel
     runs: Runs
     fact: Fact | None
-    """What is learned of it; of one that is UNKNOWN, that it is passed over."""
+    """What is learned of the version: if it is UNKNOWN whether it runs, that it is passed over."""
 
 
 class Judge:
@@ -409,10 +409,10 @@ class Judge:
     # Older versions.
 
     def _learn_of_older(self, newest: WheelReading) -> None:
-        """Learn of the older versions of a package what they run beside, from the newest down to one that is known to run.
+        """Learn beside which builds the older versions of a package run, from the newest down to one that is known to run.
 
-        The beginning of the code decides first. Only if one is known to run, what may run of the newer ones is read
-        whole. Nothing is taken in the place of what does not run that is not known to run.
+        The beginning of the code decides first. Only if a version is known to run, the newer versions that may run are
+        read whole. No version is taken that is not known to run.
         """
         package = newest.wheel.package
         releases = self.shelf.releases(package).items()
@@ -443,9 +443,9 @@ class Judge:
         wheels: Sequence[Wheel],
         try_version: Callable[[Wheel], Trial],
     ) -> Iterator[Trial]:
-        """Yield what comes of each version: most of the time is the way to an index and back, so they are read side by side.
+        """Yield the trial of each version; they are read side by side, for most of the time is the way to an index and back.
 
-        At first one alone, then twice as many each time: what lies beyond the first that runs is read for nothing.
+        First one version alone, then twice as many each time: what is read beyond the first that runs is read in vain.
         """
         at_once = 1
         while wheels and not self.shelf.is_spent:
@@ -467,9 +467,9 @@ class Judge:
         Args:
             wheel: Its wheel.
             deepest: How much of it is read at most.
-            needs_libraries: Whether it is none without libraries, whatever its name says.
+            needs_libraries: Whether a version without libraries is only a placeholder, whatever its name says.
         """
-        # Of a dependency, one beside the torch that was come to is looked for.
+        # A dependency has to run beside the torch that uv came to; what is requested may run beside another.
         builds = frozenset([self._torch])
         if wheel.package in self.requested:
             builds = frozenset(self.shelf.builds)

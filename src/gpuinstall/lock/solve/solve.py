@@ -115,7 +115,7 @@ def _nearness(
     *,
     upgrade: bool,
 ) -> Iterator[Near]:
-    """Yield what to keep: the torch with every version that was locked beside it, else what nothing is against."""
+    """Yield what stays in each attempt: torch with every version that was locked beside it, then what nothing is against."""
     near = replace(near, python=_kept_python(requests[0], locks))
     if upgrade:
         yield near

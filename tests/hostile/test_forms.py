@@ -20,7 +20,6 @@ import pytest
 from gpuinstall.base import process
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.reporter import Reporter
 from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.declaration import read_inputs, read_limits
@@ -31,6 +30,7 @@ from gpuinstall.sources.configuration import TRUST_FOLDER
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session
 from tests.lab.host import Answer
+from tests.lab.listener import Listener
 
 HOST = "stranger.example"
 WHEEL = "filelock-3.0-py3-none-any.whl"
@@ -46,23 +46,6 @@ LOCK = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n[tool.gp
 INDEX = f'[[tool.uv.index]]\nname = "corp"\nurl = "https://{HOST}/simple"\n'
 
 Files = Mapping[str, str | bytes]
-
-
-class Heard(Reporter):
-    """What is said."""
-
-    def __init__(self) -> None:
-        self.notices: list[str] = []
-        self.texts: list[str] = []
-
-    def notice(self, label: str, text: str) -> None:
-        self.notices.append(f"{label} {text}")
-
-    def step(self, label: str, text: str, seconds: float | None = None) -> None:  # noqa: ARG002
-        self.texts.append(f"{label} {text}")
-
-    def warn(self, text: str) -> None:
-        self.texts.append(text)
 
 
 class Outcome(NamedTuple):
@@ -98,7 +81,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
     def attempt(files: Files, option: str = "", *, trust: bool = True) -> Outcome:
         monkeypatch.setenv(TRUST_FOLDER, "1" if trust else "0")
         write(folder, files)
-        heard = Heard()
+        heard = Listener()
         try:
             settings = settings_of(option)
             with open_project(folder, settings, heard) as project:
@@ -109,9 +92,9 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
                     setting.effect in DEMANDS for setting in sources.settings
                 )
         except GpuInstallError as error:
-            said = (error.message, error.hint, error.why, *heard.texts)
+            said = (error.message, error.hint, error.why, *heard.steps, *heard.warnings)
             return Outcome(str(said), "\n".join(heard.notices), "")
-        handed_on = f"{handed} {heard.texts}"
+        handed_on = f"{handed} {heard.steps} {heard.warnings}"
         return Outcome("", "\n".join(heard.notices), handed_on, demanded)
 
     return attempt

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import sys
-from base64 import b64encode
 from contextlib import suppress
 from dataclasses import replace
 
@@ -23,7 +22,6 @@ from tests.lab.clone import ROOT
 from tests.lab.driver import NO_GPU
 from tests.lab.environments import packages, put_package
 from tests.lab.failing import PLACES
-from tests.lab.host import UNAUTHORIZED
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.mounts import mounted
 from tests.lab.workshop import Workshop
@@ -236,20 +234,9 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
     stand_in_folder, tmp_path, play
 ):
     play(NO_GPU)
-    with StandInIndex(stand_in_folder, Habits(credentials=f"me:{SECRET}")) as index:
-        respond, wanted = (
-            index.torch.respond,
-            f"Basic {b64encode(f'me:{SECRET}'.encode()).decode()}",
-        )
-
-        def closed(path, headers):
-            return (
-                respond(path, headers)
-                if headers.get("authorization") == wanted
-                else UNAUTHORIZED
-            )
-
-        index.torch.respond = closed
+    login = f"me:{SECRET}"
+    habits = Habits(credentials=login, torch_credentials=login)
+    with StandInIndex(stand_in_folder, habits) as index:
         netrc = tmp_path / "netrc"
         netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n", "utf-8")
         netrc.chmod(0o600)

@@ -1,13 +1,11 @@
 """Indexes that ask for a password: it comes from the address or the keyring, and is seen nowhere."""
 
 import os
-from base64 import b64encode
 from dataclasses import replace
 
 import pytest
 
 from tests.lab.driver import RTX_4090
-from tests.lab.host import UNAUTHORIZED
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
 
@@ -15,20 +13,8 @@ from tests.lab.workshop import Workshop
 def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(
     stand_in_folder, tmp_path
 ):
-    with StandInIndex(stand_in_folder, Habits(absolute=False)) as index:
-        respond, wanted = (
-            index.torch.respond,
-            f"Basic {b64encode(b'me:s3cr3t').decode()}",
-        )
-
-        def closed(path, headers):
-            return (
-                respond(path, headers)
-                if headers.get("authorization") == wanted
-                else UNAUTHORIZED
-            )
-
-        index.torch.respond = closed
+    habits = Habits(absolute=False, torch_credentials="me:s3cr3t")
+    with StandInIndex(stand_in_folder, habits) as index:
         (tmp_path / "project").mkdir()
         here = Workshop(tmp_path / "project", tmp_path / "caches", index.environment())
         refused = here.refusal("lock", "torch", "--target", "cu126", exit_code=4)

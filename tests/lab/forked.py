@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from tempfile import TemporaryFile
 from typing import IO, NoReturn
 
@@ -28,23 +29,22 @@ from tests.lab.elsewhere import overlay
 
 STUCK_S = 120.0
 """Longer than any command takes on a busy machine; what waits for a pipe waits for ever."""
+APART = (".kernels", "_child", "pytest_plugin")
+"""What other programs load."""
 LATE = (
+    "filecmp",
     "filelock",
-    "gpuinstall.project",
-    "gpuinstall.machine.probe",
-    "gpuinstall.sources.session",
-    "gpuinstall.sources",
-    "gpuinstall.machine.nvidia.preflight",
-    "gpuinstall.machine.nvidia.rules",
-    "gpuinstall.sources.web.client",
     "html.parser",
+    "http.server",
     "netrc",
     "packaging.pylock",
+    "packaging.requirements",
     "platformdirs",
     "requests",
+    "tqdm",
     "uv",
 )
-"""What commands import in the middle of their work."""
+"""What commands import of others in the middle of their work."""
 
 
 def gpuinstall(
@@ -157,14 +157,14 @@ def become(said: int, *streams: int) -> NoReturn:
 
 
 def prepare():
-    """Import all that commands are made of."""
+    """Import all that commands are made of: most of it is loaded in the middle of their work."""
+    import gpuinstall
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.cli.main import COMMANDS, load_command
 
-    for command in COMMANDS:
-        load_command(command)
-    for name in ("gpuinstall.__main__", *LATE):
-        import_module(name)
+    modules = [one.name for one in walk_packages(gpuinstall.__path__, "gpuinstall.")]
+    for name in (*modules, *LATE):
+        if not any(part in name for part in APART):
+            import_module(name)
     frozen.freeze()
     load_catalog()
     gc.freeze()

@@ -58,6 +58,8 @@ class Habits:
     """Whether the torch index has PEP 691's pages, as some mirrors have."""
     credentials: str | None = None
     """What the default index asks for, as ``user:password``."""
+    torch_credentials: str | None = None
+    """What the torch index asks for."""
     dates: bool = False
     """Whether the default index says when its files were uploaded: when they were written last."""
     yanked: tuple[str, ...] = ()
@@ -141,9 +143,12 @@ class StandInIndex:
         }
 
     def _torch(self, path: str, headers: dict[str, str]) -> Answer:
+        if not _may_enter(headers, self.habits.torch_credentials):
+            return UNAUTHORIZED
         parts = _parts(path)
-        if self.habits.flat:
-            return self._flat(parts)
+        return self._flat(parts) if self.habits.flat else self._page(parts, headers)
+
+    def _page(self, parts: list[str], headers: dict[str, str]) -> Answer:
         match parts:
             case ["whl", "torch", ""]:
                 return self._union_page("torch")
@@ -240,7 +245,7 @@ class StandInIndex:
         return f"    <a {' '.join(attributes)}>{wheel.name}</a><br/>\n"
 
     def _default(self, path: str, headers: dict[str, str]) -> Answer:
-        if not self._may_enter(headers):
+        if not _may_enter(headers, self.habits.credentials):
             return UNAUTHORIZED
         match _parts(path):
             case ["simple", package, ""]:
@@ -250,13 +255,6 @@ class StandInIndex:
                 return NOT_FOUND if answer is DENIED else answer
             case _:
                 return NOT_FOUND
-
-    def _may_enter(self, headers: dict[str, str]) -> bool:
-        credentials = self.habits.credentials
-        if credentials is None:
-            return True
-        encoded = base64.b64encode(credentials.encode()).decode()
-        return headers.get("authorization") == f"Basic {encoded}"
 
     def _corp(self, path: str, headers: dict[str, str]) -> Answer:
         folder = self.folder / "whl" / "corp"
@@ -296,6 +294,13 @@ class StandInIndex:
         if JSON in headers.get("accept", ""):
             return _json(package, files)
         return _html(map(_simple_link, files))
+
+
+def _may_enter(headers: dict[str, str], credentials: str | None) -> bool:
+    if credentials is None:
+        return True
+    encoded = base64.b64encode(credentials.encode()).decode()
+    return headers.get("authorization") == f"Basic {encoded}"
 
 
 def _parts(path: str) -> list[str]:

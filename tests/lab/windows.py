@@ -19,7 +19,6 @@ what uv, pip and torch do, stays Linux.
 
 import errno
 import os
-import pkgutil
 import re
 import shutil
 import stat
@@ -27,7 +26,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
@@ -289,13 +287,8 @@ def play():
     """Let this process be on Windows, if its environment says so."""
     if not os.environ.get(FOLDER):
         return
-    import gpuinstall
     from gpuinstall.base import process
 
-    apart = (".kernels", "_child", "pytest_plugin", "__main__")
-    for module in pkgutil.walk_packages(gpuinstall.__path__, "gpuinstall."):
-        if not any(part in module.name for part in apart):
-            import_module(module.name)
     windows_os = Flavoured(os, frozenset(UNIX_ONLY), name="nt")
     windows_sys = Flavoured(sys, frozenset(), platform="win32")
     for name, loaded in tuple(sys.modules.items()):

@@ -124,14 +124,13 @@ def stories():
 
 
 @pytest.fixture
-def stage(catalog_wheels, tmp_path, libraries, monkeypatch):
-    served = shutil.copytree(catalog_wheels, tmp_path / "served", copy_function=os.link)
+def stage(stand_in_folder, tmp_path, libraries, monkeypatch):
     folder = tmp_path / "a project"
     folder.mkdir()
     # Sentences name folders of the home by a tilde.
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     extensions = ExtensionIndex()
-    with StandInIndex(served) as index, closing(extensions.host()) as host:
+    with StandInIndex(stand_in_folder) as index, closing(extensions.host()) as host:
         variables = {
             **index.environment(),
             "GPUINSTALL_EXTENSION_INDEX": f"{host.url}/simple",

@@ -4,7 +4,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.dockerfile import any_dockerfile, locks_of_image
 from gpuinstall.lock.file.lock import parse
-from tests.unit.export.locks import cuda_lock, dockerfile_findings, lock, wheel
+from tests.unit.export.locks import cuda_lock, lock, wheel
 
 LAB = wheel("jupyterlab", "4.5.0")
 LOCKS = [cuda_lock("cu126", LAB), cuda_lock("cu130", LAB)]
@@ -13,11 +13,6 @@ TEXTS = {
     " ".join(extras) or "plain": any_dockerfile(LOCKS, extras)
     for extras in ((), ("jupyter",), ("ssh",), ("ssh", "jupyter"))
 }
-
-
-@pytest.mark.heavy
-def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
-    assert dockerfile_findings(TEXTS, tmp_path) == ""
 
 
 def test_an_image_brings_the_libraries_that_a_lock_was_made_with():

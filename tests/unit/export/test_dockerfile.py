@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.export.dockerfile import UV, dockerfile
+from tests.unit.export import test_any_image
 from tests.unit.export.locks import cpu_lock, cuda_lock, dockerfile_findings, source
 
 TEXTS = {
@@ -15,7 +16,7 @@ TEXTS = {
 
 @pytest.mark.heavy
 def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
-    assert dockerfile_findings(TEXTS, tmp_path) == ""
+    assert dockerfile_findings(TEXTS | test_any_image.TEXTS, tmp_path) == ""
 
 
 def test_the_uv_of_the_image_is_the_pinned_one():

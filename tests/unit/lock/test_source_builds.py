@@ -3,7 +3,6 @@ import tomli
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import Backend
 from gpuinstall.lock.uv.builds import (
     BuildSite,
@@ -15,6 +14,7 @@ from gpuinstall.lock.uv.builds import (
     source_builds,
     sync_settings,
 )
+from tests.lab.listener import Listener
 
 FLASH = {
     "name": "flash-attn",
@@ -31,16 +31,6 @@ WHEEL = {
     "version": "2",
     "wheels": [{"url": "https://files.example/n.whl"}],
 }
-
-
-class Heard(Reporter):
-    """Keeps the steps that were said."""
-
-    def __init__(self):
-        self.steps: list[str] = []
-
-    def step(self, label, text, seconds=None):  # noqa: ARG002
-        self.steps.append(text)
 
 
 @pytest.fixture
@@ -61,7 +51,7 @@ def site(tmp_path):
 
 
 def check(site, *packages, here=True):
-    heard = Heard()
+    heard = Listener()
     builds = source_builds({"packages": packages})
     report_builds(builds, site, heard)
     check_builds(builds, site, here=here)
@@ -97,7 +87,7 @@ def test_what_has_no_wheel_is_built_from_what_it_has():
 def test_compiler_and_memory_are_said_before(site):
     said = check(site, FLASH)[0].split(", ")
     assert said == [
-        "flash-attn 2.8.3 is built from its sdist",
+        "Source flash-attn 2.8.3 is built from its sdist",
         "with nvcc of CUDA 12.6",
         "a C++ compiler",
         "9 GB of memory for each job (MAX_JOBS)",
@@ -142,7 +132,7 @@ def test_what_compiles_for_both_is_built_for_the_cpu_without_a_toolkit(site, tmp
 
 def test_a_package_that_is_not_known_is_only_announced(site):
     assert check(site, {**FLASH, "name": "cowsay", "version": "6"}) == [
-        "cowsay 6 is built from its sdist"
+        "Source cowsay 6 is built from its sdist"
     ]
 
 

@@ -148,9 +148,7 @@ def path() -> str:
 
 def mapped(maps: str) -> str | None:
     """Return libcuda among the files that a process has mapped."""
-    mapping = re.search(
-        r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libcuda\.so[^/\n]*)$", maps, re.MULTILINE
-    )
+    mapping = re.search(r"(?m)^\S+ \S+ \S+ \S+ \d+ +(/.*/libcuda\.so[^/\n]*)$", maps)
     return mapping and mapping[1]
 
 

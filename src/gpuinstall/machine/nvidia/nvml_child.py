@@ -63,8 +63,7 @@ def main() -> None:
 
 def write_line(**facts: Any) -> None:
     """Write one line, at once."""
-    json.dump(facts, STREAM)
-    STREAM.write("\n")
+    STREAM.write(f"{json.dumps(facts)}\n")
     STREAM.flush()
 
 
@@ -116,7 +115,7 @@ def library_file() -> str | None:
     except OSError:
         return None
     mapping = re.search(
-        r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libnvidia-ml\.so[^/\n]*)$", maps, re.MULTILINE
+        r"(?m)^\S+ \S+ \S+ \S+ \d+ +(/.*/libnvidia-ml\.so[^/\n]*)$", maps
     )
     return mapping and mapping[1]
 

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from gpuinstall.base.environment_paths import below
 from gpuinstall.base.text import some
 from gpuinstall.environments.packages import file_size, recorded_digest
 
@@ -126,6 +127,21 @@ def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
                 continue
             if recorded_digest(folder + row.path) != row.digest:
                 yield row
+
+
+def edited_paths(packages: Iterable[InstalledPackage], root: Path) -> set[str]:
+    """Return the edited files of packages, by their paths below ``root``.
+
+    Of two packages that write a file, one finds the other's bytes there: what one of them has written is not edited.
+    """
+    edited = set[str]()
+    intact = set[str]()
+    for package in packages:
+        site = below(package.record.parent, root)
+        changed = {f"{site}{row.path}" for row in edited_files(package)}
+        edited |= changed
+        intact |= {f"{site}{row.path}" for row in package.files} - changed
+    return edited - intact
 
 
 def _time(file: Path) -> int:

@@ -22,7 +22,7 @@ from gpuinstall.base.removal import (
 )
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
-from gpuinstall.environments.damage import find_damage
+from gpuinstall.environments.damage import edited_paths
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import read_packages
@@ -87,8 +87,7 @@ def copy_edited(venv: Path, kept: Path, reporter: Reporter) -> None:
     Raises:
         InstallationError: they cannot be written there.
     """
-    files = {file.relative_to(venv).as_posix() for file in files_below(venv)}
-    paths = sorted(edited_paths(venv) & files)
+    paths = sorted(_edited_inside(venv))
     if not paths:
         return
     try:
@@ -101,24 +100,19 @@ def copy_edited(venv: Path, kept: Path, reporter: Reporter) -> None:
     reporter.notice("Kept", f"{some(paths)}, as they were edited: now in {place}")
 
 
-def edited_paths(venv: Path) -> set[str]:
-    """Return the files of an environment's packages that were edited, by their paths in it."""
-    edited = set[str]()
-    for damage in find_damage(read_packages(packages_folders(venv))):
-        if damage.kind == "edited":
-            site = damage.package.record.parent.relative_to(venv).as_posix()
-            edited.update(f"{site}/{path}" for path in damage.files)
-    return edited
-
-
 def kept_paths(folder: Path) -> list[str]:
     """Return the user's own files in an environment: those that no installer wrote, and edited ones."""
     paths = set(user_paths(folder))
     if is_environment(folder):
-        # What lies behind a link is none of the environment's files.
-        files = {file.relative_to(folder).as_posix() for file in files_below(folder)}
-        paths |= edited_paths(folder) & files
+        paths |= _edited_inside(folder)
     return sorted(paths)
+
+
+def _edited_inside(venv: Path) -> set[str]:
+    """Return the edited files of an environment's packages; what lies behind a link is none of them."""
+    files = {file.relative_to(venv).as_posix() for file in files_below(venv)}
+    packages = read_packages(packages_folders(venv))
+    return edited_paths(packages, venv) & files
 
 
 def _keep(folder: Path, kept: Path, reporter: Reporter) -> None:

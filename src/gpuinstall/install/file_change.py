@@ -5,7 +5,7 @@ from __future__ import annotations
 import filecmp
 import os
 import posixpath
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import is_link, mounts_in
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value, field
-from gpuinstall.environments.damage import edited_files
+from gpuinstall.environments.damage import edited_paths
 from gpuinstall.environments.environment import NAME
 from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.environments.packages import (
@@ -38,13 +38,13 @@ class Change(Value):
     comes: Mapping[str, Path] = field(default_factory=dict)
     """Each file that comes, and where it waits."""
     goes: frozenset[str] = frozenset()
-    """The files that go; those that also come are replaced."""
+    """The files that go, and nothing comes in their place."""
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The version of each package before and after; empty if it was not there, or goes."""
     own: frozenset[str] = frozenset()
     """The files among them that gpuinstall writes."""
     users: tuple[str, ...] = ()
-    """The files among those that go or are replaced that the user has changed, or that no installer wrote."""
+    """The files among those that go or are replaced that the user has changed, or that no installer wrote: they are kept."""
 
     @property
     def names(self) -> set[str]:
@@ -75,42 +75,40 @@ def plan_change(
     real_name = _real_names(place)
     comes = {real_name(name): source for name, source in comes.items()}
     recorded = set[str]()
-    edited = set[str]()
-    intact = set[str]()
     for package in leaving:
         # What a RECORD names elsewhere is not the environment's to remove.
-        names = set(
-            map(real_name, filter(_is_below, written_files(package, place.root)))
-        )
-        site = below(package.record.parent, place.root)
-        changed = {real_name(f"{site}{row.path}") for row in edited_files(package)}
-        recorded |= names
-        edited |= changed
-        intact |= names - changed
-    goes = {name for name in recorded | {*own} if os.path.lexists(place.root / name)}
-    shared = shared_with_others(place, leaving, (goes & recorded) - comes.keys())
-    goes = goes.difference(*shared.values())
-    check_inside(place, {*comes, *goes})
-    # Of two packages that write a file, one finds the other's bytes there.
-    users = edited - intact
-    overwritten = {
+        names = filter(_is_below, written_files(package, place.root))
+        recorded.update(map(real_name, names))
+    edited = set(map(real_name, edited_paths(leaving, place.root)))
+    present = {
         name
-        for name in comes.keys() - recorded.union(own)
-        if _differs(place.root / name, comes[name])
+        for name in {*comes, *recorded, *own}
+        if os.path.lexists(place.root / name)
     }
-    if overwritten:
-        users |= overwritten - recorded_paths(place.root, place.packages_folders)
+    shared = shared_with_others(place, leaving, (present & recorded) - comes.keys())
+    present = present.difference(*shared.values())
+    check_inside(place, {*comes, *present})
+    recorded_by_all = cache(partial(recorded_paths, place.root, place.packages_folders))
+
+    def is_users(name: str) -> bool:
+        """Whether what lies there, and goes or is replaced, is the user's own."""
+        if name in recorded:
+            return name in edited
+        if name in own or not _differs(place.root / name, comes[name]):
+            return False
+        return name not in recorded_by_all()
+
     before = {package.name: package.version for package in leaving}
     packages = sorted({*before, *after})
     return Change(
         place,
         comes,
-        goes=frozenset(goes),
+        goes=frozenset(present - comes.keys()),
         packages={
             name: (before.get(name, ""), after.get(name, "")) for name in packages
         },
         own=frozenset({*own, *({NAME} if place.is_ours else ())}),
-        users=tuple(sorted(users)),
+        users=tuple(sorted(filter(is_users, present))),
     )
 
 

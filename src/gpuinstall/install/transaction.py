@@ -141,11 +141,10 @@ def _apply(change: Change) -> None:
         destination = root / name
         destination.parent.mkdir(parents=True, exist_ok=True)
         _move(change.comes[name], destination)
-    going = change.goes - change.comes.keys()
-    for name in sorted(going, key=_record_last):
+    for name in sorted(change.goes, key=_record_last):
         (root / name).unlink(missing_ok=True)
     _remove_compiled(root, change.names)
-    _remove_empty(change.place, going)
+    _remove_empty(change.place, change.goes)
 
 
 def _record_last(name: str) -> tuple[bool, str]:

@@ -184,6 +184,7 @@ def test_an_edited_file_of_a_package_is_kept(paths, installed, edit):
 
 def test_a_copy_of_edited_files_is_kept_before_a_repair(paths, installed):
     edit_in_place(installed / "page")
+    next(installed.parent.glob("tool-*/METADATA")).unlink()
     listener = Listener()
     copy_edited(paths.venv, paths.kept, listener)
     path = (installed / "page").relative_to(paths.folder).as_posix()

@@ -176,8 +176,11 @@ def test_files_beside_the_compiled_ones_stay(place):
 
 def test_a_file_of_two_packages_stays_with_the_other(place):
     put(place.root, "gamma-1", {"alpha/old.py": "old"})
-    change(place, None)
-    assert tree(place)[f"{SITE}/alpha/old.py"] == "old"
+    (place.root / SITE / "alpha/old.py").write_text("edited")
+    listener = Listener()
+    change(place, None, reporter=listener)
+    assert tree(place)[f"{SITE}/alpha/old.py"] == "edited"
+    assert listener.notices == []
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,13 @@ def test_no_command_stands_behind_words():
     assert {line for text in texts() for line in behind_words.findall(text)} == set()
 
 
+def test_no_command_has_a_word_to_fill_in():
+    to_fill_in = re.compile(
+        r"(?m)^(?:gpuinstall|export|Run it again)(?:(?!   # |: ).)*(?:[ =][A-Z]+(?:$| )|…|/path/to)"
+    )
+    assert {line for text in texts() for line in to_fill_in.findall(text)} == set()
+
+
 def _part(part):
     return str(part.value) if isinstance(part, ast.Constant) else "numpy"
 

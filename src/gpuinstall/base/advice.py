@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
-from gpuinstall.base.shell import joined, quoted, this_shell
+from gpuinstall.base.shell import ShellName, joined, quoted
 from gpuinstall.base.text import redacted
 from gpuinstall.base.values import Value
 
@@ -17,6 +17,7 @@ NOTE = "   # "
 OURS = "gpuinstall"
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
 _AGAIN = re.compile(r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?")
+_EXPORT = re.compile(rf"""(?m)^export (\w+)=(['"]?)(.*?)\2(?={NOTE}|$)""")
 _OPTION = re.compile(r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?")
 
 
@@ -122,7 +123,11 @@ def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(line.replace("Run it again without", "Without") for line in lines)
 
 
-def as_pasted(lines: str) -> str:
-    """Return lines of advice for the shell in use: in cmd, # begins no note."""
-    is_cmd = os.name == "nt" and this_shell(os.environ) == "cmd"
-    return lines.replace(NOTE, "   & rem ") if is_cmd else lines
+def as_pasted(lines: str, shell: ShellName) -> str:
+    """Return lines of advice for a shell: those of Windows set a variable otherwise, and in cmd # begins no note."""
+    match shell:
+        case "cmd":
+            return _EXPORT.sub(r'set "\1=\3"', lines).replace(NOTE, "   & rem ")
+        case "powershell":
+            return _EXPORT.sub(r"$env:\1 = '\3'", lines)
+    return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -174,12 +175,18 @@ def below(folder: Path, root: Path) -> str:
 
 
 def _unusable(venv: Path, reason: str) -> UsageError:
-    hint = "gpuinstall install --venv DIR   # another folder"
     return UsageError(
         "unusable-place",
         f"{venv} cannot hold an environment: {reason}",
-        hint=hint,
+        hint=f"gpuinstall install {other_venv(Path.home())}   # another folder",
     )
+
+
+def other_venv(folder: Path) -> str:
+    """Return ``--venv`` and a path in a folder where nothing lies, for another environment."""
+    paths = (folder / f".venv-{number}" for number in count(2))
+    free = next(path for path in paths if not os.path.lexists(path))
+    return f"--venv {quoted(free.name if folder == Path.cwd() else free)}"
 
 
 def interpreter(venv: Path) -> Path:

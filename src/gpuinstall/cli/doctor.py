@@ -36,7 +36,7 @@ def command(options: CommandOptions) -> Outcome:
         raise UsageError(
             "environment-missing",
             f"{options.environment} is not a folder",
-            hint="gpuinstall doctor --venv DIR",
+            hint="Name an environment with --venv",
         )
     name_active(["doctor"], folder, options.terminal)
     settings = Settings(

@@ -223,8 +223,9 @@ def _read_text(text: str) -> str:
                 return _read(file)
         except OSError as error:
             message = f"{path} cannot be read: {error.strerror}"
-            hint = "gpuinstall explain FILE"
-            raise UsageError("file-unreadable", message, hint=hint) from None
+            raise UsageError(
+                "file-unreadable", message, hint="Check the path"
+            ) from None
     number = _NUMBER.fullmatch(text)
     if number and f"F{text.lstrip('Ff'):0>2}" not in load_failures():
         message = (

@@ -10,6 +10,7 @@ import click
 
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.node_records import recorded_machines
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of
 from gpuinstall.base.values import replace
 from gpuinstall.cli.options import (
@@ -196,7 +197,7 @@ def cover_command(options: CommandOptions) -> Outcome:
         raise UsageError(
             "range-missing",
             "lock cover requires --gpu",
-            hint="gpuinstall lock cover --gpu NAME --driver VERSION",
+            hint="gpuinstall lock cover --gpu 'RTX 30' --driver '>=470'   # for example",
         )
     with options.open() as project:
         catalog = project.catalog
@@ -209,7 +210,7 @@ def cover_command(options: CommandOptions) -> Outcome:
             raise NoBuildError(
                 "no-build",
                 "no build of torch runs on any GPU of this range",
-                hint="gpuinstall plan --gpu NAME   # shows which driver runs what",
+                hint=f"gpuinstall plan --gpu {quoted(machines[0].gpus[0].name)}   # shows which driver runs it",
             )
         requests = tuple(lock.request(request, catalog) for lock in cover.locks)
         label, count = Counter(request.label for request in requests).most_common(1)[0]

@@ -94,7 +94,7 @@ EACCES EDQUOT EFBIG EISDIR ELOOP EMFILE ENAMETOOLONG ENOMEM ENOSPC ENOTDIR EPERM
 _EXHAUSTED = re.compile("can't start new thread|No usable temporary directory")
 _RESOURCES = (
     "df -h; df -i; ulimit -a   # what has run out\n"
-    "export TMPDIR=/path/to/folder   # another disk for temporary files"
+    "Set TMPDIR to a folder on another disk"
 )
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """How help is asked for; click makes the option of a command once, as the first who reads the command says."""
@@ -298,8 +298,8 @@ def _missing_folder(error: Exception) -> UsageError | None:
         return UsageError("folder-missing", message, hint="cd")
     except RuntimeError:
         if isinstance(error, RuntimeError):
-            hint = "export HOME=/path/to/folder"
-            return UsageError("home-missing", "this user has no home folder", hint=hint)
+            message = "this user has no home folder"
+            return UsageError("home-missing", message, hint="Set HOME to a folder")
     return None
 
 

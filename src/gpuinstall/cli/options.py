@@ -22,7 +22,8 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
-from gpuinstall.base.shell import joined
+from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.text import redacted
 from gpuinstall.base.values import replace
 
 if TYPE_CHECKING:
@@ -38,14 +39,14 @@ STDOUT = "-"
 _PYTHON_VERSION = re.compile(r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)")
 OTHER_OPTIONS = {
     ("-i", "--index-url", "--default-index"): (
-        "export UV_DEFAULT_INDEX=URL   # the index of all but PyTorch; pip's configuration is read too",
-        "export GPUINSTALL_TORCH_INDEX=URL   # a mirror of PyTorch's",
+        "export UV_DEFAULT_INDEX={value}   # for all but PyTorch; pip's configuration is read too",
+        "export GPUINSTALL_TORCH_INDEX={value}   # if it is a mirror of PyTorch's",
     ),
     ("--extra-index-url", "--index"): (
-        "export UV_INDEX=URL   # an index of your own, for all but PyTorch",
-        "export GPUINSTALL_TORCH_INDEX=URL   # a mirror of PyTorch's",
+        "export UV_INDEX={value}   # for all but PyTorch",
+        "export GPUINSTALL_TORCH_INDEX={value}   # if it is a mirror of PyTorch's",
     ),
-    ("-f", "--find-links"): ("export UV_FIND_LINKS=FOLDER   # a folder of wheels",),
+    ("-f", "--find-links"): ("export UV_FIND_LINKS={value}   # a folder of wheels",),
     ("--cuda",): ("gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",),
     ("--reinstall", "--force-reinstall"): ("gpuinstall doctor --fix",),
 }
@@ -412,9 +413,10 @@ def advise_option(option: str, arguments: Sequence[str]) -> str:
         for word in arguments:
             words += word.split("=", 1) if word.startswith(f"{option}=") else [word]
         place = words.index(option)
-        _, backend = split_torch_index("".join(words[place + 1 : place + 2]))
+        value = "".join(words[place + 1 : place + 2])
+        _, backend = split_torch_index(value)
         if backend is None:
-            return "\n".join(lines)
+            return "\n".join(lines).format(value=quoted(redacted(value)))
         rest = [*words[:place], *words[place + 2 :]]
         return joined(["gpuinstall", *rest, "--backend", backend])
     return ""

@@ -17,6 +17,7 @@ from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal
+from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
@@ -25,6 +26,7 @@ from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
+from gpuinstall.project.targets import environment_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +68,8 @@ def command(options: CommandOptions) -> Outcome:
                 plan = _with_remarks(plan, machine, requested, project.catalog)
         if isinstance(plan, Plan):
             newer = newer_torch(plan, machine, requested, project.catalog)
-            reasons = (*plan.reasons, newer) if newer else plan.reasons
+            kept = _kept_torch(plan, requested, project)
+            reasons = (*plan.reasons, *filter(None, (newer, kept)))
             plan = replace(plan, reasons=reasons)
     if machine.driver and machine.driver.found_via == "assumed":
         gpus = ", ".join(gpu.label for gpu in machine.gpus)
@@ -85,6 +88,29 @@ def command(options: CommandOptions) -> Outcome:
         return Outcome(data, show, status=status)
     error = plan.error(machine)
     return Outcome(data, show, exit_code=error.exit_code, errors=(error_entry(error),))
+
+
+def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
+    """Return which torch install keeps, because a lock here has it; None if it takes that of the plan."""
+    folder = project.paths.folder
+    if project.settings.machine or not locks_in(folder):
+        return None
+    from gpuinstall.lock.file.fit import (
+        best,
+        fit,
+        read_locks,
+    )  # which takes long to load
+
+    request = environment_request(project, request)
+    wanted = project.machine, request, project.catalog
+    locks = [fit(lock, *wanted, exact=True) for lock in read_locks(folder)]
+    kept = best(locks, *wanted)
+    if kept is None or kept.choice.build.name == plan.choice.build.name:
+        return None
+    message = (
+        f"install keeps torch {kept.choice.build.name}, which {kept.lock.name} has"
+    )
+    return Reason("torch-locked", message)
 
 
 def _selected_machine(options: CommandOptions) -> Machine | None:

@@ -147,7 +147,7 @@ def _prepare(folder: Path) -> None:
         raise InstallationError(
             "others-cache",
             f"{folder} belongs to another user, who could change what is run from it",
-            hint="export XDG_CACHE_HOME=DIR   # a folder of your own",
+            hint="Set XDG_CACHE_HOME to a folder of your own",
         )
 
 
@@ -247,7 +247,7 @@ def _become(
         raise UsageError(
             "command-missing",
             f"{words[0]} cannot be run: {reason}",
-            hint="gpuinstall install NAME   # the package that provides it",
+            hint="Install the package that provides it",
         ) from None
     raise click.exceptions.Exit(status)
 

@@ -17,7 +17,7 @@ import click
 from gpuinstall.base.advice import OURS, as_pasted, for_command
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import joined
+from gpuinstall.base.shell import joined, this_shell
 from gpuinstall.base.text import duration, redacted_document, visible
 from gpuinstall.base.values import Value, field
 
@@ -38,6 +38,9 @@ LINE_EVERY_S = 10.0
 
 EVENT_EVERY_S = 0.2
 """How often an event says how far a work is: a bar drawn from it moves, and an hour makes no more than 18,000 lines."""
+
+
+_FOR_PROGRAMS = {"--json", "--json-events"}
 
 
 class OutputError(InternalError):
@@ -293,12 +296,14 @@ def hint_of(error: GpuInstallError) -> str | None:
         options = [option for one in context.command.params for option in one.opts]
         if "--" in words or not context.allow_interspersed_args:
             end = len(context.command_path.split())
-    lines = for_command(error.hint or "", words[:end], words[end:], options)
+    # A hint is for people, also in a document.
+    command = [word for word in words[:end] if word not in _FOR_PROGRAMS]
+    lines = for_command(error.hint or "", command, words[end:], options)
     return "\n".join(lines) or None
 
 
 def _hanging(label: str, text: str) -> str:
     """Return a text behind its label, further lines of it below its first."""
     head = f"  {label} "
-    lines = visible(as_pasted(text), "\n")
+    lines = visible(as_pasted(text, this_shell(os.environ)), "\n")
     return head + lines.replace("\n", "\n" + " " * len(head))

@@ -6,9 +6,9 @@ What ``--into`` may undo in an environment of others is vouched for in the same 
 
 from __future__ import annotations
 
-import hashlib
 import os
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,16 @@ def was_made_here(venv: Path) -> bool:
     return marker is not None and is_vouched(venv, marker.id)
 
 
+def was_changed_here(venv: Path) -> bool:
+    """Whether this user has changed an environment that others made, and can take that back."""
+    for folder in packages_folders(venv):
+        work = folder / ".gpuinstall"
+        with suppress(OSError, ValueError):
+            text = read_document(work / "last" / "journal.json", work)
+            return is_vouched(work, sha256(text.encode()).hexdigest())
+    return False
+
+
 def place_of(identity: str) -> Path | None:
     """Return where this user has made an environment; None if it is unknown."""
     for record in _folder().glob("*.path"):
@@ -108,8 +118,9 @@ def admit_start(venv: Path, reporter: Reporter, *, if_others: bool) -> bool:
     python = interpreter(venv)
     if not python.exists() or was_made_here(venv):
         return True
-    # Who has activated an environment starts its Python with every command.
-    if not if_others and os.environ.get("VIRTUAL_ENV") != str(venv):
+    # Who has activated an environment, or had it changed, starts its Python anyway.
+    is_requested = if_others or was_changed_here(venv)
+    if not is_requested and os.environ.get("VIRTUAL_ENV") != str(venv):
         return False
     reporter.notice("Runs", f"{python}, in an environment that others made")
     return True
@@ -173,7 +184,7 @@ def _read(record: Path) -> list[str]:
 
 
 def _record(venv: Path) -> Path:
-    return _folder() / f"{hashlib.sha256(bytes(venv)).hexdigest()[:32]}.path"
+    return _folder() / f"{sha256(bytes(venv)).hexdigest()[:32]}.path"
 
 
 def _folder() -> Path:

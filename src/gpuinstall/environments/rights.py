@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.environment_paths import interpreter, packages_folders
+from gpuinstall.base.environment_paths import (
+    interpreter,
+    other_venv,
+    packages_folders,
+)
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import way_to
 from gpuinstall.base.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from gpuinstall.base.environment_paths import EnvironmentPaths
-
-_ANOTHER = "gpuinstall install --venv DIR   # an environment of your own"
 
 
 def check_rights(paths: EnvironmentPaths) -> None:
@@ -36,7 +38,7 @@ def check_rights(paths: EnvironmentPaths) -> None:
             raise InstallationError(
                 "python-unreadable",
                 f"the Python of {paths.venv} cannot be started: {part}: {_reason(part)}",
-                hint=f"{_ANOTHER}\nls -ld {quoted(part)}",
+                hint=_fix(part),
             )
 
 
@@ -47,8 +49,13 @@ def check_writable(folders: Iterable[Path]) -> None:
             raise InstallationError(
                 "not-writable",
                 f"{folder} cannot be written: {_reason(folder)}",
-                hint=f"{_ANOTHER}\nls -ld {quoted(folder)}",
+                hint=_fix(folder),
             )
+
+
+def _fix(path: Path) -> str:
+    another = f"gpuinstall install {other_venv(Path.home())}"
+    return f"{another}   # an environment of your own\nls -ld {quoted(path)}"
 
 
 def reason_not_ours(venv: Path) -> str:

@@ -9,7 +9,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.environment_paths import below
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import is_link, mounts_in
@@ -81,9 +80,7 @@ def plan_change(
         recorded.update(map(real_name, names))
     edited = set(map(real_name, edited_paths(leaving, place.root)))
     present = {
-        name
-        for name in {*comes, *recorded, *own}
-        if os.path.lexists(place.root / name)
+        name for name in {*comes, *recorded, *own} if os.path.lexists(place.root / name)
     }
     shared = shared_with_others(place, leaving, (present & recorded) - comes.keys())
     present = present.difference(*shared.values())

@@ -69,8 +69,8 @@ class Bill(Value):
                     "no-space",
                     f"{readable(size)} required in {display_path(folder)}, {readable(free)} free",
                     hint="Free some space\n"
-                    "Run it again with --venv DIR: on another disk\n"
-                    "export UV_CACHE_DIR=DIR   # uv's cache, on another disk",
+                    "Name a folder on another disk with --venv\n"
+                    "Set UV_CACHE_DIR to a folder on another disk for uv's cache",
                 )
 
     def __str__(self) -> str:

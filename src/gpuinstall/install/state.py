@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     interpreter,
+    other_venv,
 )
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.files import own_cache_folder
@@ -205,7 +206,7 @@ class ExistingEnvironment(Value):
             kind = "an environment gpuinstall did not make"
             hint = "Run it again with --into: torch is installed into it, and the rest stays\n"
         hint += (
-            "Run it again with --venv DIR: another folder\n"
+            f"Run it again with {other_venv(venv.parent)}: another folder\n"
             "Run it again with --replace: the old one is kept for gpuinstall env rollback"
         )
         raise UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
@@ -281,7 +282,7 @@ def check_folder(venv: Path) -> None:
         raise UsageError(
             "not-a-folder",
             f"{venv} is a file",
-            hint="gpuinstall install --venv DIR",
+            hint=f"gpuinstall install {other_venv(venv.parent)}",
         )
     if os.path.ismount(venv) and read_marker(venv) is None:
         raise UsageError(
@@ -478,15 +479,17 @@ class InstallState(Value):
         return tuple(misfit for misfit in self.judged if isinstance(misfit, Rejection))
 
     def check_lockable(self) -> None:
-        """Raise what stands against a new lock: a machine that has to be repaired first, or that none is to be made.
+        """Check that a new lock may be made. That no known build fits forbids none: the sources may list another today.
 
-        That no known build fits does not: the sources may list another today.
+        Raises:
+            MachineError: the machine has to be repaired first.
+            LockError: only a lock that is there, or for the targets of the folder, may be used, and none fits.
         """
         plan, options = self.request.outcome, self.options
         error = plan.error(self.request.machine) if isinstance(plan, Rejected) else None
-        is_machines = error is not None and not isinstance(error, NoBuildError)
-        # Without any lock that one is missing is said first.
-        if error and is_machines and (self.misfits or not options.locked):
+        if options.locked and not self.misfits:
+            raise self._missing_lock()
+        if error and not isinstance(error, NoBuildError):
             raise error
         if options.locked or (error and self.targets):
             raise self._misfit() if self.misfits else self._missing_lock()

@@ -135,7 +135,7 @@ def with_variables(text: str, environ: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1]
         if name not in environ:
-            hint = f"export {name}=…"
+            hint = f"Set {name}"
             raise UsageError("variable-missing", f"{name} is not set", hint=hint)
         return quote(environ[name], safe="")
 

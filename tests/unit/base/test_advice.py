@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.advice import for_command
+from gpuinstall.base.advice import as_pasted, for_command
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
@@ -43,6 +43,18 @@ def test_advice_to_run_a_command_again_is_its_whole_line():
 def test_advice_with_an_option_that_the_command_lacks_is_left_out():
     lines = ("sudo reboot", "Run it again without --python 3.8")
     assert for_command(REFUSED, ["it"], options={"--any"}) == lines
+
+
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        ("bash", "export A='b c'   # why"),
+        ("powershell", "$env:A = 'b c'   # why"),
+        ("cmd", 'set "A=b c"   & rem why'),
+    ],
+)
+def test_a_variable_is_set_as_the_shell_does(shell, line):
+    assert as_pasted("export A='b c'   # why", shell) == line
 
 
 def test_names_beyond_six_are_a_number():

@@ -4,7 +4,9 @@ import errno
 
 import pytest
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import main
+from gpuinstall.cli.terminal import hint_of
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,9 @@ def test_what_is_no_fault_of_ours_is_an_ordinary_error(
     monkeypatch.setattr(main, "_run", fail)
     assert main.run_command_line(["plan"]) in {2, 4}
     assert f"error: {message}" in capsys.readouterr().err
+
+
+def test_a_hint_repeats_no_option_for_programs(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["gpuinstall", "env", "--json", "remove"])
+    error = UsageError("not-confirmed", "", hint="Run it again with --yes")
+    assert hint_of(error) == "gpuinstall env remove --yes"

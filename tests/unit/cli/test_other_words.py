@@ -33,13 +33,13 @@ COMMANDS = [
     (
         "install --index-url https://index.example/simple torch",
         (
-            "export UV_DEFAULT_INDEX=URL   # the index of all but PyTorch; pip's configuration is read too\n"
-            "export GPUINSTALL_TORCH_INDEX=URL   # a mirror of PyTorch's"
+            "export UV_DEFAULT_INDEX=https://index.example/simple   # for all but PyTorch; pip's configuration is read too\n"
+            "export GPUINSTALL_TORCH_INDEX=https://index.example/simple   # if it is a mirror of PyTorch's"
         ),
     ),
     (
         "install -f wheels torch",
-        "export UV_FIND_LINKS=FOLDER   # a folder of wheels",
+        "export UV_FIND_LINKS=wheels   # a folder of wheels",
     ),
     (
         "install torch --cuda 12.6",

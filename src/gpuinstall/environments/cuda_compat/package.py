@@ -126,7 +126,7 @@ def find_archive(
     raise InstallationError(
         "cuda-compat-not-listed",
         f"no manifest lists cuda-compat for linux {arch}: {', '.join(manifests) or 'none is known'}",
-        hint=f"export {COMPAT_PLACE}=PATH   # a tar or a folder",
+        hint=f"Set {COMPAT_PLACE} to the path of a tar or a folder",
     )
 
 
@@ -274,7 +274,7 @@ def _link(path: Path, target: str) -> None:
 
 
 def _damaged(archive: Path, reason: str) -> InstallationError:
-    hint = f"export {COMPAT_PLACE}=PATH   # another tar, or a folder"
+    hint = f"Set {COMPAT_PLACE} to the path of another tar, or a folder"
     if archive.suffix == ".deb":
         unpack = f"dpkg-deb -x {quoted(archive.name)} cuda-compat"
         hint = f"{unpack}   # in its folder\nexport {COMPAT_PLACE}=$PWD/cuda-compat"

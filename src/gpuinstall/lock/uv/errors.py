@@ -47,8 +47,8 @@ _OFFLINE = (
     "|network was disabled|Network connectivity is disabled"
 )
 _NETWORK = "error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake"
-_ELSEWHERE = "export UV_CACHE_DIR=/path/to/folder   # another folder"
-_ROOM = "export UV_CACHE_DIR=/path/to/folder   # on another disk, or free some space"
+_ELSEWHERE = "Set UV_CACHE_DIR to another folder"
+_ROOM = "Set UV_CACHE_DIR to a folder on another disk, or free some space"
 _ALONE = (
     "uv pip install --python .venv --no-build-isolation {package}"
     "   # afterwards, with its build tools: setuptools wheel packaging ninja"

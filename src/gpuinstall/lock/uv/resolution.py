@@ -190,7 +190,7 @@ def check_addresses(
                 "source-setting",
                 f"{name} would come from an index, and {setting.place} has it from a URL or a folder",
                 why="an index may have another package of that name",
-                hint=f"gpuinstall install '{name} @ https://…'   # requests it by its URL",
+                hint=f"Request {name} by its URL",
             )
 
 
@@ -301,7 +301,7 @@ def check_indexes(
                 "wrong-source",
                 f"{file.package} would come from {file.url}",
                 why="the pyproject.toml of a source tree chooses it, and no index here lists it there",
-                hint="export UV_INDEX=URL   # the index that has it, if you trust it",
+                hint="Set UV_INDEX to the URL of the index that has it, if you trust it",
             )
 
 

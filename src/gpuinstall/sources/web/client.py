@@ -126,7 +126,7 @@ class Cause(NamedTuple):
 OFFLINE = Cause("this run is offline", "Run it again without --offline")
 _UNTRUSTED = Cause(
     "its certificate could not be verified",
-    "export SSL_CERT_FILE=/path/to/ca-certificates.crt",
+    "Set SSL_CERT_FILE to a file with the company's authority",
 )
 _BY_TEXT = {
     "CA certificate": _UNTRUSTED._replace(why="the CA certificates cannot be read"),
@@ -431,8 +431,7 @@ def read_chunks(
                 raise InstallationError(
                     "too-large",
                     f"{url} sent more than {readable(most)}",
-                    hint="Run it again with --torch-index URL: another index\n"
-                    "export UV_DEFAULT_INDEX=URL   # another default index",
+                    hint="Set GPUINSTALL_TORCH_INDEX or UV_DEFAULT_INDEX to the URL of another index",
                 )
             pace.count(len(chunk))
             yield chunk

@@ -185,8 +185,7 @@ def verify(
         return verify_environment(
             python,
             here.machine,
-            for_cpu=origin.for_cpu,
-            gpus=origin.gpus,
+            origin,
             deep=deep,
             reporter=reporter,
         )

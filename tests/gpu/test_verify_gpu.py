@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.environments.environment import Origin
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.verify.interpreter import inspect_interpreter
-from gpuinstall.verify.runner import verify_environment
+from gpuinstall.verify.runner import measure, verify_environment
 
 pytestmark = pytest.mark.gpu
 
@@ -52,7 +54,7 @@ def test_every_gpu_passes_every_check(machine, python):
 
 
 def test_every_measurement_is_taken_but_what_the_card_cannot_do(machine, python):
-    for device in verify_environment(python, machine, bench=True).devices:
+    for device in measure(python, machine, Origin(), Reporter()):
         passed = {check.name for check in device.checks if check.status == "passed"}
         assert {
             "product-float32",

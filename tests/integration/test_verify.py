@@ -9,6 +9,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.environments.environment import Origin
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import packages, small_torch
 
@@ -115,7 +116,7 @@ def test_a_torch_in_the_working_folder_is_found_out(verify, tmp_path, monkeypatc
 
 
 def test_a_cuda_build_that_was_planned_for_the_cpu_is_proven_on_it(verify):
-    verdict = verify({}, NONE, for_cpu=True)
+    verdict = verify({}, NONE, origin=Origin(for_cpu=True))
     assert [(device.name, device.status) for device in verdict.devices] == [
         ("CPU", "passed")
     ]
@@ -144,7 +145,9 @@ def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify, cpu):
         ("machine", "F03"),
         ("build", "F33"),
     ]
-    assert verify({}, hidden, python=cpu, for_cpu=True).status == "passed"
+    assert (
+        verify({}, hidden, python=cpu, origin=Origin(for_cpu=True)).status == "passed"
+    )
 
 
 def test_a_build_for_other_makers_cards_fails_beside_an_nvidia_gpu(verify, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.versions import ComputeCapability
+from gpuinstall.environments.environment import Origin
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import small_package, small_torch
@@ -103,7 +104,7 @@ def test_a_program_that_crashes_hides_no_other(verify):
     (device,) = verify(
         NONE,
         {"bitsandbytes": CRASH, "torchvision": "", "xformers": OTHER_MINOR},
-        for_cpu=True,
+        origin=Origin(for_cpu=True),
     ).devices
     assert statuses(device) == {
         "bitsandbytes-quantize": "failed",
@@ -115,7 +116,10 @@ def test_a_program_that_crashes_hides_no_other(verify):
 
 def test_a_program_that_hangs_ends_with_the_time_limit(verify):
     (device,) = verify(
-        NONE, {"xformers": HANG, "torchvision": ""}, for_cpu=True, seconds=2.0
+        NONE,
+        {"xformers": HANG, "torchvision": ""},
+        origin=Origin(for_cpu=True),
+        seconds=2.0,
     ).devices
     assert programs(device)["xformers-import"].message == "not finished after 2 s"
     assert programs(device)["torchvision-nms"].status == "passed"
@@ -127,7 +131,7 @@ def test_a_program_that_hangs_ends_with_the_time_limit(verify):
 def test_compilers_of_a_program_that_hangs_end_with_it(verify, tmp_path):
     started = f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"
     hang = f"{started}pathlib.Path(file).write_text(str(child.pid))\n{HANG}"
-    verify(NONE, {"torchao": hang}, for_cpu=True, seconds=4.0)
+    verify(NONE, {"torchao": hang}, origin=Origin(for_cpu=True), seconds=4.0)
     assert has_ended((tmp_path / "pid").read_text())
 
 

@@ -210,7 +210,7 @@ def cover_command(options: CommandOptions) -> Outcome:
             raise NoBuildError(
                 "no-build",
                 "no build of torch runs on any GPU of this range",
-                hint=f"gpuinstall plan --gpu {quoted(machines[0].gpus[0].name)}   # shows which driver runs it",
+                hint=f"gpuinstall plan --gpu {quoted(machines[0].gpus[0].label)}   # shows which driver runs it",
             )
         requests = tuple(lock.request(request, catalog) for lock in cover.locks)
         label, count = Counter(request.label for request in requests).most_common(1)[0]

@@ -19,7 +19,7 @@ from gpuinstall.environments.damage import find_damage, is_configuration_lost
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.verify.kernels.programs import PROGRAMS
-from gpuinstall.verify.runner import fail_devices, verify_environment
+from gpuinstall.verify.runner import fail_devices, measure, verify_environment
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ def command(options: CommandOptions) -> Outcome:
         verdict = verify_environment(
             target,
             machine,
-            for_cpu=origin.for_cpu,
-            gpus=origin.gpus,
+            origin,
             deep=options.deep,
             surroundings=True,
             reporter=options.terminal,
@@ -100,14 +99,7 @@ def command(options: CommandOptions) -> Outcome:
             raise _no_gpu_proven(verdict)
         measured: tuple[Device, ...] = ()
         if options.bench:
-            measured = verify_environment(
-                target,
-                machine,
-                for_cpu=origin.for_cpu,
-                gpus=origin.gpus,
-                bench=True,
-                reporter=options.terminal,
-            ).devices
+            measured = measure(target, machine, origin, options.terminal)
         return _outcome(verdict, machine, target, measured)
 
 
@@ -201,7 +193,7 @@ def tested_line(environment: VerifiedEnvironment) -> str:
 
 
 def _show_device(terminal: Terminal, device: Device) -> None:
-    name = "" if device.label == device.name else f"{device.name}: "
+    name = f"{device.name}: " if device.kind == "gpu" else ""
     text = f" {name}{device.outcome}"
     if device.status == "passed":
         text += f", {sum(check.seconds for check in device.checks):.1f} s"

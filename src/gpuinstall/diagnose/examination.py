@@ -382,8 +382,7 @@ def _verify(
         verdict = verify_environment(
             interpreter(venv),
             machine,
-            for_cpu=origin.for_cpu,
-            gpus=origin.gpus,
+            origin,
             surroundings=True,
             reporter=reporter,
         )

@@ -14,7 +14,7 @@ from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.failures.table import load_failures
-from gpuinstall.environments.environment import fingerprint
+from gpuinstall.environments.environment import Origin, fingerprint
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS, last_words
 from gpuinstall.verify.verdict import with_programs
 
@@ -39,9 +39,8 @@ class KernelFailedError(VerificationError):
         labels: dict[str, None] = {}
         for device in verdict.devices:
             if device.status == "failed":
-                is_cpu = device.label == device.name
-                label = f"{device.label} ({device.name})"
-                labels[device.name if is_cpu else label] = None
+                name = f" ({device.name})" if device.kind == "gpu" else ""
+                labels[f"{device.label}{name}"] = None
         check = _failed_checks(verdict)[0]
         fixes = "\n".join(map(str, check.fixes))
         super().__init__(
@@ -220,19 +219,19 @@ def prove(
     Raises:
         KernelFailedError: a kernel failed.
     """
-    from gpuinstall.verify.runner import verify_environment
+    from gpuinstall.verify.runner import verify_environment, verify_programs
 
     start = monotonic()
-    verdict = verify_environment(
-        python,
-        here or replace(project.machine, gpus=()),
-        for_cpu=fit.plan.status == "cpu",
-        gpus=(fit.gpus if here else ()) or None,
-        programs=programs,
-        reporter=project.reporter,
-    )
+    machine = here or replace(project.machine, gpus=())
+    gpus = (fit.gpus if here else ()) or None
+    origin = Origin(fit.plan.status == "cpu", gpus)
+    reporter = project.reporter
+    if programs:
+        verdict = verify_programs(programs, python, machine, origin, reporter)
+    else:
+        verdict = verify_environment(python, machine, origin, reporter=reporter)
     verdict = _confirmed(verdict, fit.choice.build)
-    project.reporter.step("Verified", summary(verdict), monotonic() - start)
+    reporter.step("Verified", summary(verdict), monotonic() - start)
     if verdict.status == "failed":
         raise KernelFailedError(fit, verdict)
     return verdict

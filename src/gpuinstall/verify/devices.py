@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.probe import PROBERS
 from gpuinstall.machine.vendors import VENDORS, vendor_of
-from gpuinstall.verify.verdict import NO_GPU, THE_CPU
+from gpuinstall.verify.verdict import Device, DeviceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gpuinstall.base.finding import CheckResult
     from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.machine.vendors import Vendor
 
@@ -33,6 +34,7 @@ class DeviceTarget(Value):
 
     unproven: str | None = None
     """Why it cannot be tried."""
+    kind: DeviceKind = "gpu"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -60,8 +62,14 @@ class DeviceTarget(Value):
         """Return the same without its GPU."""
         return replace(self, device="none", visible=(), unproven=reason)
 
+    def tested(
+        self, checks: Iterable[CheckResult] = (), unproven: str | None = None
+    ) -> Device:
+        """Return what became of it."""
+        return Device(self.index, self.name, tuple(checks), unproven, self.kind)
 
-CPU_TARGET = DeviceTarget(0, THE_CPU, "cpu")
+
+CPU_TARGET = DeviceTarget(0, "CPU", "cpu", kind="cpu")
 
 
 def device_targets(
@@ -106,12 +114,11 @@ def device_targets(
         return tuple(served or targets)
     if machine.refusing:
         # Its driver cannot show the GPU.
-        name = "GPU"
         reason = machine.refusing[0].message
-    else:
-        name = NO_GPU
-        reason = "this machine has no GPU that torch can use"
-    return (DeviceTarget(0, name, "none", unproven=reason),)
+        return (DeviceTarget(0, "GPU", "none", unproven=reason),)
+    reason = "this machine has no GPU that torch can use"
+    target = DeviceTarget(0, "no usable GPU", "none", unproven=reason, kind="none")
+    return (target,)
 
 
 def _parts(

@@ -21,7 +21,6 @@ from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import VENDORS, rules_for
 from gpuinstall.verify.kernels import all_gpus, deep, quick
 from gpuinstall.verify.kernels.programs import program_check
-from gpuinstall.verify.verdict import Device
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from gpuinstall.verify.devices import DeviceTarget
     from gpuinstall.verify.interpreter import FoundTorch
     from gpuinstall.verify.kernel_run import KernelReport
+    from gpuinstall.verify.verdict import Device
 
 
 ABSENT = "No module named 'torch'"
@@ -73,13 +73,19 @@ class ProofContext(Value):
         self,
         name: str,
         message: str,
-        cause: str | None = None,
-        *,
-        code: str | None = None,
+        entry: str | None = None,
         **words: str,
     ) -> CheckResult:
-        """Return a failed check with its fix: that of ``code`` if there is one, closer than that of ``cause``."""
-        entry = code or code_told(message) or cause
+        """Return a failed check with the fixes and the id of one entry.
+
+        Args:
+            name: The check.
+            message: What failed; if our own words in it name a problem, that is the entry.
+            entry: Otherwise the id of a failure, or the code of a problem. Of a problem without an id this has it.
+            words: The placeholders of the fixes.
+        """
+        closest = code_told(message) or entry
+        problem = load_problems().get(closest or "")
         circumstances = Circumstances(Transcript(message), self.machine)
         context = circumstances.fix_context(self.machine)
         context = context.knowing(**self.words, **words)
@@ -87,8 +93,8 @@ class ProofContext(Value):
             name,
             "failed",
             message=message,
-            id=cause or (load_problems()[code].id if code else None),
-            fixes=fix(entry, context) if entry else (),
+            id=(problem.id if problem else None) or entry,
+            fixes=fix(closest, context) if closest else (),
         )
 
 
@@ -101,12 +107,7 @@ def diagnose(
     checks = check_results(target, report, proof)
     if target.unproven:
         checks.append(CheckResult("device", "skipped", message=target.unproven))
-    return Device(
-        target.index,
-        target.name,
-        tuple(checks),
-        unproven=target.unproven or report.unproven,
-    )
+    return target.tested(checks, unproven=target.unproven or report.unproven)
 
 
 def check_results(
@@ -131,29 +132,22 @@ def _failed_check(
     proof: ProofContext,
 ) -> CheckResult:
     message = _message(record, report, proof)
-    cause = None
+    entry = None
     # The words of an import that fails for want of a file name what misses the file, not what took it away.
     if not proof.altered and ABSENT not in record.evidence:
-        cause = _cause(
+        entry = _cause(
             record.name,
             f"{message}\n{record.evidence}",
             target,
             report,
             proof,
         )
-    code = None
-    if record.name == "import" and not cause and not code_told(message):
-        code = "torch-damaged"
+    if record.name == "import" and not entry and not code_told(message):
+        entry = "torch-damaged"
     words = {}
     if report.program:
         words["extension"] = canonicalize_name(report.program)
-    check = proof.failed(
-        record.name,
-        message,
-        cause,
-        code=code,
-        **words,
-    )
+    check = proof.failed(record.name, message, entry, **words)
     return replace(check, seconds=record.seconds)
 
 
@@ -237,4 +231,4 @@ def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:
         message,
         vendor.idle_causes[not is_for_cpu],
     )
-    return Device(target.index, target.name, (check,))
+    return target.tested([check])

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.files import open_regular
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.environment import packages_called
+from gpuinstall.environments.environment import Origin, packages_called
+from gpuinstall.environments.packages import recorded_digest
 from gpuinstall.machine.vendors import VENDORS, vendor_of
 from gpuinstall.verify.cover import installed_programs
 from gpuinstall.verify.devices import (
@@ -47,107 +46,138 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
-    from gpuinstall.verify.interpreter import FoundTorch
+    from gpuinstall.verify.interpreter import FoundTorch, Interpreter
 
 _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
-_CHUNK = 1 << 20
-"""How many bytes of a file are read at once."""
+ANY_ORIGIN = Origin()
+SILENT = Reporter()
+
+
+class Trial(Value):
+    """An environment that is put to the proof, and what it is tried on."""
+
+    interpreter: Interpreter
+    proof: ProofContext
+    targets: tuple[DeviceTarget, ...]
+    run: KernelRun
+    reporter: Reporter
+    is_for_cpu: bool
+    """Whether the CPU is what it is tried on."""
 
 
 def verify_environment(
     python: Path,
     machine: Machine,
+    origin: Origin = ANY_ORIGIN,
     *,
-    for_cpu: bool = False,
-    gpus: tuple[int, ...] | None = None,
     deep: bool = False,
-    bench: bool = False,
     surroundings: bool = False,
     seconds: float | None = None,
-    programs: Collection[str] | None = None,
-    reporter: Reporter | None = None,
+    reporter: Reporter = SILENT,
 ) -> Verdict:
     """Run kernels in the environment of an interpreter, on the GPUs of a machine or on the CPU.
 
     Args:
-        for_cpu: the environment was made for the CPU.
-        gpus: the indices of the GPUs; None: all.
+        python: the interpreter.
+        machine: this machine.
+        origin: what the environment was made for.
         deep: run further checks, and compare the files with the lists of their installations.
-        bench: only measure, one device after another: each check's message is a number with its unit.
         surroundings: that a program started in this folder would import another torch is a fault, not a warning.
         seconds: the time for each device.
-        programs: modules that alone are to be tested, in an environment whose torch was proven before.
+        reporter: what is told of the progress.
 
     Raises:
         UsageError: if ``python`` is no interpreter.
     """
-    reporter = reporter or Reporter()
+    work = "deep" if deep else "quick"
+    trial = _prepare(python, machine, origin, reporter, work=work, seconds=seconds)
+    torch = trial.proof.torch
+    if not trial.is_for_cpu and _leaves_idle(trial.targets, trial.proof):
+        devices = [wrong_build(target, trial.proof) for target in trial.targets]
+        return Verdict(_tested(torch), fail_devices(devices, machine.refusing))
+    devices, reports = _prove_torch(trial, trial.targets)
+    devices = prove_programs(devices, trial, installed_programs(torch.path))
+    if deep:
+        devices = _with_all_gpus(devices, trial)
+        devices = _with_files(devices, trial)
+    if origin.for_cpu and machine.gpus:
+        names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
+        message = f"the environment was made for the CPU, as requested, and does not use {names}"
+        reporter.warn(message)
+    # The proof is isolated; a user's programs are not.
+    disturbing = interference(trial.interpreter)
+    if disturbing and surroundings:
+        devices = _with_check(devices, _surroundings_check(disturbing, trial.proof))
+    elif disturbing:
+        reporter.warn(disturbing.message)
+    refusing = () if trial.is_for_cpu else machine.refusing
+    return Verdict(_tested(torch, reports), fail_devices(devices, refusing))
+
+
+def verify_programs(
+    programs: Collection[str],
+    python: Path,
+    machine: Machine,
+    origin: Origin,
+    reporter: Reporter,
+) -> Verdict:
+    """Run the checks of some modules alone, in an environment whose torch was proven before."""
+    trial = _prepare(python, machine, origin, reporter)
+    reporter.wait(f"testing {', '.join(programs)}")
+    devices = [target.tested(unproven=target.unproven) for target in trial.targets]
+    devices = prove_programs(devices, trial, programs)
+    return Verdict(_tested(trial.proof.torch), tuple(devices))
+
+
+def measure(
+    python: Path, machine: Machine, origin: Origin, reporter: Reporter
+) -> tuple[Device, ...]:
+    """Return how fast an environment is on each device: the message of a check is a number with its unit."""
+    trial = _prepare(python, machine, origin, reporter, work="bench")
+    measured = []
+    for target in trial.targets:
+        # One after the other: they share the bus and the processor.
+        measured += _prove_torch(trial, [target])[0]
+    return tuple(measured)
+
+
+def _prepare(
+    python: Path,
+    machine: Machine,
+    origin: Origin,
+    reporter: Reporter,
+    *,
+    work: str = "quick",
+    seconds: float | None = None,
+) -> Trial:
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
     proof = ProofContext(machine, python, torch)
-    on_cpu = for_cpu or _is_for_cpu(proof)
+    is_for_cpu = origin.for_cpu or _is_for_cpu(proof)
     targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
-    if not on_cpu:
+    if not is_for_cpu:
         targets = device_targets(
-            machine, kind=torch.kind, gpus=gpus, environ=os.environ
+            machine, kind=torch.kind, gpus=origin.gpus, environ=os.environ
         )
-        if _leaves_idle(targets, proof):
-            devices = [wrong_build(target, proof) for target in targets]
-            return Verdict(_tested(torch), fail_devices(devices, machine.refusing))
-    work = "bench" if bench else "deep" if deep else "quick"
-    run = KernelRun(python, interpreter.flags, work, seconds or KERNEL_SECONDS[work])
     interpreting = [name for name in INTERPRETING if os.environ.get(name)]
     if interpreting:
         names = " and ".join(interpreting)
         reporter.warn(
             f"tested without {names}: with it, nothing is compiled for the GPU"
         )
-    if bench:
-        measured = []
-        for target in targets:
-            # One after the other: they share the bus and the processor.
-            measured += _prove_torch(run, [target], proof, reporter)[0]
-        return Verdict(_tested(torch), tuple(measured))
-    if programs:
-        reporter.wait(f"testing {', '.join(programs)}")
-        devices = [
-            Device(target.index, target.name, unproven=target.unproven)
-            for target in targets
-        ]
-        devices = prove_programs(devices, targets, run, proof, programs)
-        return Verdict(_tested(torch), tuple(devices))
-    devices, reports = _prove_torch(run, targets, proof, reporter)
-    devices = prove_programs(
-        devices, targets, run, proof, installed_programs(torch.path)
-    )
-    if deep:
-        devices = _with_all_gpus(devices, targets, run, proof)
-        devices = _with_files(devices, proof, reporter)
-    tested = _tested(torch, reports)
-    if for_cpu and machine.gpus:
-        names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
-        message = f"the environment was made for the CPU, as requested, and does not use {names}"
-        reporter.warn(message)
-    # The proof is isolated; a user's programs are not.
-    disturbing = interference(interpreter)
-    if disturbing:
-        devices = _with_surroundings(
-            devices, disturbing, proof, None if surroundings else reporter
-        )
-    return Verdict(tested, fail_devices(devices, () if on_cpu else machine.refusing))
+    run = KernelRun(python, interpreter.flags, work, seconds or KERNEL_SECONDS[work])
+    return Trial(interpreter, proof, targets, run, reporter, is_for_cpu)
 
 
 def _prove_torch(
-    run: KernelRun,
-    targets: Sequence[DeviceTarget],
-    proof: ProofContext,
-    reporter: Reporter,
+    trial: Trial, targets: Sequence[DeviceTarget]
 ) -> tuple[list[Device], Sequence[KernelReport]]:
-    """Run the checks of torch itself on every device."""
+    """Run the checks of torch itself on some devices."""
+    proof = trial.proof
     names = [target.name for target in targets if target.unproven is None]
     if names:
-        reporter.wait(f"running kernels on {', '.join(dict.fromkeys(names))}")
-    reports = run.run_all(targets)
+        trial.reporter.wait(f"running kernels on {', '.join(dict.fromkeys(names))}")
+    reports = trial.run.run_all(targets)
     if any(report.architectures is None for report in reports):
         # An import that fails for want of a file names another cause, or none.
         proof = replace(proof, altered=tuple(altered_files(proof.torch, {"torch"})))
@@ -198,9 +228,7 @@ def _tested(
 
 def prove_programs(
     devices: Sequence[Device],
-    targets: Sequence[DeviceTarget],
-    run: KernelRun,
-    proof: ProofContext,
+    trial: Trial,
     modules: Collection[str],
 ) -> list[Device]:
     """Add the check of each module on every device that has not failed, each in a process of its own.
@@ -212,14 +240,16 @@ def prove_programs(
         # Beside a torch that does not work, every program would fail by it.
         if device.status == "failed":
             continue
-        tried[number] = targets[number]
+        target = trial.targets[number]
         if device.unproven:
-            tried[number] = targets[number].untried(device.unproven)
+            target = target.untried(device.unproven)
+        tried[number] = target
     proven = list(devices)
     if not tried:
         return proven
-    seconds = min(run.seconds, KERNEL_SECONDS["quick"])
-    runs = [replace(run, program=module, seconds=seconds) for module in modules]
+    seconds = min(trial.run.seconds, KERNEL_SECONDS["quick"])
+    run = replace(trial.run, seconds=seconds)
+    runs = [replace(run, program=module) for module in modules]
     # Two processors for each child.
     at_once = (os.cpu_count() or 1) // (2 * len(tried))
 
@@ -234,7 +264,7 @@ def prove_programs(
             reports[:] = run_program(program)
         for (number, target), report in zip(tried.items(), reports, strict=True):
             proven[number] = proven[number].with_checks(
-                check_results(target, report, proof)
+                check_results(target, report, trial.proof)
             )
     return proven
 
@@ -243,40 +273,33 @@ def _with_check(devices: Sequence[Device], check: CheckResult) -> list[Device]:
     return [device.with_checks([check]) for device in devices]
 
 
-def _with_all_gpus(
-    devices: list[Device],
-    targets: Sequence[DeviceTarget],
-    run: KernelRun,
-    proof: ProofContext,
-) -> list[Device]:
+def _with_all_gpus(devices: list[Device], trial: Trial) -> list[Device]:
     """Add what only all GPUs together can show."""
-    target = all_gpus_target(targets)
+    target = all_gpus_target(trial.targets)
     if target is None:
         return devices
-    (report,) = run.run_all([target])
+    (report,) = trial.run.run_all([target])
     checks = [
         check
-        for check in check_results(target, report, proof)
+        for check in check_results(target, report, trial.proof)
         if check.name != "import"
     ]
     return [
         device.with_checks(checks if own.on_gpu else ())
-        for device, own in zip(devices, targets, strict=True)
+        for device, own in zip(devices, trial.targets, strict=True)
     ]
 
 
-def _with_files(
-    devices: list[Device],
-    proof: ProofContext,
-    reporter: Reporter,
-) -> list[Device]:
+def _with_files(devices: list[Device], trial: Trial) -> list[Device]:
     """Fail every device if the files of torch, or of its family, are not those that were installed."""
-    reporter.wait("comparing the files of torch with the lists of their installations")
-    altered = list(altered_files(proof.torch, load_catalog().family))
+    trial.reporter.wait(
+        "comparing the files of torch with the lists of their installations"
+    )
+    altered = list(altered_files(trial.proof.torch, load_catalog().family))
     if not altered:
         return devices
     message = f"{NOT_AS_INSTALLED}: {some(altered)}"
-    return _with_check(devices, proof.failed("files", message, code="torch-damaged"))
+    return _with_check(devices, trial.proof.failed("files", message, "torch-damaged"))
 
 
 def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
@@ -293,7 +316,10 @@ def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
         # What was written at the installation has none.
         digests = {file.path: file.digest for file in package.files if file.digest}
         for path, digest in digests.items():
-            if _digest(site / path) != digest:
+            found = ""
+            with suppress(OSError):
+                found = recorded_digest(site / path)
+            if found != digest:
                 yield path
         if package.name == "torch":
             yield from _unrecorded_code(site, digests)
@@ -307,39 +333,16 @@ def _unrecorded_code(site: Path, digests: Mapping[str, str]) -> Iterator[str]:
             yield name
 
 
-def _digest(path: Path) -> str | None:
-    """Return the SHA-256 of a file as RECORD writes it; None if it cannot be read."""
-    sha256 = hashlib.sha256()
-    try:
-        with open_regular(path) as file:
-            while chunk := file.read(_CHUNK):
-                sha256.update(chunk)
-    except OSError:
-        return None
-    encoded = base64.urlsafe_b64encode(sha256.digest())
-    return encoded.decode().rstrip("=")
-
-
-def _with_surroundings(
-    devices: list[Device],
-    disturbing: Finding,
-    proof: ProofContext,
-    reporter: Reporter | None,
-) -> list[Device]:
-    """Fail every device by what stands in the way of programs that start in this folder, or warn a reporter of it."""
-    if reporter:
-        reporter.warn(disturbing.message)
-        return devices
+def _surroundings_check(disturbing: Finding, proof: ProofContext) -> CheckResult:
+    """Return a failed check for what stands in the way of programs that start in this folder."""
     path = disturbing.evidence or ""
-    check = proof.failed(
+    return proof.failed(
         "surroundings",
         disturbing.message,
-        "F46",
-        code=disturbing.code,
+        disturbing.code,
         path=quoted(path),
         moved=quoted(f"{path}.away"),
     )
-    return _with_check(devices, check)
 
 
 def fail_devices(

@@ -14,9 +14,9 @@ from gpuinstall.catalog.failures.table import load_failures
 
 VERDICT_SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"
-THE_CPU = "CPU"
-NO_GPU = "no usable GPU"
 
+DeviceKind = Literal["gpu", "cpu", "none"]
+"""None stands for the GPU that a machine does not have."""
 VerdictStatus = Literal["passed", "failed", "unproven"]
 
 
@@ -28,6 +28,7 @@ class Device(Value):
     checks: tuple[CheckResult, ...] = ()
     unproven: str | None = None
     """Why it could not be tried."""
+    kind: DeviceKind = "gpu"
 
     @property
     def status(self) -> VerdictStatus:
@@ -39,7 +40,7 @@ class Device(Value):
     @property
     def label(self) -> str:
         """The device in a few letters: a GPU by its index, the CPU by its name."""
-        return self.name if self.name in {THE_CPU, NO_GPU} else f"GPU {self.index}"
+        return f"GPU {self.index}" if self.kind == "gpu" else self.name
 
     @property
     def outcome(self) -> str:
@@ -121,7 +122,7 @@ class Verdict(Value):
     def proves_gpus(self) -> bool:
         """Whether kernels passed on a GPU."""
         return any(
-            device.status == "passed" and device.label != THE_CPU
+            device.status == "passed" and device.kind == "gpu"
             for device in self.devices
         )
 

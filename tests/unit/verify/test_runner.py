@@ -8,11 +8,12 @@ import pytest
 
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import ProofContext
-from gpuinstall.verify.interpreter import FoundTorch
+from gpuinstall.verify.interpreter import FoundTorch, Interpreter
 from gpuinstall.verify.kernel_run import KernelReport, KernelRun
-from gpuinstall.verify.runner import prove_programs
+from gpuinstall.verify.runner import Trial, prove_programs
 from gpuinstall.verify.verdict import Device
 
 PYTHON = Path("/data/envs/it/bin/python")
@@ -46,10 +47,15 @@ def proven():
     proof = ProofContext(
         Machine("linux", "x86_64"), PYTHON, FoundTorch("3.12.1", venv=True)
     )
-    run = KernelRun(PYTHON, (), "quick", 60)
-    (device,) = prove_programs(
-        [TORCH_PASSED], [CARD], run, proof, ["torchvision", "vllm"]
+    trial = Trial(
+        Interpreter(PYTHON, proof.torch, proof.torch),
+        proof,
+        targets=(CARD,),
+        run=KernelRun(PYTHON, (), "quick", 60),
+        reporter=Reporter(),
+        is_for_cpu=False,
     )
+    (device,) = prove_programs([TORCH_PASSED], trial, ["torchvision", "vllm"])
     return [check.name for check in device.checks]
 
 

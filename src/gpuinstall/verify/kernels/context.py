@@ -20,7 +20,8 @@ MARK = "gpuinstall: "
 """How a line of ours begins on the standard output, where a start-up file of the environment may write too."""
 OUT_OF_MEMORY = ("out of memory", "out of device memory", "alloc failed")
 """What CUDA, HIP, Level Zero and Metal, cuBLAS and cuDNN say of a GPU that has no memory left."""
-NO_GPU = ("cpu", "mps", "all", "none")
+WITHOUT_MODULE = ("cpu", "mps", "all", "none")
+"""The devices that are not one GPU with a module of its own in torch."""
 
 
 class Skip(Exception):  # noqa: N818  an outcome, not an error
@@ -51,7 +52,7 @@ class CheckContext(NamedTuple):
     @property
     def on_gpu(self) -> bool:
         """Whether the device is one GPU with a module of its own in torch (``torch.cuda``, ``torch.xpu``)."""
-        return self.device not in NO_GPU
+        return self.device not in WITHOUT_MODULE
 
     @property
     def gpu(self) -> Any:
@@ -187,7 +188,7 @@ class Check(NamedTuple):
 def runs_on(where: str, device: str) -> bool:
     """Whether a row with this ``where`` has a meaning on a device."""
     kinds = where.split()
-    return device in kinds or ("gpu" in kinds and device not in NO_GPU)
+    return device in kinds or ("gpu" in kinds and device not in WITHOUT_MODULE)
 
 
 def supported(product: Callable[[], Any], *refusals: str) -> Any:

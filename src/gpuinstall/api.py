@@ -174,18 +174,15 @@ def verify(
     """
     from gpuinstall.base.environment_paths import interpreter
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
-    from gpuinstall.environments.environment import read_origin
     from gpuinstall.verify.runner import verify_environment
 
     path = Path(venv_or_python).absolute()
     python = interpreter(path) if path.is_dir() else path
     venv = python.parent.parent
     with machine_beside(venv.parent, reporter, starts=True) as here:
-        origin = read_origin(venv, here.machine)
         return verify_environment(
             python,
             here.machine,
-            origin,
             deep=deep,
             reporter=reporter,
         )

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from gpuinstall.base.shell import (
-    Shell,
+    ShellName,
     activation,
     joined,
     on_path,
@@ -17,7 +17,7 @@ from gpuinstall.base.shell import (
 from tests.lab.bounded import run
 
 CANARY = "executed"
-SHELLS: dict[str, Shell] = {
+SHELLS: dict[str, ShellName] = {
     "sh": "sh",
     "dash": "sh",
     "bash": "bash",

@@ -182,6 +182,11 @@ def _unusable(venv: Path, reason: str) -> UsageError:
     )
 
 
+def venv_option(venv: Path) -> str:
+    """Return what names an environment behind a command: nothing for the usual one."""
+    return "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
+
+
 def other_venv(folder: Path) -> str:
     """Return ``--venv`` and a path in a folder where nothing lies, for another environment."""
     paths = (folder / f".venv-{number}" for number in count(2))

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.removal import remove_file
 from gpuinstall.base.shell import quoted
 
 if TYPE_CHECKING:
@@ -290,50 +289,6 @@ def link_or_copy(source: str | Path, destination: str | Path) -> None:
         import shutil  # which a plan does without
 
         shutil.copy2(source, destination, follow_symlinks=False)
-
-
-def link_tree(
-    source: Path,
-    copy: Path,
-) -> None:
-    """Make a copy of a folder tree, of links to its files; raise OSError if something can be neither linked nor copied.
-
-    A copy that is there already is completed.
-
-    Args:
-        source: The folder.
-        copy: Where the copy comes to lie.
-    """
-
-    # As text: pathlib takes several times as long for 17,000 files.
-    folders = [""]
-    while folders:
-        below = folders.pop()
-        folder = f"{copy}/{below}"
-        os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-        mode = stat.S_IMODE(os.stat(f"{source}/{below}").st_mode)  # noqa: PTH116
-        os.chmod(folder, mode | stat.S_IRWXU)  # noqa: PTH101
-        with os.scandir(f"{source}/{below}") as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{below}{entry.name}/")
-                else:
-                    link_or_copy(entry.path, f"{folder}{entry.name}")
-
-
-def write_anew(path: Path, text: str) -> None:
-    """Write a small file of ours in the place of a file or a link; raise OSError, also for a folder there."""
-    remove_file(path)
-    with path.open("x", encoding="utf-8") as file:
-        file.write(text)
-
-
-def write_temporarily(path: Path, text: str) -> None:
-    """Write a file that goes with this run, so that nothing waits for the disk; raise InstallationError if it may not be."""
-    try:
-        write_anew(path, text)
-    except OSError as error:
-        raise unwritable(path, error) from error
 
 
 def write_atomically(

@@ -12,8 +12,6 @@ from typing import Literal, get_args
 from gpuinstall.base.text import is_shown, visible
 
 ShellName = Literal["sh", "bash", "zsh", "fish", "csh", "powershell", "cmd"]
-Shell = Literal["sh", "bash", "zsh", "fish", "powershell"]
-"""The shells that variables are written for."""
 _PLAIN = re.compile(r"(?!=)[\w@%+=:,./-]+", re.ASCII)
 _PLAIN_ON_WINDOWS = re.compile(r"[\w.:\\/+=-]+", re.ASCII)
 _OF_WINDOWS = {"powershell", "cmd"}

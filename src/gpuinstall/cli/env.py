@@ -34,6 +34,7 @@ command = click.Group(
 @framed("list", "List your environments and those of this folder.", group=command)
 def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import changed_by_into, remembered
+    from gpuinstall.install.journal import journal_entry
     from gpuinstall.install.transaction import unfinished
 
     venvs = set(remembered())
@@ -48,7 +49,7 @@ def _list(_options: CommandOptions) -> Outcome:
             **_environment(venv),
             "status": marker and marker.verdict.get("status"),
             "bytes": size_of(venv),
-            "rollback": _rollback_of(paths),
+            "rollback": journal_entry(paths.last),
             "unfinished": unfinished(paths),
         }
         environments.append(environment)
@@ -76,15 +77,6 @@ def _list(_options: CommandOptions) -> Outcome:
         "others": [str(other.venv) for other in others],
     }
     return Outcome(data, rows, is_listing=True)
-
-
-def _rollback_of(paths: EnvironmentPaths) -> dict[str, Any] | None:
-    """Return the journal of the last change, with its bytes."""
-    from gpuinstall.install.transaction import journal_bytes
-
-    if not paths.last.exists():
-        return None
-    return {"path": str(paths.last), "bytes": journal_bytes(paths.last)}
 
 
 def _environment(venv: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, venv_option
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.request import Request
@@ -226,7 +226,7 @@ def installed_rows(
     start = activation_command(venv)
     if libraries:
         yield "Libraries", f"{libraries} above the driver, for what gpuinstall starts"
-        start = f"gpuinstall run{_place_of(venv)} python"
+        start = f"gpuinstall run{venv_option(venv)} python"
     yield "Ready", f"{start}   {cost}"
 
 
@@ -237,12 +237,7 @@ def _cost(result: InstallResult | IntoResult) -> str:
 
 def undo_command(paths: EnvironmentPaths) -> str:
     """Return the command that takes the last change of an environment back."""
-    return f"gpuinstall env rollback{_place_of(paths.venv)}"
-
-
-def _place_of(venv: Path) -> str:
-    """Return the option of a command for an environment; empty for the usual one."""
-    return "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
+    return f"gpuinstall env rollback{venv_option(paths.venv)}"
 
 
 def activation_command(venv: Path) -> str:
@@ -261,7 +256,7 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
         f"torch {result.fit.lock.versions['torch']} · Python {environment.version}"
     )
     yield "Environment", f"{display_path(environment.prefix)} · {versions}"
-    if result.verdict is None:
+    if not result.verdict:
         changes = number_of(len(result.changes), "package")
         yield "Dry run", f"{changes} would change; nothing was changed"
         return

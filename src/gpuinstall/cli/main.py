@@ -208,7 +208,10 @@ def _run_to_the_end(arguments: list[str], run: Callable[[list[str]], int]) -> in
             fault.why = interrupt.kept
             fault.hint = "Run it again"
     except Exception as error:
-        known = _interrupt() or _missing_folder(error) or _known(error)
+        known: GpuInstallError | None = _missing_folder(error) or _known(error)
+        # A module that was being loaded makes another exception of it.
+        if interrupted():
+            known = InterruptedByUserError("interrupted", "interrupted")
         if known is None and not {"--verbose", "-v"}.isdisjoint(arguments):
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
@@ -300,13 +303,6 @@ def _missing_folder(error: Exception) -> UsageError | None:
         if isinstance(error, RuntimeError):
             message = "this user has no home folder"
             return UsageError("home-missing", message, hint="Set HOME to a folder")
-    return None
-
-
-def _interrupt() -> GpuInstallError | None:
-    """Return the error for an interrupt, of which a module that was being loaded makes another exception."""
-    if interrupted():
-        return InterruptedByUserError("interrupted", "interrupted")
     return None
 
 

@@ -294,7 +294,8 @@ class CommandOptions:
         gpus = None
         if self.gpus is not None:
             gpus = tuple(filter(None, map(str.strip, self.gpus.split(","))))
-        files = _named_files(self.requirements)
+        # "install requirements.txt", without its -r.
+        files = [word for word in self.requirements if word.endswith((".txt", ".in"))]
         requirements = [
             with_variables(word, os.environ)
             for word in self.requirements
@@ -346,11 +347,6 @@ def names_environment() -> bool:
     """Whether the user has named the environment of the command that runs."""
     source = click.get_current_context().get_parameter_source("venv")
     return source not in {ParameterSource.DEFAULT, None}
-
-
-def _named_files(requirements: Sequence[str]) -> list[str]:
-    """Return those of the requirements that are requirements files: ``install requirements.txt``, without its -r."""
-    return [word for word in requirements if word.endswith((".txt", ".in"))]
 
 
 def python_version(text: str) -> str | None:

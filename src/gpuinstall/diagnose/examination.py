@@ -376,13 +376,11 @@ def _verify(
     reporter: Reporter,
 ) -> tuple[Verdict | None, list[Finding]]:
     """Run kernels in an environment; with the checks that failed as findings, but for what is the machine's fault."""
-    origin = read_origin(venv, machine)
     say_unfinished(venv, reporter)
     try:
         verdict = verify_environment(
             interpreter(venv),
             machine,
-            origin,
             surroundings=True,
             reporter=reporter,
         )

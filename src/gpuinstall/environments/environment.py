@@ -119,14 +119,6 @@ def fingerprint(machine: Machine) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def packages_called(
-    names: Collection[str],
-    folders: Iterable[Path],
-) -> list[InstalledPackage]:
-    """Return those of the packages in some folders that have one of these names."""
-    return [package for package in read_packages(folders) if package.name in names]
-
-
 def installed_packages(venv: Path, known: Collection[str] = ("pip",)) -> dict[str, str]:
     """Return the version of each package in an environment; of pip, which every one has, only if it is ``known``."""
     return versions_of(read_packages(packages_folders(venv)), known)
@@ -166,15 +158,10 @@ def changed_build(
         recorded: Those in its marker.
         is_tied: Whether the build of torch decides the version of a package.
     """
-    tied = []
-    for name, version in sorted(recorded.items()):
-        if is_tied(name) and installed.get(name) != version:
-            tied.append(name)
-    if not tied:
-        return ""
-    first = "torch" if "torch" in tied else tied[0]
-    [text] = moved_packages(installed, {first: recorded[first]})
-    return text
+    tied = {name: recorded[name] for name in recorded if is_tied(name)}
+    texts = moved_packages(installed, tied)
+    texts.sort(key=lambda text: not text.startswith("torch "))
+    return texts[0] if texts else ""
 
 
 def moved_packages(

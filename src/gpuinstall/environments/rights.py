@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import (
-    interpreter,
     other_venv,
-    packages_folders,
 )
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import way_to
@@ -29,7 +27,7 @@ def check_rights(paths: EnvironmentPaths) -> None:
         InstallationError: a folder of it cannot be written, or its Python cannot be started.
     """
     check_writable(_written_folders(paths))
-    python = interpreter(paths.venv)
+    python = paths.python
     for part in way_to(python) if os.path.lexists(python) else ():
         if part.is_symlink():
             continue  # whatever it leads to comes next
@@ -54,8 +52,10 @@ def check_writable(folders: Iterable[Path]) -> None:
 
 
 def _fix(path: Path) -> str:
-    another = f"gpuinstall install {other_venv(Path.home())}"
-    return f"{another}   # an environment of your own\nls -ld {quoted(path)}"
+    return (
+        f"gpuinstall install {other_venv(Path.home())}   # an environment of your own\n"
+        f"ls -ld {quoted(path)}"
+    )
 
 
 def reason_not_ours(venv: Path) -> str:
@@ -87,8 +87,7 @@ def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
     """Yield the folders in which a change creates, replaces or removes files."""
     yield next(folder for folder in paths.venv.parents if folder.exists())
     if paths.venv.is_dir():
-        scripts = interpreter(paths.venv).parent
-        for folder in (paths.venv, scripts, *packages_folders(paths.venv)):
+        for folder in (paths.venv, paths.python.parent, *paths.packages_folders):
             if folder.is_dir():
                 yield folder
 

@@ -75,26 +75,17 @@ class Stamp(Value):
         return True
 
     def keeps(self, earlier: Stamp) -> bool:
-        """Whether torch, and all that it loads, is what an earlier stamp covers.
-
-        That is of another environment, which gave its files to this one as links, or as copies if a file system has no
-        links: their inodes do not count.
-        """
-        if (self.python, self.variables) != (earlier.python, earlier.variables):
-            return False
-        return self._sizes_and_times(TORCH) == earlier._sizes_and_times(TORCH)
+        """Whether torch, and all that it loads, is what an earlier stamp of the environment covers."""
+        now = self.python, self.variables, self.files[TORCH]
+        return now == (earlier.python, earlier.variables, earlier.files[TORCH])
 
     def new_programs(self, earlier: Stamp) -> tuple[str, ...]:
         """Return the modules to be tested that an earlier stamp does not cover as they are now."""
         return tuple(
             module
             for module in sorted(self.programs)
-            if self._sizes_and_times(module) != earlier._sizes_and_times(module)
+            if self.files[module] != earlier.files.get(module)
         )
-
-    def _sizes_and_times(self, module: str) -> dict[str, tuple[int, int]]:
-        stamps = self.files.get(module, {})
-        return {path: stamp[:2] for path, stamp in stamps.items()}
 
     def write(self, path: Path) -> None:
         """Write it for this user; a cache that cannot be written is no fault: the next command proves again."""

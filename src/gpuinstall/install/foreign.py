@@ -15,6 +15,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.values import Value, field
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.verify.interpreter import unusable
 
 _LOOK = """
 import json, os, re, sys, sysconfig
@@ -109,9 +110,5 @@ def _query(python: Path) -> ForeignEnvironment:
         answer = parse_json(process.ask([python, "-I", "-c", _LOOK]).out)
         environment = read_object(ForeignEnvironment, {**answer, "python": str(python)})
     if environment is None:
-        raise UsageError(
-            "python-unusable",
-            f"{python} cannot be run as a Python interpreter",
-            hint="Use another with --python PATH or --venv DIR",
-        )
+        raise unusable(python)
     return environment

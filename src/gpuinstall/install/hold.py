@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import read_document, unwritable, write_anew
+from gpuinstall.base.files import read_document, unwritable, write_atomically
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.install.transaction import clear_away, heal, roll_back, unfinished
@@ -60,10 +60,12 @@ def hold(
     ):
         try:
             # On a full disk those who wait read of "another run".
-            with suppress(OSError):
-                write_anew(place.work / _OWNER, f"process {os.getpid()}")
-            with suppress(OSError):
-                write_anew(place.work / _IGNORED, "*\n")
+            with suppress(InstallationError):
+                write_atomically(
+                    place.work / _OWNER, f"process {os.getpid()}", is_cached=True
+                )
+            with suppress(InstallationError):
+                write_atomically(place.work / _IGNORED, "*\n", is_cached=True)
             was_unfinished = unfinished(place)
             heal(place, reporter, takes_over=takes_over)
             clear_away(place)

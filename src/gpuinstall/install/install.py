@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     below,
-    interpreter,
     packages_folders,
 )
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.text import number_of, some
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.environments.environment import (
     Marker,
     fingerprint,
@@ -36,6 +35,7 @@ from gpuinstall.install.file_change import (
     recorded_names,
 )
 from gpuinstall.install.hold import hold, needs_tidying
+from gpuinstall.install.journal import journal_entry
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import (
@@ -44,7 +44,6 @@ from gpuinstall.install.proof import (
     catalog_without,
     check_import,
     check_links,
-    preflighted,
     prove,
     verify,
 )
@@ -60,7 +59,6 @@ from gpuinstall.install.state import (
 from gpuinstall.install.transaction import (
     changing,
     commit,
-    journal_bytes,
     publish_lock,
     replace_environment,
 )
@@ -91,28 +89,44 @@ FALLBACK = "GPUINSTALL_FALLBACK"
 """The variable that forbids, as ``0``, to try another build if a kernel fails."""
 
 
-class InstallResult(Value):
-    """What came of an installation."""
+class ChangeResult(Value, kw_only=True):
+    """What came of a change of an environment, whoever made it."""
 
-    paths: EnvironmentPaths
-    machine: Machine
-    """The machine that it is for."""
     fit: Fit
     """The lock that the environment is made of, and its plan."""
-    is_lock_new: bool
-    """Whether the lock in the folder was written."""
-    verdict: dict[str, Any]
-    """The document of the verdict."""
-    action: Action
-    misfits: tuple[Rejection[Lock], ...] = ()
-    """The other locks of the folder, and why they were not taken."""
     changes: tuple[VersionChange, ...] = ()
     """The packages that came, went and moved."""
     bytes: int = 0
     """What was to be fetched."""
     rollback: Path | None = None
-    """The journal by which ``env rollback`` takes the change back; None if nothing was changed, or nothing was there."""
+    """The journal by which ``env rollback`` takes the last change back; None if there is none."""
     seconds: float = 0.0
+    verdict: dict[str, Any] = field(default_factory=dict)
+    """The document of the verdict; empty if nothing was run."""
+
+    def document(self, venv: Path, status: str) -> dict[str, Any]:
+        """Return what the documents of all changes have."""
+        return {
+            "plan": self.fit.plan.to_dict(),
+            "environment": self.fit.environment(venv, status),
+            "rollback": journal_entry(self.rollback),
+            "verdict": self.verdict or None,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class InstallResult(ChangeResult, kw_only=True):
+    """What came of an installation."""
+
+    paths: EnvironmentPaths
+    machine: Machine
+    """The machine that it is for."""
+    is_lock_new: bool
+    """Whether the lock in the folder was written."""
+    action: Action
+    misfits: tuple[Rejection[Lock], ...] = ()
+    """The other locks of the folder, and why they were not taken."""
     is_proof_kept: bool = False
     """Whether torch was left as it was, and with it the proof."""
 
@@ -124,13 +138,13 @@ class InstallResult(Value):
     @property
     def python(self) -> Path:
         """The interpreter of the environment."""
-        return interpreter(self.paths.venv)
+        return self.paths.python
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of ``install --json``."""
         lock = self.fit.lock
         return {
-            "plan": self.fit.plan.to_dict(),
+            **self.document(self.paths.venv, self.action.value),
             "lock": {
                 "path": str(self.paths.folder / lock.name),
                 "sha256": lock.sha256,
@@ -138,12 +152,6 @@ class InstallResult(Value):
                 "packages": len(lock.pylock.packages),
                 "changes": [change._asdict() for change in self.changes],
             },
-            "environment": self.fit.environment(self.paths.venv, self.action.value),
-            "rollback": self.rollback
-            and {"path": str(self.rollback), "bytes": journal_bytes(self.rollback)},
-            "verdict": self.verdict,
-            "bytes": self.bytes,
-            "seconds": round(self.seconds, 3),
         }
 
 
@@ -279,10 +287,15 @@ def _check_rights(state: InstallState, project: Project) -> None:
 
 def with_preflight(state: InstallState, project: Project) -> InstallState:
     """Prove the driver; what is wrong with it counts in every choice from now on."""
-    request = state.request
-    machine = preflighted(
-        request.machine, state.here, request.request, project.reporter
-    )
+    from gpuinstall.machine.probe import preflight
+
+    request, here = state.request, state.here
+    if here is None or not here.gpus or request.request.is_for_cpu:
+        return state
+    proof = preflight(here, project.reporter)
+    if proof.outcomes:
+        project.reporter.step("Preflight", proof.summary, proof.seconds)
+    machine = request.machine.with_problems(proof.problems)
     return replace(state, request=replace(request, machine=machine))
 
 

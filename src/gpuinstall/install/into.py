@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.requirement import parse_requirement, requirement_names
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend
 from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import (
@@ -24,6 +24,7 @@ from gpuinstall.environments.rights import check_writable
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.hold import hold
 from gpuinstall.install.install import (
+    ChangeResult,
     MovedMeanwhileError,
     change_environment,
     report_broken,
@@ -36,7 +37,6 @@ from gpuinstall.install.state import (
     InstallOptions,
     InstallState,
 )
-from gpuinstall.install.transaction import journal_bytes
 from gpuinstall.install.unpack import reason_against_guard
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.solve.solve import resolve_locks
@@ -47,27 +47,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.base.request import Request
-    from gpuinstall.lock.file.fit import Fit
-    from gpuinstall.lock.file.lock import VersionChange
     from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.project import Project
 
 
-class IntoResult(Value):
+class IntoResult(ChangeResult, kw_only=True):
     """What came of an installation into an environment of others."""
 
     environment: ForeignEnvironment
     """The environment as it was before."""
-    fit: Fit
-    changes: tuple[VersionChange, ...]
-    """The packages that changed; none if all was as requested."""
-    verdict: dict[str, Any] | None
-    """The document of the verdict; None if nothing was run."""
-    bytes: int
-    """What was to be fetched."""
-    seconds: float
-    rollback: Path | None = None
-    """The journal by which ``env rollback`` takes the last change back; None if there is none."""
     guard: Path | None = None
     """The constraints by which plain pip there keeps the builds."""
     uv_guard: Path | None = None
@@ -75,17 +63,11 @@ class IntoResult(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of ``install --into --json``."""
+        status = "changed" if self.changes else "none"
+        changes = [change._asdict() for change in self.changes]
         return {
-            "plan": self.fit.plan.to_dict(),
-            "environment": self.fit.environment(
-                self.environment.prefix, "changed" if self.changes else "none"
-            ),
-            "changes": [change._asdict() for change in self.changes],
-            "rollback": self.rollback
-            and {"path": str(self.rollback), "bytes": journal_bytes(self.rollback)},
-            "verdict": self.verdict,
-            "bytes": self.bytes,
-            "seconds": round(self.seconds, 3),
+            **self.document(self.environment.prefix, status),
+            "changes": changes,
         }
 
 
@@ -120,7 +102,10 @@ def install_into(
         priced = _price(environment, state, project)
         seconds = monotonic() - start
         return IntoResult(
-            environment, priced.fit, priced.changes, None, bytes=0, seconds=seconds
+            environment=environment,
+            fit=priced.fit,
+            changes=priced.changes,
+            seconds=seconds,
         )
     check_writable(path for path in environment.paths.values() if path.exists())
     check_records()

@@ -19,6 +19,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,7 +27,7 @@ from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json, read_document, write_atomically
-from gpuinstall.base.removal import is_folder
+from gpuinstall.base.removal import is_folder, size_of
 from gpuinstall.base.values import Value, field
 from gpuinstall.environments.records import is_vouched, vouch
 
@@ -106,6 +107,13 @@ class Journal(Value):
     """The number of the folder that then takes its place."""
     is_proven: bool = False
     """Whether the change is complete and proven, and is never put back by itself."""
+
+
+def journal_entry(folder: Path | None) -> dict[str, Any] | None:
+    """Return a journal as documents have it, with the bytes that it holds; None if there is none."""
+    if folder is None or not folder.exists():
+        return None
+    return {"path": str(folder), "bytes": size_of(folder)}
 
 
 def before(folder: Path) -> Path:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.environments.stamp import Stamp
     from gpuinstall.lock.file.fit import Fit
@@ -61,23 +60,6 @@ def _failed_checks(verdict: Verdict) -> list[CheckResult]:
     for device in verdict.devices:
         failed += [check for check in device.checks if check.status == "failed"]
     return failed
-
-
-def preflighted(
-    machine: Machine,
-    here: Machine | None,
-    request: Request,
-    reporter: Reporter,
-) -> Machine:
-    """Prove the driver before anything is downloaded; return ``machine`` with what is wrong with it."""
-    from gpuinstall.machine.probe import preflight
-
-    if here is None or not here.gpus or request.is_for_cpu:
-        return machine
-    proof = preflight(here, reporter)
-    if proof.outcomes:
-        reporter.step("Preflight", proof.summary, proof.seconds)
-    return machine.with_problems(proof.problems)
 
 
 def check_links(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
-    interpreter,
     other_venv,
+    venv_option,
 )
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.files import own_cache_folder
@@ -172,12 +172,11 @@ class ExistingEnvironment(Value):
         if self.marker and self.lock is None:
             changed = f"{self.marker.lock} in {venv} is gone, or is not the lock that it was made from"
         if changed:
-            place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
             raise LockError(
                 "environment-changed",
                 changed,
                 why="the environment as it is now was never proven on this machine",
-                hint=f"gpuinstall sync{place}   # restores the proven packages",
+                hint=f"gpuinstall sync{venv_option(venv)}   # restores the proven packages",
             )
 
     @property
@@ -245,7 +244,7 @@ def inspect_environment(
         lock=read_own_lock(venv),
         packages=versions_of(installed, marker.packages),
         installed=installed,
-        has_python=interpreter(venv).exists(),
+        has_python=paths.python.exists(),
         made_here=was_made_here(venv),
         stamp=standing_stamp(venv, marker, here),
     )
@@ -456,8 +455,6 @@ class InstallState(Value):
             locks.append(own)
         wanted = request.machine, request.request, request.catalog
         judged = [fit(lock, *wanted, exact=not options.locked) for lock in locks]
-        if options.locked:
-            return tuple(judged)
         # Why its own does not fit is of no interest: a new one is made.
         return tuple(
             one

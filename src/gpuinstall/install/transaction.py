@@ -21,7 +21,6 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     holds_text,
     link_or_copy,
-    link_tree,
     read_document,
     unwritable,
     write_atomically,
@@ -235,11 +234,6 @@ def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
     sync_folder(place.work)
 
 
-def journal_bytes(folder: Path) -> int:
-    """Return the bytes that a journal holds of what is no longer in the environment."""
-    return size_of(folder)
-
-
 def _retire(place: EnvironmentPaths, reporter: Reporter) -> None:
     """End the last change: it cannot be taken back any more; an environment that it replaced is kept, and named."""
     if not os.path.lexists(place.last):
@@ -368,9 +362,9 @@ def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
     stamp = journal.comes.get(name)
     if stamp is None:
         return False
-    status = path.lstat()
-    is_cut = status.st_size == 0 and journal.owner.boot != Owner.this_run().boot
-    return is_cut or (status.st_size, status.st_mtime_ns) == stamp
+    size, time = _stamp(path)
+    is_cut = size == 0 and journal.owner.boot != Owner.this_run().boot
+    return is_cut or (size, time) == stamp
 
 
 def _is_same(path: Path, other: Path) -> bool:
@@ -527,7 +521,11 @@ def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> C
             f"{some(moved)} came or changed since in {place.venv}, and stays as it is"
         )
     staging = place.staging
-    link_tree(before(place.last), staging)
+    files = {}
+    for copy in files_below(before(place.last)):
+        name = copy.relative_to(before(place.last)).as_posix()
+        files[name] = staging / name
+        _link(copy, files[name])
     folders = [staging / below(one, place.root) for one in place.packages_folders]
     apart = {name for name in journal.own if _is_edited_guard(place.root / name)}
     after = {}
@@ -536,9 +534,6 @@ def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> C
             apart |= written_files(package, staging).keys()
         else:
             after[package.name] = package.version
-    files = {
-        file.relative_to(staging).as_posix(): file for file in files_below(staging)
-    }
     present = read_packages(place.packages_folders)
     returning = journal.packages.keys() - moved
     return plan_change(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base import uv
 from gpuinstall.base.environment_paths import below, interpreter, packages_folders
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import write_atomically, write_temporarily
+from gpuinstall.base.files import write_atomically
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined
 from gpuinstall.base.values import Value, replace
@@ -136,7 +136,9 @@ def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> 
         run_uv(uv.create(place.python, staging), session)
     folders = place.layout.path if place.layout else place.packages_folders
     lines = [f"import site; site.addsitedir({str(folder)!r})\n" for folder in folders]
-    write_temporarily(packages_folders(staging)[0] / "zz_others.pth", "".join(lines))
+    write_atomically(
+        packages_folders(staging)[0] / "zz_others.pth", "".join(lines), is_cached=True
+    )
 
 
 def _create(
@@ -282,12 +284,14 @@ def _unpack_beside(
     builds = [build for build in all_builds if build.package in names]
     # What is built apart from the environment is built with its torch all the same.
     constraints = session.scratch / "build-constraints.txt"
-    write_temporarily(constraints, f"{_torch_requirement(fit.lock)}\n")
+    write_atomically(constraints, f"{_torch_requirement(fit.lock)}\n", is_cached=True)
     index = build_index(fit.choice, session)
     settings = session.scratch / "uv.toml"
     served = index if is_served(index) else None
     default = session.environment.get("UV_DEFAULT_INDEX")
-    write_temporarily(settings, sync_settings(builds, site, served, default))
+    write_atomically(
+        settings, sync_settings(builds, site, served, default), is_cached=True
+    )
     private_lock = session.scratch / "pylock.private.toml"
     transfer = Transfer(
         fit.lock,

@@ -64,7 +64,6 @@ class FoundTorch(Value):
 class Interpreter(Value):
     """What two looks at one interpreter found."""
 
-    path: Path
     isolated: FoundTorch
     """As ``python -I`` starts it."""
 
@@ -102,10 +101,9 @@ def inspect_interpreter(python: Path) -> Interpreter:
             _look, [python, "-B", "-c", LOOK.read_text(encoding="utf-8")]
         )
     try:
-        return Interpreter(python, isolated.result(), plain.result())
+        return Interpreter(isolated.result(), plain.result())
     except UsageError as error:
         return Interpreter(
-            python,
             isolated.result(),
             isolated.result(),
             start_error=error.why,
@@ -117,7 +115,7 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
     try:
         done = process.ask(argv)
     except OSError as error:
-        raise _unusable(python, error.strerror or str(error)) from None
+        raise unusable(python, error.strerror or str(error)) from None
     # A start-up file of the environment may have printed before it, or at its end.
     for line in reversed(done.out.splitlines()):
         answer = json_object(line)
@@ -125,10 +123,11 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
             with suppress(ValueError):
                 return FoundTorch.from_answer(answer)
             break
-    raise _unusable(python, last_words(done, read_patience(os.environ).look))
+    raise unusable(python, last_words(done, read_patience(os.environ).look))
 
 
-def _unusable(python: Path, reason: str) -> UsageError:
+def unusable(python: Path, reason: str | None = None) -> UsageError:
+    """Return the error for a program that is no interpreter, or does not run."""
     return UsageError(
         "python-unusable",
         f"{python} cannot be run as a Python interpreter",

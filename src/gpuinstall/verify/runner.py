@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.environment_paths import environment_of
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
@@ -15,8 +16,8 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.environment import Origin, packages_called
-from gpuinstall.environments.packages import recorded_digest
+from gpuinstall.environments.environment import Origin, read_origin
+from gpuinstall.environments.packages import read_packages, recorded_digest
 from gpuinstall.machine.vendors import VENDORS, vendor_of
 from gpuinstall.verify.cover import installed_programs
 from gpuinstall.verify.devices import (
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from gpuinstall.verify.interpreter import FoundTorch, Interpreter
 
 _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
-ANY_ORIGIN = Origin()
 SILENT = Reporter()
 
 
@@ -61,14 +61,17 @@ class Trial(Value):
     targets: tuple[DeviceTarget, ...]
     run: KernelRun
     reporter: Reporter
-    is_for_cpu: bool
-    """Whether the CPU is what it is tried on."""
+
+    @property
+    def is_for_cpu(self) -> bool:
+        """Whether the CPU is what it is tried on."""
+        return self.targets == (CPU_TARGET,)
 
 
 def verify_environment(
     python: Path,
     machine: Machine,
-    origin: Origin = ANY_ORIGIN,
+    origin: Origin | None = None,
     *,
     deep: bool = False,
     surroundings: bool = False,
@@ -80,7 +83,7 @@ def verify_environment(
     Args:
         python: the interpreter.
         machine: this machine.
-        origin: what the environment was made for.
+        origin: what the environment was made for; None: what its marker says.
         deep: run further checks, and compare the files with the lists of their installations.
         surroundings: that a program started in this folder would import another torch is a fault, not a warning.
         seconds: the time for each device.
@@ -89,10 +92,12 @@ def verify_environment(
     Raises:
         UsageError: if ``python`` is no interpreter.
     """
+    if origin is None:
+        origin = read_origin(environment_of(python), machine)
     work = "deep" if deep else "quick"
     trial = _prepare(python, machine, origin, reporter, work=work, seconds=seconds)
     torch = trial.proof.torch
-    if not trial.is_for_cpu and _leaves_idle(trial.targets, trial.proof):
+    if _leaves_idle(trial):
         devices = [wrong_build(target, trial.proof) for target in trial.targets]
         return Verdict(_tested(torch), fail_devices(devices, machine.refusing))
     devices, reports = _prove_torch(trial, trial.targets)
@@ -153,9 +158,8 @@ def _prepare(
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
     proof = ProofContext(machine, python, torch)
-    is_for_cpu = origin.for_cpu or _is_for_cpu(proof)
     targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
-    if not is_for_cpu:
+    if not (origin.for_cpu or _is_for_cpu(proof)):
         targets = device_targets(
             machine, kind=torch.kind, gpus=origin.gpus, environ=os.environ
         )
@@ -166,7 +170,7 @@ def _prepare(
             f"tested without {names}: with it, nothing is compiled for the GPU"
         )
     run = KernelRun(python, interpreter.flags, work, seconds or KERNEL_SECONDS[work])
-    return Trial(interpreter, proof, targets, run, reporter, is_for_cpu)
+    return Trial(interpreter, proof, targets, run, reporter)
 
 
 def _prove_torch(
@@ -204,14 +208,16 @@ def _has_gpus(machine: Machine) -> bool:
     return bool(machine.gpus or machine.refusing)
 
 
-def _leaves_idle(targets: Sequence[DeviceTarget], proof: ProofContext) -> bool:
+def _leaves_idle(trial: Trial) -> bool:
     """Whether torch is for no GPU of this machine, but for the CPU or for other makers' GPUs."""
-    kinds = {VENDORS[target.vendor].kind for target in targets if target.vendor}
+    if trial.is_for_cpu:
+        return False
+    kinds = {VENDORS[target.vendor].kind for target in trial.targets if target.vendor}
     if not kinds:
         # If the driver hides the GPUs, torch may be for those of any maker.
         kinds = {vendor.kind for vendor in VENDORS.values()} - {CPU.kind}
-    kind = proof.torch.kind
-    return kind is not None and kind not in kinds and _has_gpus(proof.machine)
+    kind = trial.proof.torch.kind
+    return kind is not None and kind not in kinds and _has_gpus(trial.proof.machine)
 
 
 def _tested(
@@ -312,7 +318,9 @@ def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
     if torch.torch is None:
         return
     site = Path(torch.torch).parent.parent
-    for package in packages_called(names, [site]):
+    for package in read_packages([site]):
+        if package.name not in names:
+            continue
         # What was written at the installation has none.
         digests = {file.path: file.digest for file in package.files if file.digest}
         for path, digest in digests.items():

@@ -89,35 +89,3 @@ def test_a_user_without_a_home_is_told_to_name_one(
     said = capsys.readouterr().err
     assert "error: this user has no home folder" in said
     assert "do    Set HOME to a folder" in said
-
-
-WORDS = [
-    ("uninstall foo", "gpuinstall remove foo"),
-    ("upgrade", "gpuinstall install --upgrade"),
-    ("update vllm", "gpuinstall install --upgrade vllm"),
-    ("add vllm", "gpuinstall install vllm"),
-    ("list", "gpuinstall run python -m pip list"),
-    ("check", "gpuinstall doctor"),
-    ("init", "gpuinstall install"),
-    (
-        "install torch --index-url https://index.example/whl/cu126",
-        "gpuinstall install torch --backend cu126",
-    ),
-    (
-        "install --extra-index-url=https://index.example/whl/nightly/cu130/ torch",
-        "gpuinstall install torch --backend cu130",
-    ),
-    ("install --upgrad torch", "gpuinstall install --help"),
-]
-
-
-def test_words_of_other_tools_are_answered_with_ours(capsys):
-    wrong = []
-    for line, expected in WORDS:
-        status = run_command_line(line.split())
-        _error, first, *_ = capsys.readouterr().err.splitlines()
-        advice = first.removeprefix("  do    ").partition("   #")[0]
-        if (status, advice) != (2, expected):
-            wrong.append((line, status, advice))
-
-    assert wrong == []

@@ -16,7 +16,6 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
-from gpuinstall.environments.environment import packages_called
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.install import journal as journals
 from gpuinstall.install import transaction
@@ -82,7 +81,9 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
         place,
         comes=placed_files(arriving, staging, place),
         after={package.name: package.version for package in arriving},
-        leaving=packages_called(goes, place.packages_folders),
+        leaving=[
+            one for one in read_packages(place.packages_folders) if one.name in goes
+        ],
         own=(),
     )
 

@@ -67,21 +67,20 @@ def test_what_torch_was_built_for_is_read_without_importing_it(
 
 def test_another_torch_is_a_shadow_and_not_what_is_tested():
     interpreter = Interpreter(
-        HERE, found("2.9.1", torch="/env/torch"), found("0.1", torch="/here/torch.py")
+        found("2.9.1", torch="/env/torch"), found("0.1", torch="/here/torch.py")
     )
     assert interpreter.tested.torch == "/env/torch"
     assert interpreter.shadow == "/here/torch.py"
 
 
 def test_a_venv_without_torch_does_not_borrow_one():
-    interpreter = Interpreter(HERE, found(), found("0.1", torch="/here/torch.py"))
+    interpreter = Interpreter(found(), found("0.1", torch="/here/torch.py"))
     assert interpreter.tested.torch is None
     assert "-I" in interpreter.flags
 
 
 def test_a_system_python_is_tested_with_the_torch_of_its_user():
     interpreter = Interpreter(
-        HERE,
         found(venv=False),
         found("2.9.1", torch="/home/a/.local/torch", venv=False),
     )

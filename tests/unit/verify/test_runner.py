@@ -48,12 +48,11 @@ def proven():
         Machine("linux", "x86_64"), PYTHON, FoundTorch("3.12.1", venv=True)
     )
     trial = Trial(
-        Interpreter(PYTHON, proof.torch, proof.torch),
+        Interpreter(proof.torch, proof.torch),
         proof,
         targets=(CARD,),
         run=KernelRun(PYTHON, (), "quick", 60),
         reporter=Reporter(),
-        is_for_cpu=False,
     )
     (device,) = prove_programs([TORCH_PASSED], trial, ["torchvision", "vllm"])
     return [check.name for check in device.checks]

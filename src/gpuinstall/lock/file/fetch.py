@@ -20,7 +20,7 @@ from gpuinstall.base.files import (
     open_regular,
     parse_toml,
     read_raw,
-    write_temporarily,
+    write_atomically,
     written,
 )
 from gpuinstall.base.interruption import TransferInterrupted
@@ -336,7 +336,9 @@ class Transfer(Value):
                 None if session.sources.has_further_indexes else session.default_index
             )
             indexes = indexes_of(self.lock, build_index(self.choice, session), default)
-            write_temporarily(self.private_lock, self.private(address, indexes))
+            write_atomically(
+                self.private_lock, self.private(address, indexes), is_cached=True
+            )
             try:
                 run_uv(command, replace(session, environment=environment))
             except InstallationError as error:

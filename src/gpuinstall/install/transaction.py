@@ -522,8 +522,9 @@ def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> C
         )
     staging = place.staging
     files = {}
-    for copy in files_below(before(place.last)):
-        name = copy.relative_to(before(place.last)).as_posix()
+    copies = before(place.last)
+    for copy in files_below(copies):
+        name = copy.relative_to(copies).as_posix()
         files[name] = staging / name
         _link(copy, files[name])
     folders = [staging / below(one, place.root) for one in place.packages_folders]

@@ -53,7 +53,7 @@ _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 SILENT = Reporter()
 
 
-class Trial(Value):
+class EnvironmentTrial(Value):
     """An environment that is put to the proof, and what it is tried on."""
 
     interpreter: Interpreter
@@ -154,7 +154,7 @@ def _prepare(
     *,
     work: str = "quick",
     seconds: float | None = None,
-) -> Trial:
+) -> EnvironmentTrial:
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
     proof = ProofContext(machine, python, torch)
@@ -170,11 +170,11 @@ def _prepare(
             f"tested without {names}: with it, nothing is compiled for the GPU"
         )
     run = KernelRun(python, interpreter.flags, work, seconds or KERNEL_SECONDS[work])
-    return Trial(interpreter, proof, targets, run, reporter)
+    return EnvironmentTrial(interpreter, proof, targets, run, reporter)
 
 
 def _prove_torch(
-    trial: Trial, targets: Sequence[DeviceTarget]
+    trial: EnvironmentTrial, targets: Sequence[DeviceTarget]
 ) -> tuple[list[Device], Sequence[KernelReport]]:
     """Run the checks of torch itself on some devices."""
     proof = trial.proof
@@ -208,7 +208,7 @@ def _has_gpus(machine: Machine) -> bool:
     return bool(machine.gpus or machine.refusing)
 
 
-def _leaves_idle(trial: Trial) -> bool:
+def _leaves_idle(trial: EnvironmentTrial) -> bool:
     """Whether torch is for no GPU of this machine, but for the CPU or for other makers' GPUs."""
     if trial.is_for_cpu:
         return False
@@ -234,7 +234,7 @@ def _tested(
 
 def prove_programs(
     devices: Sequence[Device],
-    trial: Trial,
+    trial: EnvironmentTrial,
     modules: Collection[str],
 ) -> list[Device]:
     """Add the check of each module on every device that has not failed, each in a process of its own.
@@ -279,7 +279,7 @@ def _with_check(devices: Sequence[Device], check: CheckResult) -> list[Device]:
     return [device.with_checks([check]) for device in devices]
 
 
-def _with_all_gpus(devices: list[Device], trial: Trial) -> list[Device]:
+def _with_all_gpus(devices: list[Device], trial: EnvironmentTrial) -> list[Device]:
     """Add what only all GPUs together can show."""
     target = all_gpus_target(trial.targets)
     if target is None:
@@ -296,7 +296,7 @@ def _with_all_gpus(devices: list[Device], trial: Trial) -> list[Device]:
     ]
 
 
-def _with_files(devices: list[Device], trial: Trial) -> list[Device]:
+def _with_files(devices: list[Device], trial: EnvironmentTrial) -> list[Device]:
     """Fail every device if the files of torch, or of its family, are not those that were installed."""
     trial.reporter.wait(
         "comparing the files of torch with the lists of their installations"

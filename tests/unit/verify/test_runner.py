@@ -13,7 +13,7 @@ from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import ProofContext
 from gpuinstall.verify.interpreter import FoundTorch, Interpreter
 from gpuinstall.verify.kernel_run import KernelReport, KernelRun
-from gpuinstall.verify.runner import Trial, prove_programs
+from gpuinstall.verify.runner import EnvironmentTrial, prove_programs
 from gpuinstall.verify.verdict import Device
 
 PYTHON = Path("/data/envs/it/bin/python")
@@ -47,7 +47,7 @@ def proven():
     proof = ProofContext(
         Machine("linux", "x86_64"), PYTHON, FoundTorch("3.12.1", venv=True)
     )
-    trial = Trial(
+    trial = EnvironmentTrial(
         Interpreter(proof.torch, proof.torch),
         proof,
         targets=(CARD,),

@@ -94,15 +94,15 @@ def _environment(venv: Path) -> dict[str, Any]:
     "Take the last change of the environment and its lock back.",
     "venv",
     "into",
-    "interpreter",
+    "python_path",
     "replace",
     group=command,
 )
 def _rollback(options: CommandOptions) -> Outcome:
     with options.open() as project:
         # A Python is named only of an environment that others made.
-        if options.into or options.interpreter:
-            python = interpreter_of_others(options.interpreter, options.environment)
+        if options.into or options.python_path:
+            python = interpreter_of_others(options.python_path, options.environment)
             return _restore_others(python, project, takes_over=options.replace)
         return _restore(project, takes_over=options.replace)
 

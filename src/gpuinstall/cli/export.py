@@ -45,16 +45,16 @@ for written in ONE_LOCK_FORMATS:
     "dockerfile",
     "Write a Dockerfile that installs the lock.",
     *_LOCKS,
-    "several",
-    "servers",
+    "any_lock",
+    "with_servers",
     group=command,
 )
 def _dockerfile(options: CommandOptions) -> Outcome:
     from gpuinstall.export.dockerfile import any_dockerfile, dockerfile, locks_of_image
 
-    extras = options.servers
-    locks = _read_locks(options.lock_files, takes_several=options.several)
-    if options.several:
+    extras = options.with_servers
+    locks = _read_locks(options.lock_files, takes_several=options.any_lock)
+    if options.any_lock:
         taken = locks_of_image(locks)
         if len(taken) < len(locks):
             names = ", ".join(lock.name for lock in locks if lock not in taken)

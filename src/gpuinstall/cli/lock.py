@@ -88,7 +88,7 @@ def _read_machines(options: CommandOptions) -> list[Machine]:
 
 _RANGE = (*REQUEST, "only", *MACHINE_WORDS)
 _SCOPE = (*_RANGE, "targets", "machines")
-_UPDATE = ("upgrade", "packages")
+_UPDATE = ("upgrade", "upgrade_packages")
 
 
 @framed(
@@ -124,7 +124,7 @@ def _write(
         requests,
         project.session,
         upgrade=options.upgrade,
-        moving=tuple(map(normalised, options.packages)),
+        moving=tuple(map(normalised, options.upgrade_packages)),
     )
     rows: list[Row] = []
     for written in locks:
@@ -193,7 +193,7 @@ def cover_command(options: CommandOptions) -> Outcome:
     """Write the fewest locks for a range of GPUs and drivers, and tell what each adds to those before it."""
     from gpuinstall.lock.cover import cover_range, machines_in, spanned
 
-    if not options.gpu:
+    if not options.gpu_names:
         raise UsageError(
             "range-missing",
             "lock cover requires --gpu",
@@ -204,7 +204,7 @@ def cover_command(options: CommandOptions) -> Outcome:
         # The builds of a cover may be of several torches.
         request = replace(read_request(project), newest_per_target=True)
         arch = options.arch or "x86_64"
-        machines = machines_in(options.gpu, options.driver, arch, catalog)
+        machines = machines_in(options.gpu_names, options.driver, arch, catalog)
         cover = cover_range(machines, request, catalog)
         if not cover.locks:
             raise NoBuildError(

@@ -95,7 +95,7 @@ class CommandOptions:
         type=click.Path(path_type=Path, resolve_path=True),
     )
     requirements: tuple[str, ...] = _list("[REQ]...")
-    files: tuple[str, ...] = _list(
+    requirement_files: tuple[str, ...] = _list(
         "-r --requirement FILE", "Read requirements from a file."
     )
     editables: tuple[str, ...] = _list(
@@ -143,7 +143,7 @@ class CommandOptions:
         "-U --upgrade",
         "Upgrade to the newest versions: all, or the packages that are named.",
     )
-    packages: tuple[str, ...] = _list(
+    upgrade_packages: tuple[str, ...] = _list(
         "--upgrade-package P", "Upgrade only this package."
     )
     replace: bool = _row(
@@ -164,7 +164,7 @@ class CommandOptions:
         "--machine FILE|DIR",
         "Lock for the machine of a document (probe --json), or those in a folder of records.",
     )
-    gpu: tuple[str, ...] = _list(
+    gpu_names: tuple[str, ...] = _list(
         "--gpu NAME", 'Plan for a GPU by its name, such as "RTX 5090".'
     )
     driver: str | None = _row(
@@ -181,12 +181,12 @@ class CommandOptions:
         type=click.Choice(["x86_64", "aarch64", "arm64"]),
     )
     glibc: str | None = _row("--glibc X.Y", "Its glibc (2.28).")
-    everything: bool = _row("--all", "Show every rejected build, and why.")
+    all_builds: bool = _row("--all", "Show every rejected build, and why.")
     live: bool = _row("--live", "Ask the indexes what they list today, and resolve.")
-    interpreter: str | None = _row(
+    python_path: str | None = _row(
         "--python PATH", "The interpreter of any environment."
     )
-    several: bool = _row(
+    any_lock: bool = _row(
         "--any",
         "Choose at the start among the environments of all locks, as sync does.",
     )
@@ -195,7 +195,7 @@ class CommandOptions:
         "With --any: run kernels once on each machine.",
         default=True,
     )
-    missing: bool = _row(
+    install: bool = _row(
         "--install", "With --any: install the environment if it is missing."
     )
     require_gpu: bool = _row(
@@ -221,7 +221,7 @@ class CommandOptions:
         type=click.Path(path_type=Path, dir_okay=False),
         callback=lambda _context, _option, path: None if path == Path(STDOUT) else path,
     )
-    servers: tuple[str, ...] = _list(
+    with_servers: tuple[str, ...] = _list(
         "--with", "Serve it (ssh: with --any).", type=click.Choice(["jupyter", "ssh"])
     )
     remove: bool = _row("--remove", "Remove exactly what an earlier call wrote.")
@@ -256,7 +256,7 @@ class CommandOptions:
     @property
     def machine_words(self) -> tuple[Any, ...]:
         """The machine in words: GPUs, driver, operating system, architecture and glibc."""
-        return self.gpu, self.driver, self.os, self.arch, self.glibc
+        return self.gpu_names, self.driver, self.os, self.arch, self.glibc
 
     @property
     def other_machine(self) -> Machine | None:
@@ -272,7 +272,7 @@ class CommandOptions:
                     "--machine cannot be combined with --gpu, --driver, --os and --arch",
                 )
             return read_machine_file(self.machine)
-        if self.driver and not self.gpu:
+        if self.driver and not self.gpu_names:
             raise UsageError("gpu-missing", "--driver requires --gpu")
         if any(self.machine_words):
             from gpuinstall.machine.words import machine_in_words
@@ -324,7 +324,7 @@ class CommandOptions:
         from gpuinstall.lock.request.declaration import read_inputs, read_limits
         from gpuinstall.sources.requirements_file import group_path
 
-        names = (*self.files, *more, *map(group_path, self.groups))
+        names = (*self.requirement_files, *more, *map(group_path, self.groups))
         files = {name: read_inputs(name) for name in names}
         return files | {name: read_limits(name) for name in self.constraints}
 
@@ -369,7 +369,7 @@ SOURCING = ("torch_index", "offline")
 REQUEST = (
     *SOURCING,
     "requirements",
-    "files",
+    "requirement_files",
     "editables",
     "constraints",
     "groups",
@@ -378,7 +378,7 @@ REQUEST = (
     "gpus",
     "relax",
 )
-MACHINE_WORDS = ("gpu", "driver", "os", "arch", "glibc")
+MACHINE_WORDS = ("gpu_names", "driver", "os", "arch", "glibc")
 _ROWS = {row.name: row for row in fields(CommandOptions)}
 
 

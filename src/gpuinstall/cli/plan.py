@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     *REQUEST,
     "machine",
     *MACHINE_WORDS,
-    "everything",
+    "all_builds",
     "live",
 )
 def command(options: CommandOptions) -> Outcome:
     """Plan."""
     request = options.settings.request
-    if options.gpu:
+    if options.gpu_names:
         # A machine in words has a Python like this one's.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     extensions: ExtensionChoices = ()
@@ -60,7 +60,7 @@ def command(options: CommandOptions) -> Outcome:
         # Which pins give way is known only when the request has been resolved.
         if options.live or options.relax:
             plan, extensions = _live_plan(
-                project, requested, everything=options.everything
+                project, requested, everything=options.all_builds
             )
         else:
             plan = choose_as_locked(machine, requested, project.catalog)
@@ -81,7 +81,7 @@ def command(options: CommandOptions) -> Outcome:
         plan = replace(plan, reasons=(*plan.reasons, assumption))
     rows = [_extension_row(*choice) for choice in extensions]
 
-    show = partial(_show, plan, machine, rows, options.everything)
+    show = partial(_show, plan, machine, rows, options.all_builds)
     data = {**plan.to_dict(), "extensions": rows}
     if isinstance(plan, Plan):
         status: Status = "partial" if plan.status == "partial" else "success"
@@ -115,7 +115,7 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
 
 def _selected_machine(options: CommandOptions) -> Machine | None:
     """Return the machine that is selected; if its GPUs are named without a driver, with the newest that drives them."""
-    if not options.gpu or options.driver or options.machine:
+    if not options.gpu_names or options.driver or options.machine:
         return options.other_machine
     from gpuinstall.machine.words import machine_in_words
 

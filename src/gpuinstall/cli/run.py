@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     "run",
     "Run a command in the environment, without activating it.",
     "venv",
-    "several",
+    "any_lock",
     "proof",
-    "missing",
+    "install",
     "require_gpu",
     "wheels",
     *SOURCING,
@@ -71,7 +71,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
         # To Python, a word that begins with a dash would be an option.
         file = f"./{words[0]}" if words[0].startswith("-") else words[0]
         command_words = ["python", file, *words[1:]]
-        if not options.several:
+        if not options.any_lock:
             from gpuinstall.install.scripts import read_script
 
             script = read_script(Path(file))
@@ -79,13 +79,13 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
         paths = _cached_environment(script, options.sourcing, options.terminal, check)
         _become(command_words, paths)
     with served(options.terminal), _opened(options) as project:
-        if options.several:
+        if options.any_lock:
             if options.require_gpu:
                 _check_gpu(project.machine)
             from gpuinstall.install.start import environment_to_start
 
             paths = environment_to_start(
-                project, proof=options.proof, installing=options.missing
+                project, proof=options.proof, installing=options.install
             )
         else:
             paths = project.paths
@@ -98,7 +98,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
 
 
 def _opened(options: CommandOptions) -> AbstractContextManager[Project]:
-    folder = options.environment.absolute().parent if options.several else None
+    folder = options.environment.absolute().parent if options.any_lock else None
     return options.open(folder=folder, only=True, anew=True, starts=True)
 
 

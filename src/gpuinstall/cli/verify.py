@@ -43,7 +43,7 @@ MOST_FIXES = 3
 @framed(
     "verify",
     "Run kernels on every GPU of an environment; where it is for the CPU, on the CPU.",
-    "interpreter",
+    "python_path",
     "venv",
     "deep",
     "require_gpu",
@@ -56,7 +56,7 @@ def command(options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import check_start, say_unfinished
     from gpuinstall.sources.configuration import trusts_folder
 
-    python, venv = options.interpreter, environment_to_read(options)
+    python, venv = options.python_path, environment_to_read(options)
     if not python:
         name_active(["verify"], venv, options.terminal)
     target = interpreter_of_others(python, venv)

@@ -21,7 +21,7 @@ from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_ta
 from gpuinstall.environments.damage import Damage, find_damage, is_configuration_lost
 from gpuinstall.environments.environment import (
     changed_build,
-    moved_packages,
+    changed_packages,
     read_marker,
 )
 from gpuinstall.environments.guard import guarded_lines
@@ -105,7 +105,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     packages = evidence.contents.packages
     versions = {package.name: package.version for package in packages}
     changed = changed_build(versions, marker.packages, evidence.catalog.is_tied)
-    changed = changed or some(moved_packages(versions, marker.packages))
+    changed = changed or some(changed_packages(versions, marker.packages))
     if changed:
         fix = Advice(
             OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder

@@ -159,12 +159,12 @@ def changed_build(
         is_tied: Whether the build of torch decides the version of a package.
     """
     tied = {name: recorded[name] for name in recorded if is_tied(name)}
-    texts = moved_packages(installed, tied)
+    texts = changed_packages(installed, tied)
     texts.sort(key=lambda text: not text.startswith("torch "))
     return texts[0] if texts else ""
 
 
-def moved_packages(
+def changed_packages(
     installed: Mapping[str, str], recorded: Mapping[str, str]
 ) -> list[str]:
     """Return which packages are gone or have another version than is recorded, in words."""

@@ -121,11 +121,11 @@ def _file_lock(
     """
     from filelock import FileLock
 
-    guard = FileLock(file)
+    lock = FileLock(file)
     deadline = time.monotonic() + wait
     has_waited = False
     try:
-        while not _try_lock(guard, file):
+        while not _try_lock(lock, file):
             if time.monotonic() >= deadline:
                 raise InstallationError(
                     "busy",
@@ -146,12 +146,12 @@ def _file_lock(
         with defer_interrupts():
             if os.name == "nt":
                 # Windows does not remove a file that is open.
-                guard.release()
+                lock.release()
             remove_file(file)
-            guard.release()
+            lock.release()
 
 
-def _try_lock(guard: FileLock, file: Path) -> bool:
+def _try_lock(lock: FileLock, file: Path) -> bool:
     """Lock a file; return False if another run has it, or takes its folder away just now."""
     from filelock import Timeout
 
@@ -160,11 +160,11 @@ def _try_lock(guard: FileLock, file: Path) -> bool:
     if not _is_regular(file):
         remove_file(file)
     with suppress(Timeout, FileNotFoundError):
-        guard.acquire(timeout=0)
+        lock.acquire(timeout=0)
         if _is_regular(file):
             return True
         # The run before has taken the file away between the two.
-        guard.release()
+        lock.release()
     return False
 
 

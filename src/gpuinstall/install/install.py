@@ -45,7 +45,7 @@ from gpuinstall.install.proof import (
     check_import,
     check_links,
     prove,
-    verify,
+    renew_proof,
 )
 from gpuinstall.install.state import (
     Action,
@@ -171,8 +171,8 @@ def install(
     place = project.paths
     check_folder(place.venv)
     try:
-        with locked_state(project, options, catalog) as locked:
-            state, priced = _priced(locked, project)
+        with held_state(project, options, catalog) as held:
+            state, priced = _priced(held, project)
             priced.announce(project.reporter)
             # A request that changes nothing is known as such only when it is resolved.
             action = state.action_for(priced.fit)
@@ -186,7 +186,7 @@ def install(
             is_lock_new = (
                 action is not Action.NOTHING and file_stamp(lock_file) != stamp
             )
-    except MovedMeanwhileError:
+    except ChangedMeanwhileError:
         return install(project, options, catalog)
     except KernelFailedError as failed:
         return replace(
@@ -209,7 +209,7 @@ def install(
     )
 
 
-class MovedMeanwhileError(Exception):
+class ChangedMeanwhileError(Exception):
     """Another tool has changed the environment while this run was fetching."""
 
 
@@ -244,7 +244,7 @@ def dry_run(project: Project, options: InstallOptions) -> PricedLock:
 
 
 @contextmanager
-def locked_state(
+def held_state(
     project: Project,
     options: InstallOptions,
     catalog: Catalog | None,
@@ -328,7 +328,7 @@ def read_state(
         existing = replace(existing, locks=tuple(read_locks(folder)))
     if not options.replace:
         existing.check_ownership()
-    changed = existing.changed_build or some(existing.moved)
+    changed = existing.changed_build or some(existing.changed_versions)
     if changed and not again:
         project.reporter.step("Changed", f"{changed}; the lock's comes back")
     if catalog is None:
@@ -400,7 +400,7 @@ def change_environment(
     Raises:
         InstallationError: the packages could not be brought.
         KernelFailedError: a kernel failed.
-        MovedMeanwhileError: another tool has changed the environment meanwhile.
+        ChangedMeanwhileError: another tool has changed the environment meanwhile.
     """
     if action is Action.NOTHING:
         return priced.fit, Proof()
@@ -433,7 +433,7 @@ def _rebuild(
     fit, folder = unpacked.fit, unpacked.folder
     _check_links(unpacked, folder, reporter)
     _report_installed(priced, folder, unpacked.seconds, reporter)
-    proof = verify(fit, folder, here, project)
+    proof = renew_proof(fit, folder, here, project)
     marker = _write_marker(fit, proof, folder, project)
     replace_environment(place, folder, reporter)
     _write_stamp(proof, marker, here)
@@ -456,7 +456,7 @@ def _change(
     if "torch" in priced.comes and unpacked.python:
         ahead = prove(fit, unpacked.python, here, project)
     if read_packages(place.packages_folders) != existing.installed:
-        raise MovedMeanwhileError
+        raise ChangedMeanwhileError
     change = _planned(unpacked, leaving, existing)
     with changing(change, reporter) as journal:
         _report_installed(priced, place.venv, unpacked.seconds, reporter)
@@ -478,7 +478,7 @@ def _prove_there(
     place, here = state.existing.paths, state.here
     if place.is_ours:
         earlier = state.existing.stamp
-        return verify(fit, place.venv, here, project, earlier=earlier, ahead=ahead)
+        return renew_proof(fit, place.venv, here, project, earlier=earlier, ahead=ahead)
     if ahead:
         check_import(place.python)
     return Proof((ahead or prove(fit, place.python, here, project)).to_dict())

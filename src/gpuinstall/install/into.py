@@ -24,8 +24,8 @@ from gpuinstall.environments.rights import check_writable
 from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.hold import hold
 from gpuinstall.install.install import (
+    ChangedMeanwhileError,
     ChangeResult,
-    MovedMeanwhileError,
     change_environment,
     report_broken,
     with_preflight,
@@ -123,7 +123,7 @@ def install_into(
         action = Action.VERIFY if is_guarded and not priced.comes else Action.BUILD
         try:
             fit, proof = change_environment(action, priced, state, project)
-        except MovedMeanwhileError:
+        except ChangedMeanwhileError:
             return install_into(project, python)
         uv_guard = renew_uv_guard(place.venv)
     return IntoResult(

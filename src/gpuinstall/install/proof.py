@@ -117,7 +117,7 @@ class Proof(Value):
     """Whether no kernel of torch had to run, because nothing that the earlier proof covers has changed."""
 
 
-def verify(
+def renew_proof(
     fit: Fit,
     venv: Path,
     here: Machine | None,

@@ -13,7 +13,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.environments.records import check_start
 from gpuinstall.install.hold import hold
 from gpuinstall.install.install import install, read_state, with_preflight
-from gpuinstall.install.proof import verify
+from gpuinstall.install.proof import renew_proof
 from gpuinstall.install.state import (
     Action,
     ExistingEnvironment,
@@ -81,7 +81,7 @@ def environment_to_start(
     else:
         existing.check_unchanged()
     if action is Action.VERIFY:
-        proven = verify(fit, venv, machine, project)
+        proven = renew_proof(fit, venv, machine, project)
         verdict = proven.verdict
         if existing.marker and proven.stamp and proven.stamp.is_passed:
             proven.stamp.write(stamp_file(existing.marker.id, machine))

@@ -30,8 +30,8 @@ from gpuinstall.environments.damage import find_losses
 from gpuinstall.environments.environment import (
     Marker,
     changed_build,
+    changed_packages,
     fingerprint,
-    moved_packages,
     read_marker,
     versions_of,
 )
@@ -220,9 +220,9 @@ class ExistingEnvironment(Value):
         )
 
     @property
-    def moved(self) -> list[str]:
+    def changed_versions(self) -> list[str]:
         """The packages of our locks that another tool has moved or removed since, in words."""
-        return moved_packages(self.packages, self.recorded)
+        return changed_packages(self.packages, self.recorded)
 
 
 def inspect_environment(

@@ -329,7 +329,9 @@ def _others_change(place: EnvironmentPaths) -> UsageError:
     )
 
 
-def _moved_since(place: EnvironmentPaths, journal: Journal, folder: Path) -> list[str]:
+def _changed_since(
+    place: EnvironmentPaths, journal: Journal, folder: Path
+) -> list[str]:
     """Return the packages of a change that another installer has changed since it was begun; its journal is in ``folder``."""
     installed = read_packages(place.packages_folders)
     moved = []
@@ -384,7 +386,7 @@ def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> 
     Returns:
         False if another installer has changed one of its packages since: what was there before is kept aside.
     """
-    moved = _moved_since(place, journal, place.changing)
+    moved = _changed_since(place, journal, place.changing)
     if moved:
         aside = dated_folder(place.kept, journal.kept)
         place.changing.rename(aside / "change")
@@ -515,7 +517,7 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
 
 def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Change:
     """Return the change that takes one back; a package that another installer has changed since is left alone."""
-    moved = _moved_since(place, journal, place.last)
+    moved = _changed_since(place, journal, place.last)
     if moved:
         reporter.warn(
             f"{some(moved)} came or changed since in {place.venv}, and stays as it is"

@@ -53,7 +53,7 @@ class Habits:
     flat: bool = False
     """Whether a tag has one page with all its files, as some mirrors have it."""
     sparse: bool = False
-    """Whether a tag's page names torch alone, as some mirrors name only what was asked of them."""
+    """Whether a tag's page names torch and torchvision alone, as some mirrors name only what was asked of them."""
     json: bool = False
     """Whether the torch index has PEP 691's pages, as some mirrors have."""
     credentials: str | None = None
@@ -206,7 +206,7 @@ class StandInIndex:
     def _packages_page(self, tag: str) -> Answer:
         names = {_package(wheel.name) for wheel in self._wheels(tag)}
         if self.habits.sparse:
-            names = {"torch"}
+            names = {"torch", "torchvision"}
         return _html(
             f'    <a href="{name}/">{name}</a><br/>\n' for name in sorted(names)
         )

@@ -4,7 +4,22 @@
 and chips of each maker, the failures of ``explain`` and the pages of an index are read here too.
 """
 
-from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
+from gpuinstall.catalog.catalog import (
+    COMPANIONS,
+    DEFAULT_INDEX,
+    PAIRED,
+    Build,
+    Catalog,
+    Wheel,
+)
 from gpuinstall.catalog.loader import load_catalog
 
-__all__ = ["DEFAULT_INDEX", "Build", "Catalog", "Wheel", "load_catalog"]
+__all__ = [
+    "COMPANIONS",
+    "DEFAULT_INDEX",
+    "PAIRED",
+    "Build",
+    "Catalog",
+    "Wheel",
+    "load_catalog",
+]

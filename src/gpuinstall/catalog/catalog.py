@@ -25,6 +25,18 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.drivers import Drivers
 
 
+# Six sets of names, from the narrowest on:
+# - COMPANIONS: a release of torch has its own versions of them, which a request may name.
+# - PAIRED: they, torch, and the triton that torch requires. The catalogue knows their versions.
+# - Catalog.family: all that comes from the torch index alone, PAIRED among them.
+# - Shelf.names (lock/solve): the family, and what else the torch index of one lock lists as its own.
+# - Catalog.copied: what that index only passes on: it may come from the default index as well.
+# - Catalog.tied: those of them that come with a build of torch and go with it; is_tied() holds for the family too.
+# Members.with_torch (wheels) is none of these: the packages whose files torch's own build answers for.
+COMPANIONS = frozenset({"torchaudio", "torchvision"})
+PAIRED = COMPANIONS | {"torch", "triton"}
+
+
 class ConfiguredIndex(Enum):
     """An index as the source of a wheel or a build: its address is a setting."""
 
@@ -111,9 +123,7 @@ class Build(Value):
     @property
     def lists_no_code(self) -> bool:
         """Whether it was read and is for GPUs, and does not tell for which."""
-        if self.learned is None or self.backend == CPU:
-            return False
-        return not self.code
+        return bool(self.learned and self.backend != CPU and not self.code)
 
     @cached_property
     def platform(self) -> str:

@@ -20,6 +20,7 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend
 from gpuinstall.catalog.catalog import (
+    COMPANIONS,
     DEFAULT_INDEX,
     Build,
     Wheel,
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
     _Sources = Mapping[WheelSource, list[Wheel]]
     _Listed = Mapping[_Key, _Sources]
     _Wheels = tuple[Wheel, ...]
-
-COMPANIONS = frozenset({"torchaudio", "torchvision"})
-"""The packages whose versions the catalogue pairs with torch's."""
 
 
 class Listing(Value):

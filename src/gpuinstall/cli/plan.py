@@ -12,14 +12,13 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.values import replace
-from gpuinstall.catalog import Catalog, load_catalog
+from gpuinstall.catalog import PAIRED, Catalog, load_catalog
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.drivers import newest_branch
 from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch

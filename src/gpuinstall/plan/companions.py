@@ -13,9 +13,6 @@ from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
-"""The packages whose versions the catalogue pairs with torch's."""
-
 
 class Companions(Value):
     """The requested packages of torch's family, beside torch itself."""

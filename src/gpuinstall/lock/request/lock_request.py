@@ -10,10 +10,10 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import known_backend
+from gpuinstall.catalog import PAIRED
 from gpuinstall.lock.file.target import GLIBC, MACOS, UV_MACOS, Target, minor
 from gpuinstall.machine.vendors import rules_for, vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.companions import PAIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -19,9 +19,10 @@ from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
+from gpuinstall.catalog import PAIRED
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
-from gpuinstall.plan.companions import PAIRED, Companions
+from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.judging import judge_reading, misfit_beside, missing_libraries
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members

@@ -12,7 +12,7 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
-from gpuinstall.catalog.catalog import Build
+from gpuinstall.catalog import PAIRED, Build
 from gpuinstall.catalog.listing import (
     default_wheels,
     family_wheels,
@@ -21,7 +21,6 @@ from gpuinstall.catalog.listing import (
 )
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.companions import PAIRED
 from gpuinstall.sources.web import UnreachableError
 from gpuinstall.sources.web.client import ways_to_network
 from gpuinstall.wheels.learned.reader import Reader

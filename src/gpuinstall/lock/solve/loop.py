@@ -22,9 +22,8 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.base.requirement import parse_requirement, standard_requirement
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog import Wheel
+from gpuinstall.catalog import COMPANIONS, Wheel
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.catalog.listing import COMPANIONS
 from gpuinstall.lock.file.lock import unknown_hash
 from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
 from gpuinstall.lock.solve.facts import Fact, Judge

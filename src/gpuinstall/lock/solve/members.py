@@ -10,10 +10,11 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.catalog import PAIRED
 from gpuinstall.catalog.listing import family_wheels, index_names
 from gpuinstall.environments.guard import FamilyMember
 from gpuinstall.lock.file.target import Target, best_by_tags
-from gpuinstall.plan.companions import PAIRED, Companions
+from gpuinstall.plan.companions import Companions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

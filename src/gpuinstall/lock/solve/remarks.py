@@ -13,7 +13,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.catalog.listing import COMPANIONS
+from gpuinstall.catalog import COMPANIONS
 from gpuinstall.lock.solve.facts import WHEELS_AT_ONCE
 from gpuinstall.lock.solve.problem import newest_for
 from gpuinstall.lock.uv.project import MISSING_EXTRAS, OWN_PACKAGES

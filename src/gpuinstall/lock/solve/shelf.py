@@ -20,10 +20,9 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.catalog import DEFAULT_INDEX
+from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, PAIRED
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import (
-    COMPANIONS,
     default_wheels,
     family_wheels,
     index_names,
@@ -37,7 +36,6 @@ from gpuinstall.catalog.pages import (
     parse_sources,
 )
 from gpuinstall.lock.solve.members import fitting
-from gpuinstall.plan.companions import PAIRED
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import learned_store
 
@@ -104,6 +102,9 @@ class Shelf:
         names_family = {"torch", "torchvision"} <= self._listed
         if names_family and not sources.find_links:
             may_have_wheels &= self._listed | requested
+            if self.backends != (CPU.tag,):
+                # A build for GPUs requires it, whatever that page names.
+                may_have_wheels |= {"triton"}
         names = sorted(may_have_wheels)
         answers = side_by_side(self._wheels, names)
         wheels = dict(zip(names, answers, strict=True))

@@ -18,7 +18,7 @@ from gpuinstall.catalog import Build
 from gpuinstall.machine.protocol import Code, Rules, Toolkit
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import TorchNeeds, label_cuda, load_libraries, name_cuda
+from gpuinstall.wheels.needs import TorchNeeds, declared_cuda, load_libraries
 
 ServedGpus = tuple[tuple[Rules, Gpu], ...]
 """The GPUs that a package is to run on, each with the rules of its machine."""
@@ -190,9 +190,11 @@ def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
 
 
 def process_cuda(reading: LearnedRow) -> int | None:
-    """Return the CUDA major that the process has to have for a file: code that shares its runtime, or is named after it.
+    """Return the CUDA major that the process has to have for a file: that of the runtime which its code shares, else the
+    one that the file declares.
 
-    None for a runtime that is linked in or lies in the wheel, which is its own.
+    None for a runtime that is linked in or lies in the wheel, which is its own; and for a file with a library for each
+    CUDA, of which the one for the torch beside it was read.
     """
     shared = load_libraries()
     majors = shared.cuda_majors(reading.needs)
@@ -201,19 +203,14 @@ def process_cuda(reading: LearnedRow) -> int | None:
     majors = majors or shared.cuda_majors([*windows, *runtimes])
     if len(majors) > 1:
         return None
-    members = load_members()
-    _, _, label = reading.file.partition("+")
-    major = (
-        next(iter(majors), None)
-        or members.stated_cuda(reading.package, Version(reading.version))
-        or name_cuda(reading.package)
-        or label_cuda(label.partition("-")[0])
-    )
-    # Of one library for each CUDA that of the backend was read.
-    is_of_torch = members.has_runtimes_apart(reading.package) and (
-        Backend.parse(reading.backend).version or ""
-    ).startswith(f"{major}.")
-    return None if is_of_torch else major
+    major = next(iter(majors), None)
+    if not major:
+        # Only the name of the file has the label of its version.
+        label = reading.file.partition("+")[2].partition("-")[0]
+        major = declared_cuda(reading.package, Version(reading.version), label)
+    beside = Backend.parse(reading.backend).version or ""
+    is_for_each = load_members().has_runtimes_apart(reading.package)
+    return None if is_for_each and beside.startswith(f"{major}.") else major
 
 
 def misfit_beside(

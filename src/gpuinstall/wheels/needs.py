@@ -16,6 +16,7 @@ from gpuinstall.base.requirement import standard_marker
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import numbers
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
+from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,
     Exports,
@@ -27,6 +28,8 @@ from gpuinstall.wheels.torch_abi import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from mmap import mmap
+
+    from packaging.version import Version
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -290,6 +293,15 @@ def label_cuda(label: str | None) -> int | None:
     """Return the CUDA major that a version carries behind its ``+``, ``cu128`` or ``pt29cu13``; None if none."""
     found = set(_LABEL_CUDA.findall(label or ""))
     return int(found.pop()) if len(found) == 1 else None
+
+
+def declared_cuda(package: str, version: Version, label: str | None) -> int | None:
+    """Return the CUDA major of a file as its maker states it, or as its name or its label carries it; None if none."""
+    return (
+        load_members().stated_cuda(package, version)
+        or name_cuda(package)
+        or label_cuda(label)
+    )
 
 
 def name_for_cuda(package: str, major: int) -> str | None:

@@ -95,7 +95,7 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "nvml-gpus": bool(nvml.gpus),
         # It is asked about one card after the other, and may fail at one.
         "at-card": "" if nvml.at is None else f" when asked about GPU {nvml.at}",
-        "none-has-slices": bool(nvml.gpus)
+        "none-has-slices": nvml.gpus
         and all(gpu.mig and not gpu.slices for gpu in nvml.gpus),
         # CUDA's own node is refused and the one that it shares with NVML is not.
         "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),

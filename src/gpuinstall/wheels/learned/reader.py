@@ -25,7 +25,7 @@ from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.learned.store import LearnedStore, holds, now
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import label_cuda, name_cuda, pinned_cuda
+from gpuinstall.wheels.needs import declared_cuda, name_cuda, pinned_cuda
 from gpuinstall.wheels.package import (
     LibraryCode,
     read_package,
@@ -154,6 +154,7 @@ class Reader(Value):
             facts = _facts(wheel, opened, backend, depth)
             return _row(wheel, backend, platform, opened, **facts)
 
+        # What the wheel says, whatever torch and platform it was first read beside.
         if depth is Depth.METADATA:
             metadata = self._served_metadata(wheel) or Message()
             row = _row(wheel, backend, platform, requires=_requires(metadata))
@@ -161,12 +162,18 @@ class Reader(Value):
             depends_on_torch = members.has_runtimes_apart(wheel.package)
             key = backend.tag if depends_on_torch else ANY_BACKEND
             row = self._known_or_read(wheel, row_of, key, depth)
-        pins = list(row.requires)
-        if depth < Depth.PART:
-            # Its own code may be older than the NCCL that it requires, and tells that once it is read.
-            pins = list(filter(members.runtime.match, pins))
-        # The store has what the wheel says; this is the wheel as seen beside ``backend``.
-        cuda = row.cuda or _stated_cuda(wheel, pins, platform)
+
+        # The wheel as it is beside this torch.
+        cuda = row.cuda
+        if not cuda:
+            pins = row.requires
+            if depth < Depth.PART:
+                # Its own code may be older than the NCCL that it requires, and tells that once it is read.
+                pins = tuple(filter(members.runtime.match, pins))
+            label = wheel.version.local
+            declared = declared_cuda(wheel.package, wheel.version, label)
+            major = declared or pinned_cuda(pins, platform)
+            cuda = f"{major}.0" if major else None
         return replace(row, backend=backend.tag, platform=platform, cuda=cuda)
 
     def may_have_code(self, wheel: Wheel) -> bool:
@@ -288,21 +295,6 @@ def _facts(
         "cuda": f"{facts.cuda}.0" if facts.cuda else None,
         "system": _system_of(opened.members),
     }
-
-
-def _stated_cuda(
-    wheel: Wheel,
-    requires: Iterable[str],
-    platform: str,
-) -> str | None:
-    """Return the CUDA of a package whose code does not tell it: as its maker, its name, its label or METADATA says."""
-    major = (
-        load_members().stated_cuda(wheel.package, wheel.version)
-        or name_cuda(wheel.package)
-        or label_cuda(wheel.version.local)
-        or pinned_cuda(requires, platform)
-    )
-    return f"{major}.0" if major else None
 
 
 def _requires(metadata: Message) -> tuple[str, ...]:

@@ -136,3 +136,5 @@ def test_every_hint_that_is_written_in_the_source_is_prose_or_a_command():
     assert len(hints) > 50
     lines = [line for hint in hints for line in hint.splitlines()]
     assert {line: fault for line in lines if (fault := judged(line))} == {}
+    # It is printed as the whole command line, which is pasted.
+    assert not any("--torch-index URL" in line for line in lines)

@@ -117,11 +117,6 @@ def test_windows_is_given_no_command_of_linux():
         ("jetson", "driver-library-mismatch", "sudo reboot"),
         ("jetson", "driver-too-old", "A newer JetPack: the driver comes with it"),
         ("windows", "nvml-unknown-error", "Restart Windows"),
-        (
-            "windows",
-            "visible-devices-hide-gpus",
-            "Remove-Item Env:CUDA_VISIBLE_DEVICES",
-        ),
     ],
 )
 def test_a_place_that_cannot_do_what_linux_does_has_its_own_fix(place, code, first):

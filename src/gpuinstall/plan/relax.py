@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import replace
-from gpuinstall.catalog import PAIRED
+from gpuinstall.catalog.catalog import PAIRED
 from gpuinstall.plan.values import Plan
 
 if TYPE_CHECKING:

@@ -455,6 +455,8 @@ class InstallState(Value):
             locks.append(own)
         wanted = request.machine, request.request, request.catalog
         judged = [fit(lock, *wanted, exact=not options.locked) for lock in locks]
+        if options.locked:
+            return tuple(judged)
         # Why its own does not fit is of no interest: a new one is made.
         return tuple(
             one

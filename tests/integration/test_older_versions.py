@@ -183,3 +183,21 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
     assert warning.endswith(
         "costly 1 runs here (unread: 3, 2: more of it would have to be read than may be)"
     )
+
+
+@pytest.mark.parametrize(("ahead", "oldest"), [(1 << 20, "4"), (8 << 20, "1")])
+def test_fewer_of_large_versions_are_read_beside_the_one_that_is_taken(
+    *, folder, libraries, session, monkeypatch, ahead, oldest
+):
+    monkeypatch.setattr("gpuinstall.lock.solve.facts.AHEAD", ahead)
+    padding = Random(0).randbytes(12 << 20)
+    padded = {kind: library + padding for kind, library in libraries.items()}
+    name = f"ample{oldest}"
+    make_history(folder, padded, name, [*RUNS * 4, *OTHER_GPUS * 4])
+
+    answer = resolve(name, session)
+
+    assert answer
+    assert answer.versions[name] == "4"
+    read = [row for row in session.rows.values() if row.depth is Depth.PART]
+    assert min(row.version for row in read) == oldest

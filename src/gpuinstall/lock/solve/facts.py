@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 AT_ONCE = 8
 """How many older versions of a package are read side by side at most."""
 
+AHEAD = 8 << 20
+"""How many bytes of older versions may be read in vain, since one that was read beside them runs."""
+
 WHEELS_AT_ONCE = 32
 """How many wheels of a lock are looked at side by side: of nearly all of them METADATA alone, a way to an index and back."""
 
@@ -447,12 +450,15 @@ class Judge:
         """Yield the trial of each version; they are read side by side, for most of the time is the way to an index and back.
 
         First one version alone, then twice as many each time: what is read beyond the first that runs is read in vain.
+        Of large versions fewer are read at once.
         """
         at_once = 1
         while wheels and not self.shelf.is_spent:
+            before = self.shelf.bytes_read
             yield from side_by_side(try_version, wheels[:at_once])
             wheels = wheels[at_once:]
-            at_once = min(2 * at_once, AT_ONCE)
+            size = (self.shelf.bytes_read - before) // at_once
+            at_once = max(1, min(2 * at_once, AT_ONCE, AHEAD // max(1, size)))
         for wheel in wheels:
             yield _unknown(wheel, "as much was read as is read for one lock")
 

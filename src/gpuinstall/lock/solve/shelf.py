@@ -320,6 +320,11 @@ class Shelf:
         """Whether as much of wheels was read as is read for one lock."""
         return self._reader.is_spent
 
+    @property
+    def bytes_read(self) -> int:
+        """The bytes of wheels that this run rests on, so far."""
+        return self._reader.reading["bytes"]
+
     def row(self, wheel: Wheel, build: Build, depth: Depth) -> LearnedRow:
         """Return what a wheel says beside a build.
 

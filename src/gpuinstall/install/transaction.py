@@ -360,13 +360,12 @@ def _is_unknown(
 
 
 def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
-    """Whether a file is what a change has brought, or what was left of that where the power was cut."""
-    stamp = journal.comes.get(name)
-    if stamp is None:
+    """Whether a file is what a change has brought, or is empty, as a power cut leaves it: then it holds nothing of the user's."""
+    came = journal.comes.get(name)
+    if came is None:
         return False
     size, time = _stamp(path)
-    is_cut = size == 0 and journal.owner.boot != Owner.this_run().boot
-    return is_cut or (size, time) == stamp
+    return size == 0 or (size, time) == came
 
 
 def _is_same(path: Path, other: Path) -> bool:

@@ -99,7 +99,9 @@ def make_history(folder, libraries, name, kinds):
 def resolve(words, session, gpu="V100", driver="535.183.01"):
     """Resolve for a V100 whose driver runs CUDA 12, and compiles its PTX as far as it is known; None: refused."""
     machine = machine_in_words((gpu,), driver, glibc="2.35")
-    request = LockRequest(machine, Request((words,), python="3.12"), load_catalog())
+    request = LockRequest(
+        machine, Request(tuple(words.split()), python="3.12"), load_catalog()
+    )
     try:
         return resolve_locks([request], session)[0]
     except NoBuildError:
@@ -201,3 +203,30 @@ def test_fewer_of_large_versions_are_read_beside_the_one_that_is_taken(
     assert answer.versions[name] == "4"
     read = [row for row in session.rows.values() if row.depth is Depth.PART]
     assert min(row.version for row in read) == oldest
+
+
+def test_a_dependency_for_an_older_cuda_takes_its_torch_and_its_older_versions_are_not_read(
+    folder, libraries, session
+):
+    make_history(folder, libraries, "vllm", RUNS * 6)
+    make_wheel(folder / "simple", "listener", "1", "py3-none-any", requires=["vllm"])
+
+    answer = resolve("listener torch", session, "RTX 4090", "580.65.06")
+
+    assert answer
+    assert answer.versions["vllm"] == "6"
+    assert answer.choice.build.toolkit[0] == 12
+    read = {row.version for row in session.rows.values() if row.package == "vllm"}
+    assert read == {"6"}
+
+
+def test_where_torch_stays_at_a_newer_cuda_the_newest_version_of_a_dependency_without_one_is_taken(
+    folder, libraries, session
+):
+    make_history(folder, libraries, "vllm", [WITHOUT_GPU_CODE, *RUNS * 5])
+    make_wheel(folder / "simple", "listener", "1", "py3-none-any", requires=["vllm"])
+
+    answer = resolve("listener torch==2.10.0+cu130", session, "RTX 4090", "580.65.06")
+
+    assert answer
+    assert answer.versions["vllm"] == "1"

@@ -23,7 +23,12 @@ from gpuinstall.catalog import PAIRED
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
 from gpuinstall.plan.companions import Companions
-from gpuinstall.wheels.judging import judge_reading, misfit_beside, missing_libraries
+from gpuinstall.wheels.judging import (
+    judge_reading,
+    loads_beside,
+    misfit_beside,
+    missing_libraries,
+)
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import extra_requirements
@@ -171,6 +176,8 @@ class Judge:
         """Of the wheels of what uv came to, at one time or another."""
         self.met: set[str] = set()
         """The packages that uv came to, at one time or another."""
+        self.before_torch = dict[str, None]()
+        """The dependencies of which uv decides the version before torch's: their older versions are for no newer CUDA."""
         self._problem = shelf.problem
         self._versions: Mapping[str, str] = {}
         """What uv came to last."""
@@ -301,8 +308,23 @@ class Judge:
             self._learn(fact)
             # Of what was requested another torch comes before an older version.
             is_dependency = fact.package not in self.requested
-            if fact.excludes or (is_dependency and fact.speaks_against(self._torch)):
+            if fact.excludes:
                 self._learn_of_older(reading)
+            elif is_dependency and fact.speaks_against(self._torch):
+                is_first = fact.package not in self.before_torch
+                if is_first and self._is_for_older_cuda(reading):
+                    self.before_torch[fact.package] = None
+                else:
+                    self._learn_of_older(reading)
+
+    def _is_for_older_cuda(self, reading: WheelReading) -> bool:
+        """Whether a wheel is built with an older CUDA than torch's, and nothing else of that torch is against it."""
+        build = self.shelf.builds[self._torch]
+        _, judgement = reading.rows[self._torch]
+        if build.toolkit is None or judgement.cuda is None:
+            return False
+        fits = loads_beside(judgement.torch, build) is not False
+        return judgement.cuda < build.toolkit[0] and fits
 
     def _brought_by_extras(self, wheel: Wheel) -> frozenset[str]:
         """Return what requested extras of a package bring."""

@@ -300,8 +300,10 @@ class Loop:
         names = shelf.names.union(load_extensions().unclaimed, problem.files)
         requirements += self._added
         # Before what has the lowest version torch is decided, which has the best.
-        place = 0 if session.sources.takes_lowest else len(requirements)
-        requirements.insert(place, BUILD)
+        if session.sources.takes_lowest:
+            requirements.insert(0, BUILD)
+        else:
+            requirements += [*self.judge.before_torch, BUILD]
         # What does not run in one version is not built in another, whose code nobody has read.
         facts = self.judge.facts.values()
         excluded = {fact.package for fact in facts if fact.excludes}

@@ -56,7 +56,17 @@ class Disk:
         try:
             yield
         finally:
-            process.run(["umount", self.place])
+            self.unmount()
+
+    def unmount(self):
+        """Unmount it; a process that was killed, and namespaces that another test has made, hold it for a moment."""
+        for _ in range(100):
+            if self.place.is_mount():
+                process.run(["umount", self.place])
+            if not process.run(["losetup", "--associated", self.image]).out:
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"{self.image} is still in use")
 
     def cut_the_power(self):
         descriptor = os.open(self.place, os.O_RDONLY)

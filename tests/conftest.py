@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.lab import own_home
+from tests.lab import disk, own_home
 
 pytest_plugins = ["tests.lab.fixtures", "tests.lab.index_fixtures", "tests.lab.advice"]
 
@@ -22,6 +22,7 @@ settings.register_profile(
     max_examples=40,  # make torture gives the readers of documents minutes
 )
 settings.load_profile("gpuinstall")
+disk.play()
 
 
 def pytest_configure(config):

@@ -23,7 +23,7 @@ from typing import IO, NoReturn
 
 from gpuinstall.base.process import Finished
 from tests import frozen
-from tests.lab import windows
+from tests.lab import answers, disk, windows
 from tests.lab.clone import ROOT
 from tests.lab.elsewhere import overlay
 
@@ -153,6 +153,7 @@ def become(said: int, *streams: int) -> NoReturn:
     sys.argv[1:] = order["argv"]
     overlay()
     windows.play()
+    answers.play()
     main()
 
 
@@ -166,6 +167,7 @@ def prepare():
         if not any(part in name for part in APART):
             import_module(name)
     frozen.freeze()
+    disk.play()
     load_catalog()
     gc.freeze()
 

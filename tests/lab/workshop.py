@@ -19,6 +19,7 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.process import Finished
 from gpuinstall.install.unpack import carried_pip
 from tests.frozen import GPUINSTALL
+from tests.lab import answers
 from tests.lab.forked import gpuinstall
 
 
@@ -29,8 +30,7 @@ def copy_used_cache(folder: Path):
 
 @cache
 def _used_cache() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="lab-uv-"))
-    atexit.register(shutil.rmtree, folder)
+    folder = _made_folder("lab-uv-")
     base = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
     for python in (sys.executable, base):
         _uv("python", "find", "--cache-dir", folder, python)
@@ -39,6 +39,13 @@ def _used_cache() -> Path:
         with tempfile.TemporaryDirectory() as target:
             offline = ("--no-index", "--cache-dir", str(folder))
             _uv("pip", "install", *offline, "--target", target, pip)
+    return folder
+
+
+@cache
+def _made_folder(prefix: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, folder)
     return folder
 
 
@@ -75,7 +82,9 @@ class Workshop:
 
     def run(self, *arguments: str) -> Finished:
         """Run ``gpuinstall`` with ``arguments``, on the catalogue that stands still."""
-        return gpuinstall(*arguments, env=self.environment, cwd=self.folder)
+        known = {answers.FOLDER: str(_made_folder("lab-answers-"))}
+        environment = known | self.environment
+        return gpuinstall(*arguments, env=environment, cwd=self.folder)
 
     def started(self, *arguments: str) -> Finished:
         """Run it in a process that Python starts for it."""

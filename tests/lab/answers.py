@@ -1,0 +1,100 @@
+"""What a played driver answers, for all commands of a process of tests: it is asked by the first that needs it.
+
+Its libraries are asked in children of a command, and starting these takes longer than a plan. The children of other
+commands are not spared, nor those of a driver that hangs or keeps count: their answers are not the same twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.process import Finished
+from gpuinstall.machine.children import run_children
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gpuinstall.machine.children import Command
+
+FOLDER = "LAB_ANSWERS"
+"""The variable of a command that names the folder of the answers."""
+LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
+READ = ("CUDA_", "NVIDIA_", "LAB_", "LD_PRELOAD")
+"""How the names of the variables begin that a played driver or its loader reads."""
+OF_ONE_TEST = ("LAB_ANSWERS", "LAB_GPUS", "LAB_MACHINE", "LAB_VERDICT")
+
+
+def play():
+    """Let this process take answers that another has left, if it is to."""
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        return
+    from gpuinstall.machine import source
+    from gpuinstall.machine.nvidia import libraries, preflight
+
+    for module in (source, libraries, preflight):
+        vars(module)["run_children"] = partial(answers, Path(folder))
+
+
+def answers(
+    folder: Path,
+    commands: Sequence[Command],
+    seconds: float,
+    waiting: Callable[[], None] | None = None,
+) -> tuple[Finished, ...]:
+    """Return how commands ended; run those of which it is not known."""
+    files = [folder / _name(*command) for command in commands]
+    known = {file: _read(file) for file in files if file.exists()}
+    rest = [number for number, file in enumerate(files) if file not in known]
+    ended = run_children([commands[number] for number in rest], seconds, waiting)
+    for number, finished in zip(rest, ended, strict=True):
+        known[files[number]] = finished
+        if finished.status == 0 and _is_steady(commands[number][1]):
+            _write(files[number], finished)
+    return tuple(known[file] for file in files)
+
+
+def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return a name of all that an answer depends on."""
+    libraries = []
+    for folder in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep):
+        for library in LIBRARIES:
+            path = Path(folder, library)
+            if path.exists():
+                libraries.append((str(path), path.stat().st_mtime_ns))
+    variables = sorted(
+        (name, value)
+        for name, value in environment.items()
+        if name.startswith(READ) and name not in OF_ONE_TEST
+    )
+    facts = (list(words), libraries, variables, _driver(environment))
+    return f"{zlib.crc32(repr(facts).encode()):08x}"
+
+
+def _driver(environment: Mapping[str, str]) -> str:
+    file = environment.get("LAB_GPUS")
+    return Path(file).read_text("utf-8") if file else ""
+
+
+def _is_steady(environment: Mapping[str, str]) -> bool:
+    file = Path(environment.get("LAB_GPUS", ""))
+    counts = list(file.parent.glob(f"{file.name}.*"))
+    return not counts and not re.search("hang_s=[1-9]", _driver(environment))
+
+
+def _read(file: Path) -> Finished:
+    words, status, out, err = json.loads(file.read_text("utf-8"))
+    return Finished(tuple(words), status, out, err)
+
+
+def _write(file: Path, finished: Finished):
+    # Commands run side by side.
+    own = file.with_suffix(f".{os.getpid()}")
+    own.write_text(json.dumps(finished), "utf-8")
+    own.replace(file)

@@ -187,20 +187,25 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
     )
 
 
-@pytest.mark.parametrize(("ahead", "oldest"), [(1 << 20, "4"), (8 << 20, "1")])
-def test_fewer_of_large_versions_are_read_beside_the_one_that_is_taken(
-    *, folder, libraries, session, monkeypatch, ahead, oldest
-):
-    monkeypatch.setattr("gpuinstall.lock.solve.facts.AHEAD", ahead)
+@pytest.fixture(scope="module")
+def ample(folder, libraries):
+    """Four large versions that run, and four newer ones that do not."""
     padding = Random(0).randbytes(12 << 20)
     padded = {kind: library + padding for kind, library in libraries.items()}
-    name = f"ample{oldest}"
-    make_history(folder, padded, name, [*RUNS * 4, *OTHER_GPUS * 4])
+    make_history(folder, padded, "ample", [*RUNS * 4, *OTHER_GPUS * 4])
+    return "ample"
 
-    answer = resolve(name, session)
+
+@pytest.mark.parametrize(("ahead", "oldest"), [(1 << 20, "4"), (8 << 20, "1")])
+def test_fewer_of_large_versions_are_read_beside_the_one_that_is_taken(
+    ample, session, monkeypatch, ahead, oldest
+):
+    monkeypatch.setattr("gpuinstall.lock.solve.facts.AHEAD", ahead)
+
+    answer = resolve(ample, session)
 
     assert answer
-    assert answer.versions[name] == "4"
+    assert answer.versions[ample] == "4"
     read = [row for row in session.rows.values() if row.depth is Depth.PART]
     assert min(row.version for row in read) == oldest
 

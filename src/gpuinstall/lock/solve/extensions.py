@@ -292,7 +292,7 @@ class ExtensionChooser:
         pins = [
             one
             for one in torch_requirements(row.requires)
-            if one.specifier and "extra" not in str(one.marker)
+            if one.specifier and self._problem.counts(one)
         ]
         for pin in pins:
             demand = f"its METADATA requires {pin.text}"

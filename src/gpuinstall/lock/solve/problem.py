@@ -211,14 +211,15 @@ def pose_together(
     """
     first = requests[0]
     torches: list[Version | None] = [None]
-    pythons: list[str | None] = [python, None]
-    if len(requests) > 1:
-        pythons = sorted(_pythons(requests), key=lambda one: one != python)
-    if not first.request.newest_per_target:
-        common = common_torches(requests)
-        torches = sorted(common, key=lambda one: one != torch)
     if len(requests) == 1:
-        torches = [torch, None]
+        # Each is tried once: without a lock, both are None.
+        torches = [*dict.fromkeys((torch, None))]
+        pythons = [*dict.fromkeys((python, None))]
+    else:
+        pythons = sorted(_pythons(requests), key=lambda one: one != python)
+        if not first.request.newest_per_target:
+            common = common_torches(requests)
+            torches = sorted(common, key=lambda one: one != torch)
     for one_torch in torches:
         for one_python in pythons:
             outcomes = [

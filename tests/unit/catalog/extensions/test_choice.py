@@ -122,6 +122,14 @@ def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index, tmp_p
     assert lock_problem(RTX_3090).builds[0].torch > found.fit.build.torch
 
 
+def test_what_metadata_requires_on_another_system_does_not_count(index, tmp_path):
+    good = library(tmp_path, FROM_2_10, UNTIL_2_11)
+    on_windows = "torch==2.9.* ; sys_platform == 'win32'"
+    index.add("cu126", "flash-attn", "cu.12.6.torch.2.11", good, requires=on_windows)
+
+    assert choice(index, tmp_path).fit
+
+
 LIES = {
     "another minor": (
         "misfit",

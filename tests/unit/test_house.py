@@ -2,11 +2,13 @@
 
 import re
 from collections import defaultdict
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 import gpuinstall
+from gpuinstall.plan.rules import RULES
 from tests.lab.source import (
     circles,
     drawn,
@@ -151,6 +153,17 @@ def test_requirements_and_markers_are_parsed_by_one_module():
     parsing = {file.name for file in files if parses.search(file.read_text("utf-8"))}
 
     assert parsing == {"requirement.py"}
+
+
+def test_a_rule_of_a_plan_names_each_code_that_it_rejects_with():
+    folder = Path(gpuinstall.__file__).parent / "plan"
+    text = "".join(
+        (folder / f"{name}.py").read_text("utf-8") for name in ("rules", "companions")
+    )
+    given = set(re.findall(r'\bReason\(\s*"([\w-]+)"', text))
+
+    assert {"other-torch", "no-companion"} <= given
+    assert given <= {*chain.from_iterable(RULES.values())}
 
 
 def test_the_walk_sees_what_is_imported_where(tmp_path_factory):

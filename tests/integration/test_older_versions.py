@@ -11,6 +11,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.solve.solve import resolve_locks
+from gpuinstall.lock.uv.project import resolve_project
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
@@ -235,3 +236,26 @@ def test_where_torch_stays_at_a_newer_cuda_the_newest_version_of_a_dependency_wi
 
     assert answer
     assert answer.versions["vllm"] == "1"
+
+
+def test_nothing_newer_is_looked_for_than_what_the_newest_program_pins_allows(
+    folder, session, monkeypatch
+):
+    simple = folder / "simple"
+    make_wheel(simple, "suite", "1", "py3-none-any", requires=["suite-core==1"])
+    make_wheel(simple, "suite-core", "1", "py3-none-any", requires=["plain<2"])
+    for version in ("1", "2"):
+        make_wheel(simple, "plain", version, "py3-none-any")
+    questions = []
+
+    def counted(project, session):
+        questions.append(project)
+        return resolve_project(project, session)
+
+    monkeypatch.setattr("gpuinstall.lock.solve.loop.resolve_project", counted)
+
+    answer = resolve("suite plain", session)
+
+    assert answer
+    assert answer.versions["plain"] == "1"
+    assert len(questions) == 1

@@ -452,7 +452,7 @@ class Loop:
     def _behind(self, answer: Answer) -> dict[str, Version]:
         """Return the programs that are not at the newest version that nothing known excludes.
 
-        What a program that is at its own newest requires cannot be better.
+        What a program that is at its own newest requires cannot be better, nor what it pins requires in turn.
         """
         behind = {}
         settled = []
@@ -466,12 +466,15 @@ class Loop:
                 behind[name] = newest
             else:
                 settled.append(name)
-        wheels = [wheel for wheel in answer.wheels if wheel.package in settled]
-        for wheel in wheels if behind else ():
-            for requirement in self.requirements(wheel):
+        wheels = {wheel.package: wheel for wheel in answer.wheels}
+        while behind and settled:
+            wheel = wheels.pop(settled.pop(), None)
+            for requirement in self.requirements(wheel) if wheel else ():
                 newest = behind.get(requirement.name)
                 if newest and not requirement.allows(newest):
                     del behind[requirement.name]
+                if requirement.is_exact and requirement.name not in self.shelf.names:
+                    settled.append(requirement.name)
         return behind
 
     def newest(self, name: str) -> Version | None:

@@ -159,6 +159,9 @@ def test_plugins_decide_if_there_is_nothing_else():
         "torchcodec/_C.so"
     ]
     assert deciding_libraries("torchao", ["torchao/_C.so"]) == []
+    own = ["open3d/libOpen3D.so.0.20", "open3d/pybind.cpython-312-x86_64-linux-gnu.so"]
+    ops = ["open3d/open3d_torch_ops.so", "open3d/cpu/open3d_tf_ops.so"]
+    assert deciding_libraries("open3d", [*own, *ops]) == own
 
 
 def test_what_a_module_is_linked_to_is_part_of_it(tmp_path):

@@ -266,7 +266,6 @@ REPOSITORIES = {
 
 
 QUICK = {
-    "journal whose newcomer is a folder of the person's",
     "marker whose lock lies above, by a link",
     "owner that is a link",
     "last change that is a link to another environment",

@@ -1,7 +1,7 @@
-"""What a played driver answers, for all commands of a process of tests: it is asked by the first that needs it.
+"""What a played driver answers: the first command of a workshop that needs it asks, for all commands after it.
 
-Its libraries are asked in children of a command, and starting these takes longer than a plan. The children of other
-commands are not spared, nor those of a driver that hangs or keeps count: their answers are not the same twice.
+The driver's libraries are asked in children of a command, and to start these takes longer than a plan. Commands that
+Python starts ask for themselves; a driver that hangs, crashes or keeps count is asked each time.
 """
 
 from __future__ import annotations

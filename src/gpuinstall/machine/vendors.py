@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
 """The makers of GPUs by the vendor's half of a PCI id."""
 
+OTHER_MAKER = "other"
+"""That of a GPU whose PCI id is none of these, such as the display of a virtual machine."""
+
 
 class Vendor(NamedTuple):
     """A maker whose GPUs are planned for."""
@@ -109,7 +112,7 @@ VENDORS: dict[str, Vendor] = {
 
 
 def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
-    """Return a GPU's maker: as it tells, else by its PCI id; None if nothing tells.
+    """Return a GPU's maker: as it tells, else by its PCI id; None if it has neither.
 
     One with a compute capability is NVIDIA's, and so is one that tells nothing on a machine with NVIDIA's driver.
     """
@@ -117,7 +120,7 @@ def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
         return gpu.vendor
     if gpu.pci_id is not None:
         maker, _, _ = gpu.pci_id.lower().partition(":")
-        return PCI_IDS.get(maker)
+        return PCI_IDS.get(maker, OTHER_MAKER)
     if gpu.compute_capability is not None or machine.driver is not None:
         return "nvidia"
     return None

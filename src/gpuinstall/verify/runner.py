@@ -195,8 +195,8 @@ def _is_for_cpu(proof: ProofContext) -> bool:
     """Whether the CPU is all there is to try: with its build if there is no GPU, or none that this build serves."""
     machine = proof.machine
     for gpu in machine.gpus:
-        maker = vendor_of(gpu, machine)
-        if maker and VENDORS[maker].kind == CPU.kind:
+        vendor = VENDORS.get(vendor_of(gpu, machine) or "")
+        if vendor and vendor.kind == CPU.kind:
             return False
     return machine.os == "macos" or (
         proof.torch.backend in (None, CPU) and not _has_gpus(machine)

@@ -23,7 +23,7 @@ def with_gpu(**facts):
         ({"pci_id": "10DE:20b2"}, "nvidia"),
         ({"pci_id": "1002:744c"}, "amd"),
         ({"pci_id": "8086:e20b"}, "intel"),
-        ({"pci_id": "1af4:1050"}, None),
+        ({"pci_id": "1af4:1050"}, "other"),
         ({"compute_capability": "8.9"}, "nvidia"),
         ({"pci_id": "1002:744c", "compute_capability": "8.9"}, "amd"),
         ({"name": "AMD Radeon RX 7900 XTX"}, None),

@@ -33,6 +33,12 @@ def test_gpus_are_shown_one_by_one_by_uuid():
     assert found[0].environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
+def test_the_display_of_a_virtual_machine_is_no_gpu_of_nvidia():
+    display = Gpu(2, pci_id="1af4:1050")
+    found = targets(replace(MACHINE, gpus=(*MACHINE.gpus, display)))
+    assert [target.index for target in found] == [0, 1]
+
+
 def test_a_gpu_without_a_uuid_is_shown_by_its_place():
     found = targets(Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(3))))
     assert [(target.index, target.visible) for target in found] == [

@@ -33,6 +33,18 @@ def test_several_targets_get_the_newest_torch_that_all_can_have():
     assert together[0] == torches(lock_requests("cu126"))[0] != alone[0]
 
 
+def test_a_lock_that_cannot_be_had_is_planned_once(monkeypatch):
+    [request] = lock_requests("cu126")
+    assert request.plan.choice
+    tried = []
+    monkeypatch.setattr(
+        LockRequest, "outcome_with", lambda _, **pins: tried.append(pins)
+    )
+    with pytest.raises(NoBuildError):
+        pose_together([request])
+    assert tried == [{"torch": None, "python": None}]
+
+
 def test_one_python_serves_all():
     planned = pose_together(
         lock_requests("cu126", "cu130-windows-x86_64", "cpu-macos-arm64")

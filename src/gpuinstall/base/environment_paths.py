@@ -31,9 +31,9 @@ class Layout(Value):
     """Its interpreter."""
     packages_folders: tuple[Path, ...]
     """The folders of its packages, that of pure Python first."""
-    path: tuple[Path, ...]
+    search_path: tuple[Path, ...]
     """The folders that it finds packages in, those of a Python below it among them."""
-    starts: Mapping[str, str]
+    prefixes: Mapping[str, str]
     """How paths below the root begin, by how those below a virtual environment do."""
 
 
@@ -126,13 +126,13 @@ class EnvironmentPaths(Value):
             return list(self.layout.packages_folders)
         return packages_folders(self.venv)
 
-    def placed(self, name: str) -> str:
+    def path_below_root(self, name: str) -> str:
         """Return where a file comes to lie below the root, by its path below a virtual environment."""
         if self.layout is None:
             return name
-        starts = self.layout.starts
-        start = next(start for start in starts if name.startswith(start))
-        return starts[start] + name.removeprefix(start)
+        prefixes = self.layout.prefixes
+        prefix = next(prefix for prefix in prefixes if name.startswith(prefix))
+        return prefixes[prefix] + name.removeprefix(prefix)
 
     @property
     def work(self) -> Path:
@@ -147,22 +147,22 @@ class EnvironmentPaths(Value):
         return self.work / f"{_STAGING}{_RUN}"
 
     @property
-    def new(self) -> Path:
-        """A journal that is being made, or removed."""
+    def scratch(self) -> Path:
+        """A journal that is being made, or removed: one that is found there counts for nothing."""
         return self.work / ".new"
 
     @property
-    def changing(self) -> Path:
+    def current_change(self) -> Path:
         """The journal of a change that is under way, or was killed."""
         return self.work / "changing"
 
     @property
-    def last(self) -> Path:
+    def last_change(self) -> Path:
         """The journal of the last change, which can be taken back."""
         return self.work / "last"
 
     @property
-    def kept(self) -> Path:
+    def kept_files(self) -> Path:
         """The folder of the user's own files that lay in environments which are gone; nothing of ours removes it."""
         place = self.work if self.layout else self.venv
         return place.with_name(f"{place.name}.kept")

@@ -117,7 +117,7 @@ def _repair(
         return ()
     if not options.yes:
         confirm(f"Make {number_of(len(steps), 'repair')}?", "nothing was repaired")
-    copy_edited(project.paths.venv, project.paths.kept, terminal)
+    copy_edited(project.paths.venv, project.paths.kept_files, terminal)
     # What the folder chooses is named or refused before anything asks for it.
     with open_session(project.sources, terminal) as session:
         results = run_repairs(steps, session.environment, terminal)

@@ -49,7 +49,7 @@ def _list(_options: CommandOptions) -> Outcome:
             **_environment(venv),
             "status": marker and marker.verdict.get("status"),
             "bytes": size_of(venv),
-            "rollback": journal_entry(paths.last),
+            "rollback": journal_entry(paths.last_change),
             "unfinished": unfinished(paths),
         }
         environments.append(environment)

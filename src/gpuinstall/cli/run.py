@@ -132,7 +132,7 @@ def _make_right(project: Project) -> None:
     from gpuinstall.install.moved import place_before, relocate_environment
 
     paths = project.paths
-    if os.path.lexists(paths.changing) or place_before(paths.venv):
+    if os.path.lexists(paths.current_change) or place_before(paths.venv):
         from gpuinstall.install.hold import hold  # which takes long to load
 
         with hold(paths, project.reporter):

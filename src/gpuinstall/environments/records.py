@@ -94,7 +94,7 @@ def place_of(identity: str) -> Path | None:
 
 def say_unfinished(venv: Path, reporter: Reporter) -> None:
     """Warn of a change of an environment that is under way, or was killed."""
-    own = EnvironmentPaths(venv).changing
+    own = EnvironmentPaths(venv).current_change
     others = [f / ".gpuinstall" / "changing" for f in packages_folders(venv)]
     finish = "sync" if read_marker(venv) else "env rollback --into"
     for journal in (own, *others):

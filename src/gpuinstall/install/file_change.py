@@ -118,7 +118,7 @@ def placed_files(
         for name in written_files(package, folder):
             source = folder / name
             if _is_below(name) and os.path.lexists(source):
-                files[place.placed(name)] = source
+                files[place.path_below_root(name)] = source
     return files
 
 

@@ -62,7 +62,7 @@ class ForeignEnvironment(Value):
         """Where it lies, and where its files do."""
         root = Path(os.path.commonpath([self.prefix, *self.paths.values()]))
         packages, scripts = self.paths["purelib"], self.paths["scripts"]
-        starts = {
+        prefixes = {
             f"lib/python{self.version}/site-packages/": below(packages, root),
             f"lib64/python{self.version}/site-packages/": below(packages, root),
             "Lib/site-packages/": below(packages, root),
@@ -74,8 +74,8 @@ class ForeignEnvironment(Value):
             root=root,
             python=self.python,
             packages_folders=tuple(dict.fromkeys((packages, self.paths["platlib"]))),
-            path=self.path,
-            starts=starts,
+            search_path=self.path,
+            prefixes=prefixes,
         )
         return EnvironmentPaths(self.prefix, layout)
 

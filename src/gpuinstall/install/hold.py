@@ -74,7 +74,7 @@ def hold(
             with defer_interrupts():
                 clear_away(place)
                 remove_file(place.work / _OWNER)
-                if not os.path.lexists(place.last):
+                if not os.path.lexists(place.last_change):
                     remove_file(place.work / _IGNORED)
 
 

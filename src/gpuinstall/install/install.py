@@ -203,7 +203,7 @@ def install(
         misfits=state.misfits,
         changes=priced.changes if is_built else (),
         bytes=priced.bill.fetch,
-        rollback=place.last if is_built and place.last.exists() else None,
+        rollback=place.last_change if is_built and place.last_change.exists() else None,
         seconds=monotonic() - start,
         is_proof_kept=proof.is_kept,
     )

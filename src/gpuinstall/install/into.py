@@ -133,7 +133,7 @@ def install_into(
         verdict=proof.verdict,
         bytes=priced.bill.fetch,
         seconds=monotonic() - start,
-        rollback=place.last if place.last.exists() else None,
+        rollback=place.last_change if place.last_change.exists() else None,
         guard=None if reason else constraints,
         uv_guard=uv_guard,
     )

@@ -86,10 +86,10 @@ def _remove_folder(
     reporter: Reporter,
 ) -> int:
     """Remove an environment, or the journal of its last change; return its bytes."""
-    is_journal = folder == paths.last
+    is_journal = folder == paths.last_change
     size = remove_environment(
         replaced_environment(folder) if is_journal else folder,
-        paths.kept,
+        paths.kept_files,
         trash=paths.work,
         reporter=reporter,
     )
@@ -117,7 +117,7 @@ def _check_removable(paths: EnvironmentPaths) -> None:
 
 def find_prunable() -> dict[Path, int]:
     """Return the bytes of each folder that ``prune`` removes."""
-    folders = [*cached_folders(), *(paths.last for paths in _changed())]
+    folders = [*cached_folders(), *(paths.last_change for paths in _changed())]
     return {folder: size_of(folder) for folder in folders}
 
 
@@ -128,7 +128,7 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     """
     removed = remove_cached(reporter)
     for paths in _changed():
-        folder = paths.last
+        folder = paths.last_change
         with _named_if_it_stays(folder, reporter):
             _check_removable(paths)
             with hold(paths, reporter, 0):
@@ -165,7 +165,7 @@ def remove_cached(reporter: Reporter) -> dict[Path, int]:
                 remove(paths, reporter, with_packages=True, wait=0)
             for file in locks_in(folder):
                 remove_file(file)
-            if not paths.kept.exists():
+            if not paths.kept_files.exists():
                 folder.rmdir()
             removed[folder] = size
     return removed
@@ -179,7 +179,9 @@ def _changed() -> list[EnvironmentPaths]:
         for venv in remembered()
         if not venv.is_relative_to(cache)
     ]
-    return [paths for paths in (*own, *changed_by_into()) if is_folder(paths.last)]
+    return [
+        paths for paths in (*own, *changed_by_into()) if is_folder(paths.last_change)
+    ]
 
 
 def remove_cache(reporter: Reporter) -> list[Path]:
@@ -227,7 +229,7 @@ def find_removable(paths: EnvironmentPaths, *, with_packages: bool) -> dict[Path
             hint="Run it again with --yes: it removes them too",
             data={"packages": list(packages)},
         )
-    folders = [folder for folder in (venv, paths.last) if is_folder(folder)]
+    folders = [folder for folder in (venv, paths.last_change) if is_folder(folder)]
     libraries = _libraries_of_last(paths)
     if libraries:
         folders.append(libraries.folder)

@@ -103,15 +103,15 @@ def _begin(change: Change) -> Journal:
         kept=dated_name(),
     )
     try:
-        remove_path(place.new)
-        before(place.new).mkdir(parents=True)
+        remove_path(place.scratch)
+        before(place.scratch).mkdir(parents=True)
         for name in {*change.names, *change.own}:
-            _link(place.root / name, before(place.new) / name)
-        write_journal(journal, place, place.new)
-        place.new.rename(place.changing)
+            _link(place.root / name, before(place.scratch) / name)
+        write_journal(journal, place, place.scratch)
+        place.scratch.rename(place.current_change)
         sync_folder(place.work)
     except (OSError, InstallationError) as error:
-        remove_path(place.new)
+        remove_path(place.scratch)
         if isinstance(error, OSError):
             raise unwritable(place.work, error) from None
         raise
@@ -215,7 +215,7 @@ def commit(
     write_stamp()
     proven = replace(journal, is_proven=True)
     with defer_interrupts():
-        write_journal(proven, place, place.changing)
+        write_journal(proven, place, place.current_change)
         _finish(place, proven, reporter)
 
 
@@ -224,33 +224,33 @@ def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
     if place.is_ours:
         publish_lock(place)
     if journal.users:
-        folder = dated_folder(place.kept, journal.kept)
+        folder = dated_folder(place.kept_files, journal.kept)
         for name in journal.users:
-            _link(before(place.changing) / name, folder / name)
+            _link(before(place.current_change) / name, folder / name)
         text = f"{some(list(journal.users))}, changed or written by you: in {folder}"
         reporter.notice("Kept", text)
     _retire(place, reporter)
-    place.changing.rename(place.last)
+    place.current_change.rename(place.last_change)
     sync_folder(place.work)
 
 
 def _retire(place: EnvironmentPaths, reporter: Reporter) -> None:
     """End the last change: it cannot be taken back any more; an environment that it replaced is kept, and named."""
-    if not os.path.lexists(place.last):
+    if not os.path.lexists(place.last_change):
         return
-    replaced = replaced_environment(place.last)
-    if is_folder(place.last) and is_folder(replaced):
-        kept = replaced.rename(dated_folder(place.kept) / place.venv.name)
+    replaced = replaced_environment(place.last_change)
+    if is_folder(place.last_change) and is_folder(replaced):
+        kept = replaced.rename(dated_folder(place.kept_files) / place.venv.name)
         text = f"{kept}, {readable(size_of(kept))}, which was replaced before"
         reporter.notice("Kept", text)
-    _discard(place.last, place)
+    _discard(place.last_change, place)
 
 
 def _discard(folder: Path, place: EnvironmentPaths) -> None:
     """Remove a journal, under a name that the next run clears away."""
-    remove_path(place.new)
-    folder.rename(place.new)
-    remove_path(place.new)
+    remove_path(place.scratch)
+    folder.rename(place.scratch)
+    remove_path(place.scratch)
 
 
 def publish_lock(place: EnvironmentPaths) -> None:
@@ -267,7 +267,7 @@ def publish_lock(place: EnvironmentPaths) -> None:
 
 def unfinished(place: EnvironmentPaths) -> bool:
     """Whether a change is under way, or was killed."""
-    return os.path.lexists(place.changing)
+    return os.path.lexists(place.current_change)
 
 
 def heal(
@@ -291,7 +291,7 @@ def heal(
     """
     if not unfinished(place):
         return
-    journal = read_journal(place.changing, place)
+    journal = read_journal(place.current_change, place)
     if journal is None:
         raise _others_change(place)
     owner = journal.owner
@@ -319,11 +319,11 @@ def heal(
 
 
 def _others_change(place: EnvironmentPaths) -> UsageError:
-    aside = place.changing.with_name("changing.others")
-    move = f"mv {quoted(place.changing)} {quoted(aside)}"
+    aside = place.current_change.with_name("changing.others")
+    move = f"mv {quoted(place.current_change)} {quoted(aside)}"
     return UsageError(
         "others-change",
-        f"{place.changing} holds a change that was not finished, which this user did not begin here",
+        f"{place.current_change} holds a change that was not finished, which this user did not begin here",
         why="its record may name any file of the environment as one to remove",
         hint=f"{move}   # keeps the files that it holds; then run it again",
     )
@@ -385,14 +385,14 @@ def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> 
     Returns:
         False if another installer has changed one of its packages since: what was there before is kept aside.
     """
-    moved = _changed_since(place, journal, place.changing)
+    moved = _changed_since(place, journal, place.current_change)
     if moved:
-        aside = dated_folder(place.kept, journal.kept)
-        place.changing.rename(aside / "change")
+        aside = dated_folder(place.kept_files, journal.kept)
+        place.current_change.rename(aside / "change")
         text = f"what was there before a change that a killed run had begun: in {aside}"
         reporter.notice("Kept", f"{text}; {some(moved)} came or changed since")
         return False
-    copies = before(place.changing)
+    copies = before(place.current_change)
     names = {*journal.comes, *journal.own}
     names |= {copy.relative_to(copies).as_posix() for copy in files_below(copies)}
     stays = []
@@ -415,7 +415,7 @@ def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> 
     _remove_empty(place, journal.comes)
     if stays:
         reporter.notice("Stays", f"{some(stays)}, written since in {place.venv}")
-    _discard(place.changing, place)
+    _discard(place.current_change, place)
     return True
 
 
@@ -426,7 +426,7 @@ _PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
 
 def clear_away(place: EnvironmentPaths) -> None:
     """Remove what runs that died have left of their preparations."""
-    remove_path(place.new)
+    remove_path(place.scratch)
     if is_folder(place.work):
         for path in list(place.work.iterdir()):
             if is_folder(path) and _OURS.fullmatch(path.name):
@@ -442,7 +442,7 @@ def _finish_rebuild(
 
     Both are complete, and the new one was proven before it came to its place.
     """
-    replaced = replaced_environment(place.changing)
+    replaced = replaced_environment(place.current_change)
     is_exchanged = is_folder(place.root) and place.root.stat().st_ino == journal.inode
     if is_exchanged:
         if place.is_ours:
@@ -450,20 +450,20 @@ def _finish_rebuild(
         _retire(place, reporter)
         users = kept_paths(replaced)
         if users or (is_folder(replaced) and any(replaced.iterdir())):
-            place.changing.rename(place.last)
+            place.current_change.rename(place.last_change)
             sync_folder(place.work)
             if users:
-                folder = replaced_environment(place.last)
+                folder = replaced_environment(place.last_change)
                 text = f"{some(users)}, which no installer wrote, or you have edited: in {folder}"
                 reporter.notice("Moved", text)
             return True
     elif is_folder(replaced):
         if os.path.lexists(place.root):
             # Somebody has made it meanwhile.
-            kept = place.root.rename(dated_folder(place.kept) / place.root.name)
+            kept = place.root.rename(dated_folder(place.kept_files) / place.root.name)
             reporter.notice("Kept", f"{kept}, made while the environment was replaced")
         replaced.rename(place.root)
-    _discard(place.changing, place)
+    _discard(place.current_change, place)
     return is_exchanged
 
 
@@ -479,13 +479,13 @@ def replace_environment(
         sync_file_system(newcomer)
         inode = newcomer.stat().st_ino
         journal = Journal(Owner.this_run(), is_rebuild=True, inode=inode)
-        remove_path(place.new)
-        place.new.mkdir(parents=True)
-        write_journal(journal, place, place.new)
+        remove_path(place.scratch)
+        place.scratch.mkdir(parents=True)
+        write_journal(journal, place, place.scratch)
         with defer_interrupts():
-            place.new.rename(place.changing)
+            place.scratch.rename(place.current_change)
             if place.root.exists():
-                place.root.rename(replaced_environment(place.changing))
+                place.root.rename(replaced_environment(place.current_change))
             newcomer.rename(place.root)
             _finish_rebuild(place, journal, reporter)
     except OSError as error:
@@ -501,14 +501,14 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
         UsageError: there is none by this user, or a file lies behind a link.
         InstallationError: something cannot be written.
     """
-    journal = read_journal(place.last, place)
+    journal = read_journal(place.last_change, place)
     if journal is None or not (journal.is_rebuild or is_folder(place.root)):
         raise UsageError(
             "no-previous",
             f"there is no change by gpuinstall to undo in {place.venv}, by this user",
         )
     if journal.is_rebuild:
-        replace_environment(place, replaced_environment(place.last), reporter)
+        replace_environment(place, replaced_environment(place.last_change), reporter)
         return
     with changing(_reverse(place, journal, reporter), reporter) as reverse:
         commit(place, reverse, reporter)
@@ -516,14 +516,14 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
 
 def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Change:
     """Return the change that takes one back; a package that another installer has changed since is left alone."""
-    moved = _changed_since(place, journal, place.last)
+    moved = _changed_since(place, journal, place.last_change)
     if moved:
         reporter.warn(
             f"{some(moved)} came or changed since in {place.venv}, and stays as it is"
         )
     staging = place.staging
     files = {}
-    copies = before(place.last)
+    copies = before(place.last_change)
     for copy in files_below(copies):
         name = copy.relative_to(copies).as_posix()
         files[name] = staging / name

@@ -33,7 +33,7 @@ def paths(tmp_path):
 
 def remove(paths, reporter=None):
     return remove_environment(
-        paths.venv, paths.kept, paths.work, reporter or Reporter()
+        paths.venv, paths.kept_files, paths.work, reporter or Reporter()
     )
 
 
@@ -50,7 +50,7 @@ def files(folder):
 
 def kept(paths):
     """The files that were kept, without the dates of their folders."""
-    return {file.partition("/")[2] for file in files(paths.kept)}
+    return {file.partition("/")[2] for file in files(paths.kept_files)}
 
 
 def test_what_installers_wrote_goes_without_a_word(paths):
@@ -73,7 +73,7 @@ def test_the_users_files_alone_are_kept_and_named_with_their_bytes(paths):
     }
     [notice] = listener.notices
     assert "lib, notebooks, which no installer wrote" in notice
-    assert f"4 kB, now in {next(paths.kept.iterdir())}/.venv" in notice
+    assert f"4 kB, now in {next(paths.kept_files.iterdir())}/.venv" in notice
 
 
 def test_kept_files_are_never_replaced(paths):
@@ -81,14 +81,14 @@ def test_kept_files_are_never_replaced(paths):
         write(paths.venv / "data.csv", str(number))
         remove(paths)
         make_environment(paths.venv, "next")
-    texts = {file.read_text() for file in paths.kept.glob("*/.venv/data.csv")}
+    texts = {file.read_text() for file in paths.kept_files.glob("*/.venv/data.csv")}
     assert texts == {"0", "1"}
 
 
 def test_a_folder_that_is_no_environment_is_kept_as_it_is(paths, tmp_path):
     write(tmp_path / "thesis" / ".git" / "HEAD")
     write(tmp_path / "thesis" / "bin" / "python")
-    remove_environment(tmp_path / "thesis", paths.kept, paths.work, Reporter())
+    remove_environment(tmp_path / "thesis", paths.kept_files, paths.work, Reporter())
     assert kept(paths) == {"thesis/.git/HEAD", "thesis/bin/python"}
 
 
@@ -105,9 +105,9 @@ def test_packages_that_were_added_are_named_with_their_versions(paths):
 def test_kept_files_go_through_no_link(paths, tmp_path, place):
     (tmp_path / "elsewhere").mkdir()
     if place == "link":
-        paths.kept.symlink_to(tmp_path / "elsewhere")
+        paths.kept_files.symlink_to(tmp_path / "elsewhere")
     else:
-        paths.kept.touch()
+        paths.kept_files.touch()
     write(paths.venv / "data.csv")
     with pytest.raises(InstallationError, match="is not a folder"):
         remove(paths)
@@ -120,7 +120,7 @@ def test_of_a_link_only_the_link_goes(paths, tmp_path):
     write(tmp_path / "elsewhere" / "thesis")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")
-    remove_environment(link, paths.kept, paths.work, Reporter())
+    remove_environment(link, paths.kept_files, paths.work, Reporter())
     assert not link.is_symlink()
     assert files(tmp_path / "elsewhere") == {"thesis"}
 
@@ -179,19 +179,19 @@ def test_an_edited_file_of_a_package_is_kept(paths, installed, edit):
     text = (installed / "page").read_text()
     remove(paths)
     assert kept(paths) == {path}
-    assert next(paths.kept.glob(f"*/{path}")).read_text() == text
+    assert next(paths.kept_files.glob(f"*/{path}")).read_text() == text
 
 
 def test_a_copy_of_edited_files_is_kept_before_a_repair(paths, installed):
     edit_in_place(installed / "page")
     next(installed.parent.glob("tool-*/METADATA")).unlink()
     listener = Listener()
-    copy_edited(paths.venv, paths.kept, listener)
+    copy_edited(paths.venv, paths.kept_files, listener)
     path = (installed / "page").relative_to(paths.folder).as_posix()
     assert kept(paths) == {path}
     assert (installed / "page").exists()
     [notice] = listener.notices
-    assert f"tool/page, as they were edited: now in {paths.kept}" in notice
+    assert f"tool/page, as they were edited: now in {paths.kept_files}" in notice
 
 
 def test_a_checkout_that_is_linked_into_the_packages_is_left_alone(

@@ -26,7 +26,7 @@ def test_a_run_leaves_nothing_behind(tmp_path):
 def test_a_journal_stays_and_git_does_not_see_it(tmp_path):
     place = at(tmp_path / ".venv")
     with hold(place, Reporter(), wait=0):
-        place.last.mkdir()
+        place.last_change.mkdir()
     assert {entry.name for entry in place.work.iterdir()} == {"last", ".gitignore"}
     assert (place.work / ".gitignore").read_text("utf-8") == "*\n"
 

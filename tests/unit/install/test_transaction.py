@@ -102,10 +102,10 @@ def begun(place, *arguments):
         with changing(planned(place, *arguments), Reporter()):
             raise KeyboardInterrupt
     # Of a process that is no more.
-    journal = read_journal(place.changing, place)
+    journal = read_journal(place.current_change, place)
     assert journal
     owner = replace(Owner.this_run(), process=1, start="never")
-    journals.write_journal(replace(journal, owner=owner), place, place.changing)
+    journals.write_journal(replace(journal, owner=owner), place, place.current_change)
 
 
 def dies(*_arguments, **_options):
@@ -151,7 +151,7 @@ def test_a_change_that_fails_is_put_back(place):
     with pytest.raises(ZeroDivisionError), changing(planned(place), Reporter()):
         raise ZeroDivisionError
     assert tree(place) == before
-    assert not place.changing.exists()
+    assert not place.current_change.exists()
     assert not (place.root / "share").exists()
 
 
@@ -198,10 +198,11 @@ def test_a_file_that_the_user_has_changed_or_written_is_kept(place, name, text):
     path.write_text(text)
     listener = Listener()
     change(place, reporter=listener)
-    [kept] = place.kept.glob(f"*/{SITE}/{name}")
+    [kept] = place.kept_files.glob(f"*/{SITE}/{name}")
     assert kept.read_text() == text
     assert any(
-        name in notice and str(place.kept) in notice for notice in listener.notices
+        name in notice and str(place.kept_files) in notice
+        for notice in listener.notices
     )
 
 
@@ -235,9 +236,9 @@ def test_a_linked_file_goes_alone_and_is_kept(place, tmp_path):
     path.symlink_to(tmp_path / "mine.py")
     change(place)
     assert (tmp_path / "mine.py").read_text() == "mine"
-    assert [one.is_symlink() for one in place.kept.glob(f"*/{SITE}/alpha/old.py")] == [
-        True
-    ]
+    assert [
+        one.is_symlink() for one in place.kept_files.glob(f"*/{SITE}/alpha/old.py")
+    ] == [True]
 
 
 def test_a_record_that_names_a_file_outside_removes_nothing_there(place, tmp_path):
@@ -269,7 +270,7 @@ def test_an_empty_place_takes_an_environment(place, is_there):
         place.root.mkdir()
     replace_environment(place, newcomer(place), Reporter())
     assert contents(place) == {f"{SITE}/alpha/__init__.py": "newer"}
-    assert not place.last.exists()
+    assert not place.last_change.exists()
 
 
 def test_a_replaced_environment_is_kept_whole_and_comes_back(place):
@@ -288,7 +289,7 @@ def test_a_replaced_environment_is_kept_whole_and_comes_back(place):
     # A further change ends that step, and keeps the older environment.
     listener = Listener()
     change(place, ("alpha-2", ALPHA_2), ("alpha",), reporter=listener)
-    [kept] = place.kept.glob("*/.venv/notes.txt")
+    [kept] = place.kept_files.glob("*/.venv/notes.txt")
     assert kept.read_text() == "mine"
     assert any(str(kept.parent) in notice for notice in listener.notices)
 
@@ -406,7 +407,7 @@ def test_what_another_installer_has_changed_since_is_left_alone(place):
     [kept] = listener.notices
     assert kept.endswith("alpha came or changed since")
     assert listener.steps == []
-    assert [*place.kept.glob(f"*/change/before/{SITE}/alpha/old.py")]
+    assert [*place.kept_files.glob(f"*/change/before/{SITE}/alpha/old.py")]
 
 
 def test_the_way_back_leaves_alone_what_another_installer_has_changed_since(place):
@@ -450,11 +451,11 @@ def test_a_change_of_another_host_is_named_and_put_back_only_if_told(
 
 def test_nobody_puts_back_what_a_living_run_changes(place):
     begun(place)
-    journal = read_journal(place.changing, place)
+    journal = read_journal(place.current_change, place)
     assert journal
     owner = replace(Owner.this_run(), process=os.getppid())
     owner = replace(owner, start=journals._start(owner.process))
-    journals.write_journal(replace(journal, owner=owner), place, place.changing)
+    journals.write_journal(replace(journal, owner=owner), place, place.current_change)
     before = tree(place)
     with pytest.raises(InstallationError, match="is still in use by process"):
         heal_now(place)
@@ -463,8 +464,8 @@ def test_nobody_puts_back_what_a_living_run_changes(place):
 
 def test_a_journal_that_this_user_did_not_write_undoes_nothing(place):
     begun(place)
-    text = (place.changing / "journal.json").read_text()
-    (place.changing / "journal.json").write_text(text.replace("alpha", "notes"))
+    text = (place.current_change / "journal.json").read_text()
+    (place.current_change / "journal.json").write_text(text.replace("alpha", "notes"))
     before = tree(place)
     with pytest.raises(UsageError) as refused:
         heal_now(place)
@@ -479,7 +480,7 @@ def test_nothing_is_changed_that_nobody_could_vouch_for(place, tmp_path, monkeyp
     with pytest.raises(InstallationError, match="cannot be written"):
         change(place)
     assert tree(place) == before
-    assert not place.changing.exists()
+    assert not place.current_change.exists()
 
 
 def test_without_a_change_there_is_nothing_to_take_back(place):
@@ -512,7 +513,7 @@ def test_a_journal_is_on_the_disk_before_the_first_file_moves(place, monkeypatch
     )
     change(place)
     first = [*map(str, seen[: seen.index("apply")])]
-    assert any(path.startswith(str(place.new)) for path in first)
+    assert any(path.startswith(str(place.scratch)) for path in first)
     assert first[-1] == str(place.work)
     assert seen.index("all") > seen.index("apply")
     assert seen[-1] == str(place.work)

@@ -71,7 +71,9 @@ def explain(
     for culprit in culprits:
         outcome: object = attempt(_without(request, [culprit]))
         if culprit.field == "backend" and not unserved.context.gpus:
-            outcome = _with_other_backend(request, unserved.context, attempt)
+            # A platform may have builds for the CPU alone.
+            other = _with_other_backend(request, unserved.context, attempt)
+            outcome = other or outcome
         if isinstance(outcome, Plan):
             build = outcome.choice.build
             change = _change(culprit, build, unserved.context)

@@ -149,7 +149,13 @@ class Remarks:
         """Return what the newest version of a package requires that the answer does not have."""
         own = self._shelf.wheel(name, newest)
         requirements = self._requirements(own) if own else []
-        for one in sorted(requirements, key=lambda one: one.name != "torch"):
+        excluded = {fact.package for fact in self._facts if fact.excludes}
+
+        def place(one: ParsedRequirement) -> tuple[bool, bool]:
+            """Put what a fact forbids first: torch is another because of it."""
+            return one.name not in excluded, one.name != "torch"
+
+        for one in sorted(requirements, key=place):
             version = self._versions.get(one.name)
             is_lacking = version is None and one.name in self._loop.judge.met
             if is_lacking or (version and not one.allows(version)):

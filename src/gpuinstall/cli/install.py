@@ -327,7 +327,7 @@ def sync_command(options: CommandOptions) -> Outcome:
         )
         outcome = carry_out(project, selected, is_dry_run=options.dry_run)
         declared = todays_request(project)
-        installed = None if options.dry_run else project.contents.own_lock
+        installed = None if options.dry_run else project.contents.read_own_lock()
     difference = other_request(installed, declared) if installed else None
     if difference:
         options.terminal.warn(f"{difference}; gpuinstall lock updates it")

@@ -89,15 +89,13 @@ class Contents(Value):
         """The constraints in uv's settings of the folder and of its workspace, by the path of the file from there."""
         return project_limits(os.environ, self.folder)
 
-    @property
-    def own_lock(self) -> Lock | None:
-        """The copy of its lock that the environment holds."""
+    def read_own_lock(self) -> Lock | None:
+        """Return the copy of its lock that the environment holds now."""
         return read_own_lock(self.paths.venv)
 
-    @property
-    def recorded(self) -> Request:
-        """What the locks of the folder, or of its environment, were made for."""
-        return recorded_request(self.paths.folder, self.own_lock)
+    def read_recorded(self) -> Request:
+        """Return what the locks of the folder, or of its environment, were made for, as they are now."""
+        return recorded_request(self.paths.folder, self.read_own_lock())
 
 
 def read_files(
@@ -115,7 +113,7 @@ def read_files(
     Raises:
         UsageError: Sources were named in one that is gone: its packages would come from the default index.
     """
-    recorded = contents.recorded
+    recorded = contents.read_recorded()
     files = {**contents.declaration.files, **contents.limits}
     gone = []
     for name, lines in recorded.files.items():

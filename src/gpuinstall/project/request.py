@@ -57,7 +57,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
         UsageError: a file is malformed, a package cannot be taken out, or the folder is not trusted.
     """
     settings, contents = project.settings, project.contents
-    recorded = contents.recorded
+    recorded = contents.read_recorded()
     files = by_place(settings.files, project.paths.folder)
     # A pipe, which no later command can read again, counts as words.
     words = project.words | files.pop("", RequirementsFile())
@@ -73,7 +73,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
 
 def todays_request(project: Project) -> Request:
     """Return the folder's request today: that of its files, of those of earlier commands, and what was added by hand."""
-    return renewed(project.contents.recorded, project.files)
+    return renewed(project.contents.read_recorded(), project.files)
 
 
 def declared_request(project: Project) -> Request:

@@ -201,7 +201,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
         yield from listed.settings
     removed = set(map(normalised, settings.without))
     locks = project.paths.folder / "pylock.*.toml"
-    by_locks = parse_lines(by_hand(contents.recorded), locks)
+    by_locks = parse_lines(by_hand(contents.read_recorded()), locks)
     files = *project.files.values(), by_locks
     for setting in chain.from_iterable(one.settings for one in files):
         is_gone = settings.only or setting.package in removed

@@ -42,7 +42,7 @@ def project_targets(project: Project) -> list[Target]:
 
 def _within_targets(project: Project, request: Request) -> Request:
     """Return a request for one of the targets of the folder: a member's machine adds and moves none."""
-    own = project.contents.own_lock
+    own = project.contents.read_own_lock()
     targets = project_targets(project)
     machine = project.machine
     tags = [
@@ -141,7 +141,7 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
     # So does a cover, whose locks are of several torches.
     if any(lock and "torch" in lock.record.apart for lock in locks.values()):
         here = here.asking(newest_per_target=True)
-    own = project.contents.own_lock
+    own = project.contents.read_own_lock()
     # The libraries above the driver of this machine are not those of every machine of a target.
     anywhere = replace(here.request, cuda_compat=())
     requests = []

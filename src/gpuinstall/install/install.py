@@ -485,7 +485,8 @@ def _prove_there(
 
 
 def _check_links(unpacked: Unpacked, venv: Path, reporter: Reporter) -> None:
-    if unpacked.has_native_code:
+    # What has no native code is loaded by no loader.
+    if any(package.is_native for package in unpacked.packages):
         check_links(unpacked.fit, packages_folders(venv)[0], reporter)
 
 

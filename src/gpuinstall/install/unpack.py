@@ -67,11 +67,6 @@ class Unpacked(Value):
     """What comes."""
     seconds: float = 0.0
 
-    @property
-    def has_native_code(self) -> bool:
-        """Whether a loader loads some of it: what has no native code is loaded by none."""
-        return any(package.is_native for package in self.packages)
-
 
 def unpack_packages(
     priced: PricedLock, existing: ExistingEnvironment, project: Project

@@ -29,6 +29,7 @@ _OF_INSTALLER = re.compile(
     r"\.dist-info/(INSTALLER|RECORD|REQUESTED|direct_url\.json|uv_cache\.json)\Z"
 )
 _OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
+"""A path in RECORD that leads out of the folder of the packages, as that of a script does."""
 
 
 class RecordedFile(NamedTuple):

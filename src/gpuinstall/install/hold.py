@@ -65,6 +65,7 @@ def hold(
                     place.work / _OWNER, f"process {os.getpid()}", is_cached=True
                 )
             with suppress(InstallationError):
+                # The star covers this file, too: git shows nothing of the folder.
                 write_atomically(place.work / _IGNORED, "*\n", is_cached=True)
             was_unfinished = unfinished(place)
             heal(place, reporter, takes_over=takes_over)

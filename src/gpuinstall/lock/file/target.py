@@ -34,10 +34,14 @@ _OLD_NAMES = {
     12: "manylinux2010",
     5: "manylinux1",
 }
+"""What the platforms of wheels were called before PEP 600, by the minor version of their glibc."""
+
 MACOS = "14.0"
 """The newest macOS that a torch wheel asks for; uv resolves for the oldest that is maintained, 13.0, or newer ones."""
 UV_MACOS = "13.0"
 GLIBC = "2.28"
+"""What torch's wheels for Linux ask for, since 2.7 on x86_64 and 2.6 on aarch64."""
+
 _NEWER_GLIBC = tuple(f"2.{minor}" for minor in range(31, 41))
 """The levels beyond GLIBC that uv can resolve for."""
 

@@ -49,8 +49,13 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 BUILD = "gpuinstall-build"
+"""A package that is made up for uv: each version requires one torch, and a program rules out torches by its versions."""
+
 NOWHERE = "gpuinstall-code"
+"""One that has no version: what requires it is never taken."""
+
 PIN = "gpuinstall-pin-"
+"""One for each pin that may give way: version 1 requires what it says, version 0 the package alone."""
 
 TURNS = 12
 """How often what was read is told to uv, for one question; each turn reads a new file."""

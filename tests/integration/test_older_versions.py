@@ -78,7 +78,7 @@ def session(folder, tmp_path, monkeypatch):
             yield session
 
 
-def make_history(folder, libraries, name, kinds):
+def make_history(folder, libraries, name, kinds, tags=TAGS):
     """Make a version of each kind, the oldest first."""
     for number, kind in enumerate(kinds, 1):
         torch = {UNKNOWN_TORCH: "torch==9.0", RUNS_BESIDE_OLDER_TORCH: "torch==2.7.1"}
@@ -91,20 +91,25 @@ def make_history(folder, libraries, name, kinds):
             folder / "simple",
             name,
             str(number),
-            TAGS,
+            tags,
             requires=requires,
             modules=modules,
         )
 
 
-def resolve(words, session, gpu="V100", driver="535.183.01"):
-    """Resolve for a V100 whose driver runs CUDA 12, and compiles its PTX as far as it is known; None: refused."""
+def resolve_or_raise(words, session, gpu="V100", driver="535.183.01"):
+    """Resolve for a V100 whose driver runs CUDA 12, and compiles its PTX as far as it is known."""
     machine = machine_in_words((gpu,), driver, glibc="2.35")
     request = LockRequest(
         machine, Request(tuple(words.split()), python="3.12"), load_catalog()
     )
+    return resolve_locks([request], session)[0]
+
+
+def resolve(words, session, gpu="V100", driver="535.183.01"):
+    """Resolve; None: refused."""
     try:
-        return resolve_locks([request], session)[0]
+        return resolve_or_raise(words, session, gpu, driver)
     except NoBuildError:
         return None
 
@@ -259,3 +264,15 @@ def test_nothing_newer_is_looked_for_than_what_the_newest_program_pins_allows(
     assert answer
     assert answer.versions["plain"] == "1"
     assert len(questions) == 1
+
+
+def test_of_a_version_the_wheel_that_is_installed_is_read(folder, libraries, session):
+    tags = "cp312-abi3-manylinux_2_28_x86_64"
+    make_history(folder, libraries, "twofold", OTHER_GPUS * 14, tags)
+    for version in range(1, 15):
+        make_wheel(folder / "simple", "twofold", str(version), "py3-none-any")
+
+    with pytest.raises(NoBuildError) as refused:
+        resolve_or_raise("twofold", session)
+
+    assert "twofold 14 has no code for V100" in refused.value.message

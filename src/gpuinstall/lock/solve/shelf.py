@@ -35,6 +35,7 @@ from gpuinstall.catalog.pages import (
     parse_page,
     parse_sources,
 )
+from gpuinstall.lock.file.target import best_by_tags
 from gpuinstall.lock.solve.members import fitting
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import learned_store
@@ -279,13 +280,18 @@ class Shelf:
         """Return the wheels of a package's final releases that the request allows, by version, the newest first."""
         if package not in self._releases:
             limits = self.limits(package)
+            # A version may have a wheel for any platform beside those with libraries, which are installed.
+            installed = best_by_tags(
+                self.wheels_of(package),
+                self.problem.target.tags(self.problem.python),
+                lambda wheel: (str(wheel.version), wheel.tags),
+            )
             newest_first = sorted(
-                {wheel.version: wheel for wheel in self.wheels_of(package)}.items(),
-                reverse=True,
+                installed, key=lambda wheel: wheel.version, reverse=True
             )
             self._releases[package] = {
-                version: wheel
-                for version, wheel in newest_first
+                wheel.version: wheel
+                for wheel in newest_first
                 if self._is_allowed(wheel, limits)
             }
         return self._releases[package]

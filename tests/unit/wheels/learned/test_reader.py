@@ -99,21 +99,22 @@ def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_p
     make_wheel(simple, "plain", "1.0", "cp312-cp312-manylinux_2_28_x86_64")
     make_wheel(
         simple,
-        "kernels",
+        "engine",
         "1.0",
         "cp312-cp312-manylinux_2_28_x86_64",
         requires=["torch"],
     )
+    make_wheel(simple, "some-kernels", "1.0", "cp312-cp312-manylinux_2_28_x86_64")
     with StandInIndex(tmp_path, Habits(metadata=False)) as index, Client() as client:
         sources = read_sources(
             None, {"UV_DEFAULT_INDEX": index.default_index}, tmp_path
         )
         reader = Reader(sources, client, LearnedStore(tmp_path / "learned"), Reporter())
         answers = {}
-        for package in ("plain", "kernels"):
+        for package in ("plain", "engine", "some-kernels"):
             (wheel,) = default_wheels(sources, client, package)
             answers[package] = reader.may_have_code(wheel)
-    assert answers == {"plain": False, "kernels": True}
+    assert answers == {"plain": False, "engine": True, "some-kernels": True}
 
 
 @pytest.mark.parametrize("is_of_source", [True, False])

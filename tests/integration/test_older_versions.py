@@ -222,7 +222,7 @@ def test_a_dependency_for_an_older_cuda_takes_its_torch_and_its_older_versions_a
     make_history(folder, libraries, "vllm", RUNS * 6)
     make_wheel(folder / "simple", "listener", "1", "py3-none-any", requires=["vllm"])
 
-    answer = resolve("listener torch", session, "RTX 4090", "580.65.06")
+    answer = resolve("torch listener", session, "RTX 4090", "580.65.06")
 
     assert answer
     assert answer.versions["vllm"] == "6"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement
@@ -304,11 +304,14 @@ class Loop:
         requirements += [name for name in yielding.values() if name not in requirements]
         names = shelf.names.union(load_extensions().unclaimed, problem.files)
         requirements += self._added
-        # Before what has the lowest version torch is decided, which has the best.
         if session.sources.takes_lowest:
+            # Torch has its best version: it is decided before what has the lowest.
             requirements.insert(0, BUILD)
         else:
-            requirements += [*self.judge.before_torch, BUILD]
+            requirements.append(BUILD)
+            of_torch = map(self._decides_torch, requirements)
+            place = [*of_torch].index(True)
+            requirements[place:place] = self.judge.before_torch
         # What does not run in one version is not built in another, whose code nobody has read.
         facts = self.judge.facts.values()
         excluded = {fact.package for fact in facts if fact.excludes}
@@ -327,6 +330,10 @@ class Loop:
             | self._unbuildable,
             sources=session.sources,
         )
+
+    def _decides_torch(self, text: str) -> bool:
+        """Whether a requirement is of the family, or ties torch to a build."""
+        return text == BUILD or parse_requirement(text).name in self.shelf.names
 
     def _constraints(self) -> Iterator[str]:
         yielding = {pin.text for pin in self.problem.near.yielding}
@@ -433,10 +440,7 @@ class Loop:
         if not self._behind(answer):
             return answer
 
-        def is_of_family(text: str) -> bool:
-            return parse_requirement(text).name in self.shelf.names
-
-        family_last = tuple(sorted(written.requirements, key=is_of_family))
+        family_last = tuple(sorted(written.requirements, key=self._decides_torch))
         if family_last != written.requirements:
             answer = self._better(answer, self.settle(Question(family_last)))
         for name, newest in self._behind(answer).items():
@@ -508,11 +512,12 @@ class Loop:
         """Return the better of two answers: the one in which nothing requested is older and something newer.
 
         If each has something newer, the first; or if facts have led to it, the one whose oldest requested release is
-        the younger.
+        the younger, of those that differ.
         """
         if isinstance(second, Conflict):
             return first
         older = newer = False
+        different = []
         for name in self.shelf.programs:
             before, after = first.versions.get(name), second.versions.get(name)
             if not before or not after or name in self.problem.near.versions:
@@ -522,15 +527,18 @@ class Loop:
                 return first
             older |= public(after) < public(before)
             newer |= public(after) > public(before)
+            if after != before:
+                different.append(name)
         facts = {package for package, _ in self.judge.facts}
-        if older and not facts.isdisjoint(self.shelf.programs):
-            older = newer and self._oldest_day(second) <= self._oldest_day(first)
+        if older and newer and not facts.isdisjoint(self.shelf.programs):
+            day = partial(self._oldest_day, names=different)
+            older = day(second) <= day(first)
         return second if newer and not older else first
 
-    def _oldest_day(self, answer: Answer) -> str:
-        """Return the day on which the oldest of the requested releases came out."""
+    def _oldest_day(self, answer: Answer, names: Iterable[str]) -> str:
+        """Return the day on which the oldest of the releases of some packages came out."""
         days = []
-        for name in self.shelf.programs:
+        for name in names:
             page = self.session.known_page(name)
             version = answer.versions.get(name)
             if page and version:

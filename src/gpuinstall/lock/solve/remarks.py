@@ -109,10 +109,18 @@ class Remarks:
     def _why_not(self, name: str, newest: Version) -> str:
         """Return who requires another version than the newest of a package, or what that requires and cannot have."""
         requested = [one.name for one in self._problem.programs]
+        wheels = self._answer.wheels
+        # What goes with a torch follows it, and holds it only if nothing else does.
+        following = [
+            wheel
+            for wheel in wheels
+            if name == "torch" and wheel.package in self._shelf.names
+        ]
+        others = [wheel for wheel in wheels if wheel not in following]
         for are_requested in (True, False):
             users = [
                 wheel
-                for wheel in self._answer.wheels
+                for wheel in others
                 if (wheel.package in requested) == are_requested
             ]
             holders = self._holders(name, newest, users)
@@ -124,7 +132,8 @@ class Remarks:
             if build.torch == newest
         ]
         fact = self._fact_against(of_newest) if name == "torch" else ""
-        return fact or self._unmet_demand(name, newest)
+        holders = self._holders(name, newest, following)
+        return fact or some(holders) or self._unmet_demand(name, newest)
 
     def _holders(
         self,

@@ -83,8 +83,10 @@ def resolve_near(
         silence = session.client.unreachable(session.sources.torch_index)
         if silence is None:
             return answer
-        # uv's account shows whether the index is to blame.
-        silence.evidence = answer.error.why
+        # What could not be had, and why, shows whether the index is to blame.
+        conflict = answer.error
+        if conflict.why:
+            silence.evidence = f"{conflict.message}: {conflict.why}"
     error = refusal_anyway(usual or requests, silence, session)
     if error is silence:
         raise silence

@@ -72,7 +72,7 @@ USUAL = re.compile(
     r"(Machine|Preflight|Build|Learned|Code|Search|Download|From|Fetched|Hashes|Installed|Verified"
     r"|Proof|Undo|Ready|Kept|Project|System|Pythons| running kernels| index| more) .*"
     r"|Lock pylock\.\S+: .*every file hashed(?! but).*"
-    r"| there is no NVIDIA GPU here: the CPU build; .*"
+    r"| there is no NVIDIA GPU here: torch runs on the CPU; .*"
 )
 """What most runs print; it is not told unless a story expects it."""
 SUPPORT = re.compile(

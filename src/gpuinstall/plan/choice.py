@@ -127,7 +127,7 @@ def _attempt(
     if fault or usable.gpus or demand.backends:
         return fault or _choose_for_gpus(usable)
     elsewhere = "gpuinstall lock --target cu126   # for machines that have one"
-    message = f"there is no {rules.name} GPU here: the CPU build; {elsewhere}"
+    message = f"there is no {rules.name} GPU here: torch runs on the CPU; {elsewhere}"
     return _choose_cpu(context, Reason(WITHOUT_GPU, message))
 
 

@@ -243,6 +243,22 @@ def test_where_torch_stays_at_a_newer_cuda_the_newest_version_of_a_dependency_wi
     assert answer.versions["vllm"] == "1"
 
 
+def test_a_dependency_that_came_before_torch_is_not_required_where_a_program_does_without_it(
+    folder, libraries, session
+):
+    make_history(folder, libraries, "vllm", RUNS * 3)
+    make_history(folder, libraries, "modern", NEWER_CUDA)
+    simple = folder / "simple"
+    make_wheel(simple, "speaker", "1", "py3-none-any")
+    make_wheel(simple, "speaker", "2", "py3-none-any", requires=["vllm"])
+
+    answer = resolve("modern speaker", session, "RTX 4090", "580.65.06")
+
+    assert answer
+    assert answer.versions["speaker"] == "1"
+    assert "vllm" not in answer.versions
+
+
 def test_nothing_newer_is_looked_for_than_what_the_newest_program_pins_allows(
     folder, session, monkeypatch
 ):

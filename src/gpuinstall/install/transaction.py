@@ -13,6 +13,7 @@ import os
 import posixpath
 import re
 import shutil
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -364,8 +365,10 @@ def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
     came = journal.comes.get(name)
     if came is None:
         return False
-    size, time = _stamp(path)
-    return size == 0 or (size, time) == came
+    status = path.lstat()
+    # A folder or a pipe may have no size either.
+    is_empty = stat.S_ISREG(status.st_mode) and status.st_size == 0
+    return is_empty or _stamp(path) == came
 
 
 def _is_same(path: Path, other: Path) -> bool:

@@ -431,6 +431,16 @@ def test_files_that_lost_their_bytes_with_the_power_are_put_back(place):
     assert tree(place) == before
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes with a path")
+def test_a_pipe_that_took_the_place_of_a_file_has_no_bytes_and_stays(place):
+    begun(place)
+    pipe = place.root / "share/a"
+    pipe.unlink()
+    os.mkfifo(pipe)
+    heal_now(place)
+    assert pipe.is_fifo()
+
+
 @pytest.mark.parametrize("takes_over", [False, True])
 def test_a_change_of_another_host_is_named_and_put_back_only_if_told(
     place, monkeypatch, takes_over

@@ -176,8 +176,9 @@ class Judge:
         """Of the wheels of what uv came to, at one time or another."""
         self.met: set[str] = set()
         """The packages that uv came to, at one time or another."""
-        self.before_torch = dict[str, None]()
+        self.before_torch: list[str] = []
         """The dependencies of which uv decides the version before torch's: their older versions are for no newer CUDA."""
+        self._came_first: set[str] = set()
         self._problem = shelf.problem
         self._versions: Mapping[str, str] = {}
         """What uv came to last."""
@@ -311,16 +312,25 @@ class Judge:
             if fact.excludes:
                 self._learn_of_older(reading)
             elif is_dependency and fact.speaks_against(self._torch):
-                is_first = fact.package not in self.before_torch
-                if is_first and self._is_for_older_cuda(reading):
-                    self.before_torch[fact.package] = None
+                if self._may_come_first(reading):
+                    self.before_torch.append(fact.package)
                 else:
                     self._learn_of_older(reading)
 
-    def _is_for_older_cuda(self, reading: WheelReading) -> bool:
-        """Whether a wheel is built with an older CUDA than torch's, and nothing else of that torch is against it."""
+    def let_torch_come_first(self) -> bool:
+        """Have torch decided before all dependencies again, for good; return whether it was not."""
+        changes = bool(self.before_torch)
+        self._came_first.update(self.before_torch)
+        self.before_torch.clear()
+        return changes
+
+    def _may_come_first(self, reading: WheelReading) -> bool:
+        """Whether a wheel is built with an older CUDA than torch's, nothing else speaks against it, and it never came first."""
         build = self.shelf.builds[self._torch]
         _, judgement = reading.rows[self._torch]
+        package = reading.wheel.package
+        if package in self._came_first or package in self.before_torch:
+            return False
         if build.toolkit is None or judgement.cuda is None:
             return False
         fits = loads_beside(judgement.torch, build) is not False

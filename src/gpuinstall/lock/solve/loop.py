@@ -160,7 +160,12 @@ class Loop:
         """Ask until nothing new is told about what uv comes to."""
         for _ in range(TURNS):
             answer = self._ask(question)
-            if isinstance(answer, Conflict) or not self._learn(answer):
+            if isinstance(answer, Conflict):
+                # What was to come first is required then, and not every version of a program needs it.
+                if self.judge.let_torch_come_first():
+                    continue
+                return answer
+            if not self._learn(answer):
                 return answer
         message = "no versions that go together were found: too many of them need another CUDA or have no code"
         return Conflict(

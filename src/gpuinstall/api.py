@@ -6,22 +6,19 @@ docs/api.md has examples, and what is stable. Whoever only chooses loads nothing
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
-from gpuinstall import plan as planning
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing
-from gpuinstall.base.values import asdict
 from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.machine.words import machine_in_words
-from gpuinstall.plan.values import Plan, Rejected
+from gpuinstall.plan import Plan, Rejected, choose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.base.finding import Reason
     from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
     from gpuinstall.lock.file.write import Written
@@ -32,7 +29,7 @@ __all__ = [
     "GpuInstallError",
     "Machine",
     "Plan",
-    "Refusal",
+    "Rejected",
     "Reporter",
     "Request",
     "Sourcing",
@@ -49,36 +46,11 @@ __all__ = [
 SILENT = Reporter()
 
 
-class Refusal(Rejected):
-    """A request that no build serves, to be read like a Plan: its ``choice`` is None."""
-
-    status: ClassVar[Literal["refused"]] = "refused"
-    choice: ClassVar[None] = None
-    warnings: ClassVar[tuple[Reason, ...]] = ()
-
-    @property
-    def exit_code(self) -> int:
-        """The exit status of the command that refuses it."""
-        return self.error_class.exit_code
-
-
 def read_machine(reporter: Reporter = SILENT) -> Machine:
     """Return this machine; its problems hold whatever is wrong with it, which is never raised."""
     from gpuinstall.machine import probe
 
     return probe.read_machine(reporter)
-
-
-def choose(
-    machine: Machine,
-    request: Request,
-    catalog: Catalog,
-) -> Plan | Refusal:
-    """Return the build for a machine, with reasons, or why there is none; raise UsageError for a malformed request."""
-    outcome = planning.choose(machine, request, catalog)
-    if isinstance(outcome, Rejected):
-        return Refusal(**asdict(outcome))
-    return outcome
 
 
 def install(
@@ -172,14 +144,14 @@ def verify(
 
     Raise UsageError if there is no interpreter.
     """
-    from gpuinstall.base.environment_paths import interpreter
+    from gpuinstall.base.environment_paths import environment_of, interpreter
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
     from gpuinstall.verify.runner import verify_environment
 
     path = Path(venv_or_python).absolute()
     python = interpreter(path) if path.is_dir() else path
-    venv = python.parent.parent
-    with machine_beside(venv.parent, reporter, starts=True) as here:
+    beside = environment_of(python).parent
+    with machine_beside(beside, reporter, starts=True) as here:
         return verify_environment(
             python,
             here.machine,

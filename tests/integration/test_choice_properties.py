@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from gpuinstall.api import Refusal, choose
+from gpuinstall.api import Rejected, choose
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
@@ -152,6 +152,6 @@ def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more
                     card,
                     words,
                 )
-        assert isinstance(two, Refusal) == isinstance(plans[-1], Refusal)
+        assert isinstance(two, Rejected) == isinstance(plans[-1], Rejected)
         if two.choice and plans[-1].choice:
             assert two.choice.build == plans[-1].choice.build

@@ -112,7 +112,8 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
 
     shown = workshop.document(*into, "--dry-run")["data"]
     moved = {
-        change["package"]: (change["old"], change["new"]) for change in shown["changes"]
+        change["package"]: (change["old"], change["new"])
+        for change in shown["lock"]["changes"]
     }
     assert moved["torch"] == ("2.13.0+cu126", "2.14.1+cu126")
     assert files(environment) == before
@@ -221,13 +222,37 @@ def test_our_own_guard_of_uv_does_not_hold_our_next_request(workshop, comfyui):
     assert moved["environment"]["torch"] == "2.14.1+cu126"
 
 
+def test_what_pip_changes_there_while_we_fetch_is_seen(
+    workshop, play, stand_in, stand_in_folder
+):
+    play(RTX_4090)
+    environment = plain_venv(workshop)
+    fill(workshop, environment)
+    wheel = make_wheel(stand_in_folder, "beside", "1.0")
+    running = workshop.start("install", "--into", "--venv", "app", "torch==2.14.1")
+    while not any(
+        "torch-2.14.1" in asked.path and asked.path.endswith(".whl")
+        for asked in stand_in.log
+    ):
+        assert running.poll() is None, running.communicate()
+    words = ("pip", "install", "--python", environment, "--no-deps", wheel)
+    assert process.run([uv.uv(), *words], env=workshop.environment).ok
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 0, said
+    assert said.count("Download") == 2
+    packages = {
+        path.name for path in environment.glob("lib/python*/site-packages/*.dist-info")
+    }
+    assert {"beside-1.0.dist-info", "torch-2.14.1+cu126.dist-info"} <= packages
+
+
 @pytest.mark.usefixtures("comfyui")
 def test_torchvision_moves_with_torch(workshop):
     assert workshop.run("install", "--into", "torch==2.14.1", "torchvision").status == 0
 
     moved = workshop.document("install", "--into", "torch==2.13.0", "--dry-run")["data"]
 
-    changes = {change["package"]: change["new"] for change in moved["changes"]}
+    changes = {change["package"]: change["new"] for change in moved["lock"]["changes"]}
     assert changes["torch"] == "2.13.0+cu126"
     assert changes["torchvision"] == "0.28.0+cu126"
 
@@ -274,10 +299,10 @@ def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
     play(FakeDriver((FakeGpu(),), driver="580.95.05", cuda=13000))
     assert workshop.document(*into)["data"]["changes"] == []
     other = workshop.document(*into, "--backend", "cpu", "--dry-run")["data"]
-    moved = {change["package"]: change["new"] for change in other["changes"]}
+    moved = {change["package"]: change["new"] for change in other["lock"]["changes"]}
     assert moved["torch"] == "2.13.0+cpu"
     newest = workshop.document(*into, "torch>=2.14", "--dry-run")["data"]
-    assert "torch" in {change["package"] for change in newest["changes"]}
+    assert "torch" in {change["package"] for change in newest["lock"]["changes"]}
 
 
 def test_a_torch_of_the_default_index_that_runs_here_stays(workshop, play):
@@ -305,7 +330,7 @@ def test_a_torch_of_the_default_index_that_runs_here_stays(workshop, play):
     found = workshop.run("doctor", "--venv", "app", "--json").out
     assert "guard-passed" not in found
     other = workshop.document(*into, "--backend", "cu126", "--dry-run")["data"]
-    moved = {change["package"]: change["new"] for change in other["changes"]}
+    moved = {change["package"]: change["new"] for change in other["lock"]["changes"]}
     assert moved["torch"] == "2.14.1+cu126"
 
 
@@ -327,7 +352,7 @@ def test_a_cpu_build_that_pip_took_becomes_the_build_of_this_machine(workshop, p
         )
         play(driver)
         data = workshop.document(*into)["data"]
-        moved = {change["package"]: change["new"] for change in data["changes"]}
+        moved = {change["package"]: change["new"] for change in data["lock"]["changes"]}
         torch = moved.get("torch", f"{version}+cpu")
         if torch != expected:
             wrong[version] = torch
@@ -486,6 +511,17 @@ def embedded_like(workshop):
     library = next(prefix.glob("lib/python*"))
     (prefix / "Lib").symlink_to(library.relative_to(prefix))
     return prefix
+
+
+def test_verify_names_the_damage_of_a_portable_python(workshop, play):
+    play(NO_GPU)
+    environment = embedded_like(workshop)
+    site = next(environment.glob("lib/python*/site-packages"))
+    record = site / "beside-1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.touch()
+    done = workshop.run("verify", "--python", str(environment / "python.exe"))
+    assert "beside 1.0 is damaged" in done.err
 
 
 def look_for_pip_ini(site):

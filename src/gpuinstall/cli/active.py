@@ -103,6 +103,15 @@ def check_started(venv: Path, reporter: Reporter) -> None:
     )
 
 
+def check_startable(venv: Path, reporter: Reporter) -> None:
+    """Raise UsageError if others have made an environment, and the user has neither named it nor trusts the folder."""
+    from gpuinstall.environments.records import check_start
+    from gpuinstall.sources.configuration import trusts_folder
+
+    if_others = names_environment() or trusts_folder(os.environ)
+    check_start(venv, reporter, if_others=if_others)
+
+
 def name_active(
     words: Sequence[str],
     venv: Path,

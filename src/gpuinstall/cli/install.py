@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
+    from gpuinstall.install.priced_lock import PricedLock
     from gpuinstall.install.state import InstallOptions
     from gpuinstall.lock.file.target import Target
 
@@ -76,13 +77,15 @@ def command(options: CommandOptions) -> Outcome:
     if python_version(named):
         named = ""
     if options.into:
-        from gpuinstall.install.into import install_into
+        from gpuinstall.install.into import dry_run_into, install_into
 
         python = interpreter_of_others(named, options.environment)
         own = dataclasses.replace(options, python=None)
         with own.open(starts=True) as project:
             project.reporter.step("Machine", machine_line(project.machine))
-            done = install_into(project, python, is_dry_run=options.dry_run)
+            if options.dry_run:
+                return _dry_run(dry_run_into(project, python))
+            done = install_into(project, python)
         return Outcome(done.to_dict(), list(_rows_into(done)))
     if which(named):
         # Its environment is not ours to replace.
@@ -122,12 +125,10 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
     application = find_application(folder.parent)
     if application and not folder.is_dir():
         folder = application.environment
-    # The last is where conda puts it on Windows.
-    for path in (interpreter(folder), folder / "bin" / "python", folder / "python.exe"):
-        if path.is_file():
-            return path
-    if (folder / "pyvenv.cfg").is_file():
-        return interpreter(folder)
+    own = interpreter(folder)
+    # One whose Python is gone is an environment all the same, for which verify has a cause.
+    if own.is_file() or (folder / "pyvenv.cfg").is_file():
+        return own
     raise UsageError(
         "environment-missing",
         f"there is no environment at {venv}",
@@ -164,9 +165,7 @@ def carry_out(
     reporter = project.reporter
     reporter.step("Machine", machine_line(project.machine))
     if is_dry_run:
-        priced = dry_run(project, selected)
-        status = "nothing was changed" if priced.existing else "already up to date"
-        return Outcome(priced.to_dict(), [*priced.lines(), ("Dry run", status)])
+        return _dry_run(dry_run(project, selected))
     result = install(project, selected)
     devices = result.verdict.get("devices", ())
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
@@ -193,6 +192,11 @@ def carry_out(
         list(installed_rows(result, project.compat_libraries)),
         status="partial" if result.fit.plan.status == "partial" else "success",
     )
+
+
+def _dry_run(priced: PricedLock) -> Outcome:
+    status = "nothing was changed" if priced.existing else "already up to date"
+    return Outcome(priced.to_dict(), [*priced.lines(), ("Dry run", status)])
 
 
 def installed_rows(
@@ -256,10 +260,6 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
         f"torch {result.fit.lock.versions['torch']} · Python {environment.version}"
     )
     yield "Environment", f"{display_path(environment.prefix)} · {versions}"
-    if not result.verdict:
-        changes = number_of(len(result.changes), "package")
-        yield "Dry run", f"{changes} would change; nothing was changed"
-        return
     yield "Proof", str(result.verdict["status"])
     if result.rollback:
         undo = f"gpuinstall env rollback --into --python {python}"

@@ -29,12 +29,10 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import CPU, known_backend
-from gpuinstall.cli.active import served
-from gpuinstall.cli.options import SOURCING, CommandOptions, names_environment
+from gpuinstall.cli.active import check_startable, served
+from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.environments.records import check_start
 from gpuinstall.project import Project, Settings, open_project
-from gpuinstall.sources.configuration import trusts_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,8 +89,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             paths = project.paths
             _make_right(project)
             check(project)
-            if_others = names_environment() or trusts_folder(os.environ)
-            check_start(paths.venv, project.reporter, if_others=if_others)
+            check_startable(paths.venv, project.reporter)
         libraries = project.compat_libraries
     _become(command_words, paths, libraries)
 

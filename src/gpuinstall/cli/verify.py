@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.environment_paths import environment_of, packages_folders
 from gpuinstall.base.errors import MachineError, VerificationError
 from gpuinstall.base.values import replace
-from gpuinstall.cli.active import environment_to_read, name_active
+from gpuinstall.cli.active import (
+    check_startable,
+    environment_to_read,
+    name_active,
+)
 from gpuinstall.cli.install import interpreter_of_others
-from gpuinstall.cli.options import CommandOptions, names_environment
+from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
 from gpuinstall.environments.damage import find_damage, is_configuration_lost
@@ -53,14 +56,13 @@ MOST_FIXES = 3
 def command(options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
-    from gpuinstall.environments.records import check_start, say_unfinished
-    from gpuinstall.sources.configuration import trusts_folder
+    from gpuinstall.environments.records import say_unfinished
 
     python, venv = options.python_path, environment_to_read(options)
     if not python:
         name_active(["verify"], venv, options.terminal)
     target = interpreter_of_others(python, venv)
-    folder = target.parent.parent
+    folder = environment_of(target)
     with machine_beside(folder.parent, options.terminal, starts=True) as here:
         machine = here.machine
         options.terminal.machines.append(machine)
@@ -75,8 +77,7 @@ def command(options: CommandOptions) -> Outcome:
                 names = ", ".join(others)
                 options.terminal.warn(f"this environment was made without {names}")
         if not python:
-            if_others = names_environment() or trusts_folder(os.environ)
-            check_start(folder, options.terminal, if_others=if_others)
+            check_startable(folder, options.terminal)
             say_unfinished(folder, options.terminal)
         _warn_of_damage(folder, options.terminal)
         verdict = verify_environment(

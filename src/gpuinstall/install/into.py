@@ -71,12 +71,13 @@ class IntoResult(ChangeResult, kw_only=True):
         }
 
 
-def install_into(
-    project: Project,
-    python: Path,
-    *,
-    is_dry_run: bool = False,
-) -> IntoResult:
+def dry_run_into(project: Project, python: Path) -> PricedLock:
+    """Return what ``install_into`` would change, and what it would cost; arguments and errors are the same."""
+    environment = inspect_foreign(python)
+    return _price(environment, _read_state(environment, project), project)
+
+
+def install_into(project: Project, python: Path) -> IntoResult:
     """Bring what is requested into the environment of an interpreter, made by others, and prove it.
 
     Without a request of the caller's, the builds come back that were proven there, if they still run here. Leave the
@@ -86,7 +87,6 @@ def install_into(
     Args:
         project: What to install, and from where.
         python: The interpreter.
-        is_dry_run: Only show what would change.
 
     Raises:
         UsageError: it is the system's Python.
@@ -97,35 +97,27 @@ def install_into(
     reporter = project.reporter
     environment = inspect_foreign(python)
     place = environment.place
-    if is_dry_run:
-        state = _read_state(environment, project)
-        priced = _price(environment, state, project)
-        seconds = monotonic() - start
-        return IntoResult(
-            environment=environment,
-            fit=priced.fit,
-            changes=priced.changes,
-            seconds=seconds,
-        )
     check_writable(path for path in environment.paths.values() if path.exists())
     check_records()
-    with hold(place, reporter):
-        # Another run may have changed it, before it was ours to hold.
-        environment = inspect_foreign(python)
-        state = _read_state(environment, project)
-        state = with_preflight(state, project)
-        priced = _price(environment, state, project)
-        reason = reason_against_guard(place)
-        if reason:
-            reporter.warn(f"plain pip may replace torch in {place.venv}: {reason}")
-        constraints = place.venv / CONSTRAINTS
-        is_guarded = reason is not None or is_own_guard_file(constraints)
-        action = Action.VERIFY if is_guarded and not priced.comes else Action.BUILD
-        try:
+    try:
+        with hold(place, reporter):
+            # Another run may have changed it, before it was ours to hold.
+            environment = inspect_foreign(python)
+            state = _read_state(environment, project)
+            state = with_preflight(state, project)
+            priced = _price(environment, state, project)
+            priced.announce(reporter)
+            reason = reason_against_guard(place)
+            if reason:
+                reporter.warn(f"plain pip may replace torch in {place.venv}: {reason}")
+            constraints = place.venv / CONSTRAINTS
+            is_guarded = reason is not None or is_own_guard_file(constraints)
+            action = Action.VERIFY if is_guarded and not priced.comes else Action.BUILD
             fit, proof = change_environment(action, priced, state, project)
-        except ChangedMeanwhileError:
-            return install_into(project, python)
-        uv_guard = renew_uv_guard(place.venv)
+            uv_guard = renew_uv_guard(place.venv)
+    except ChangedMeanwhileError:
+        # Only now that this run holds it no longer: it could not hold it twice.
+        return install_into(project, python)
     return IntoResult(
         environment=environment,
         fit=fit,
@@ -169,13 +161,12 @@ def _read_state(environment: ForeignEnvironment, project: Project) -> InstallSta
 def _price(
     environment: ForeignEnvironment, state: InstallState, project: Project
 ) -> PricedLock:
-    """Resolve near to what is there; report what changes and costs, and what else that concerns."""
+    """Resolve near to what is there; reckon what that changes and costs, and report what it breaks."""
     project.sources.explain_ignored_settings(project.reporter)
     label = _label_of_default(environment)
     resolution = _resolve_near(environment, state.request, project, label)
     existing = _called_as_in(resolution, state.existing, label)
     priced = price_resolution(resolution, replace(state, existing=existing), project)
-    priced.announce(project.reporter)
     report_broken(state.existing.installed, priced, project.reporter)
     return priced
 

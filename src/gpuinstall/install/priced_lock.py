@@ -10,7 +10,7 @@ import tomli
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import check_cache, display_path
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from gpuinstall.install.state import ExistingEnvironment, InstallState
     from gpuinstall.lock.uv.builds import BuildSite, SourceBuild
     from gpuinstall.lock.uv.resolution import Resolution
-    from gpuinstall.plan.values import Choice
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
     from gpuinstall.sources.web import Head
@@ -103,13 +102,8 @@ class PricedLock(Value):
     is_rebuild: bool = False
     """Whether the environment is made again."""
 
-    @property
-    def choice(self) -> Choice:
-        """The build that it holds."""
-        return self.fit.choice
-
     def to_dict(self) -> dict[str, Any]:
-        """Return the document of ``install --dry-run --json``."""
+        """Return the document of a dry run, of ``--into`` too."""
         folders = self.bill.folders.items()
         return {
             "plan": self.fit.plan.to_dict(),
@@ -122,8 +116,8 @@ class PricedLock(Value):
         """Yield the lines that are reported before it is carried out, each with its label."""
         if self.existing is None:
             return
-        python = self.choice.python
-        yield "Build", f"torch {self.choice.build.name} · Python {python}"
+        python = self.fit.choice.python
+        yield "Build", f"torch {self.fit.choice.build.name} · Python {python}"
         for remark in self.remarks:
             yield "", remark
         label = "Changes"
@@ -139,7 +133,7 @@ class PricedLock(Value):
     def _change_lines(self, *, is_new: bool) -> list[str]:
         if not is_new:
             return change_lines(self.changes) or ["no version changes"]
-        requested = {parse_requirement(text).name for text in self.choice.requirements}
+        requested = requirement_names(self.fit.choice.requirements)
         # What was requested comes first.
         changes = sorted(
             self.changes,

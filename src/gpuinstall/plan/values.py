@@ -99,7 +99,7 @@ class Plan(Value):
             "python": self.choice.python,
             "requirements": list(self.choice.requirements),
         }
-        return _document(self, self.status, choice, self.warnings)
+        return _document(self, choice)
 
 
 class Rejected(Value):
@@ -113,9 +113,19 @@ class Rejected(Value):
     gpus: tuple[Run, ...] = ()
     rejected: tuple[RejectedBuild, ...] = ()
 
+    # Users of the API read a plan and a refusal alike.
+    status: ClassVar[Literal["refused"]] = "refused"
+    choice: ClassVar[None] = None
+    warnings: ClassVar[tuple[Reason, ...]] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The exit status of the command that refuses it."""
+        return self.error_class.exit_code
+
     def to_dict(self) -> dict[str, Any]:
         """Return the Plan document of a refused request."""
-        return _document(self, "refused", None, ())
+        return _document(self, None)
 
     def error(self, machine: Machine) -> GpuInstallError:
         """Return the error of its first reason, with what the machine's own problem adds; its data is the plan."""
@@ -133,12 +143,7 @@ class Rejected(Value):
         )
 
 
-def _document(
-    outcome: Plan | Rejected,
-    status: str,
-    build: dict[str, Any] | None,
-    warnings: tuple[Reason, ...],
-) -> dict[str, Any]:
+def _document(outcome: Plan | Rejected, build: dict[str, Any] | None) -> dict[str, Any]:
     rejected = []
     for each in outcome.rejected:
         candidate = each.candidate
@@ -146,10 +151,10 @@ def _document(
         rejected.append(names | each.reason._asdict())
     return {
         "schema": PLAN_DOCUMENT,
-        "status": status,
+        "status": outcome.status,
         "build": build,
         "gpus": write(outcome.gpus),
         "reasons": write(outcome.reasons),
         "rejected": rejected,
-        "warnings": write(warnings),
+        "warnings": write(outcome.warnings),
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.environment_paths import EnvironmentPaths, venv_option
 from gpuinstall.base.files import display_path
 from gpuinstall.base.removal import size_of
 from gpuinstall.base.shell import quoted
@@ -60,12 +60,9 @@ def _list(_options: CommandOptions) -> Outcome:
             size = readable(environment["rollback"]["bytes"])
             rows.append(("", f"{size} for {undo_command(paths)}"))
         if environment["unfinished"]:
-            rows.append(
-                (
-                    "",
-                    "a change was not finished; gpuinstall sync finishes it, or puts it back",
-                )
-            )
+            sync = f"gpuinstall sync{venv_option(venv)}"
+            text = f"a change was not finished; {sync} finishes it, or puts it back"
+            rows.append(("", text))
     others = changed_by_into()
     for other in others:
         undo = f"gpuinstall env rollback --into --venv {quoted(other.venv)}"

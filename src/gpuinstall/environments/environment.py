@@ -194,9 +194,12 @@ def advice_words(python: Path) -> dict[str, str]:
         "uv": quoted(uv_program()),
         "python": quoted(place / python.relative_to(venv)),
         "prefix": quoted(place),
-        **_cuda_words(venv),
         "at": f" --venv {quoted(place)}",
     }
+    cuda = torch_cuda(venv)
+    if cuda:
+        words["cuda"] = cuda
+        words["toolkit"] = cuda.replace(".", "-")
     renewing = renewing_arguments(venv)
     if renewing:
         words["into"] = "".join(f" {quoted(word)}" for word in renewing)
@@ -215,11 +218,6 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
         return ()
     arguments = ("--venv", str(made_for(venv)))
     return arguments if read_marker(venv) else ("--into", *arguments)
-
-
-def _cuda_words(venv: Path) -> dict[str, str]:
-    cuda = torch_cuda(venv)
-    return {"cuda": cuda, "toolkit": cuda.replace(".", "-")} if cuda else {}
 
 
 def torch_cuda(venv: Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, sha256_of
-from gpuinstall.base.requirement import standard_requirement
+from gpuinstall.base.requirement import normalised, standard_requirement
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
@@ -116,14 +116,12 @@ class InstalledPackage(Value):
 
 def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
     """Return the packages in ``folders`` (site-packages); one that lies there twice is there twice."""
-    from packaging.utils import canonicalize_name
-
     packages = []
     for folder in folders:
         records = [*folder.glob("*.dist-info"), *folder.glob("*.egg-info")]
         for record in sorted(records):
             stem, _, rest = record.stem.partition("-")
-            name = canonicalize_name(stem)
+            name = normalised(stem)
             version = rest.partition("-py")[0]
             if _NAME.fullmatch(name) and _VERSION.fullmatch(version):
                 package = InstalledPackage(name, version, record)
@@ -133,12 +131,10 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
 
 def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage, ...]:
     """Return the packages that no other requires."""
-    from packaging.utils import canonicalize_name
-
     packages = tuple(packages)
     required = set[str]()
     for package in packages:
-        names = {canonicalize_name(one.name) for one in applicable(package.requires)}
+        names = {normalised(one.name) for one in applicable(package.requires)}
         required |= names - {package.name}
     return tuple(package for package in packages if package.name not in required)
 
@@ -148,13 +144,11 @@ def broken_by(
     packages: Iterable[InstalledPackage],
 ) -> Iterator[str]:
     """Yield which packages require another version than one that is about to come; None goes."""
-    from packaging.utils import canonicalize_name
-
     for package in packages:
         if package.name in versions:
             continue
         for requirement in applicable(package.requires):
-            name = canonicalize_name(requirement.name)
+            name = normalised(requirement.name)
             if name not in versions:
                 continue
             version = versions[name]

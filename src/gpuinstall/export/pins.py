@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.utils import canonicalize_name
-
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import normalised
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import visible
 from gpuinstall.base.versions import Backend
@@ -80,21 +78,17 @@ def without_folders(lock: Lock) -> str:
     return text
 
 
-@cache
-def other_sources() -> frozenset[str]:
-    """Return the names whose files no default index has: the family's, and those of extensions."""
-    return frozenset({*load_catalog().family, *load_extensions().rows})
-
-
 def pins(lock: Lock) -> Iterator[Pin]:
     """Yield each package of a lock as a requirement, but what is in a folder."""
+    # No default index has their files.
+    named_by_address = {*load_catalog().family, *load_extensions().rows}
     for package in lock.pylock.packages:
         if package.directory:
             continue
         files = list(_hashed_files(package))
         if not files:
             raise not_exportable(f"{package.name} is not a file with a sha256")
-        by_address = canonicalize_name(package.name) in other_sources()
+        by_address = normalised(package.name) in named_by_address
         requirement = requirement_of(package, files, by_address=by_address)
         if package.marker:
             requirement += f" ; {package.marker}"

@@ -216,16 +216,17 @@ class ChangedMeanwhileError(Exception):
 def _report_added(state: InstallState, priced: PricedLock, reporter: Reporter) -> None:
     """Name what others put into the environment: it stays; and what they moved: it comes back."""
     existing = state.existing
-    names = {text.partition(" ")[0] for text in existing.added}
-    names -= priced.fit.lock.names | priced.goes
-    added = [text for text in existing.added if text.partition(" ")[0] in names]
-    if added and not priced.is_rebuild:
-        reporter.step("Beside", f"{some(added)}: not in the lock, and left as it is")
-    elif added:
-        text = f"{some(added)}: not in the lock; gpuinstall env rollback brings the old environment back"
+    names = existing.added - priced.fit.lock.names - priced.goes
+    if not names:
+        return
+    versions = [f"{name} {existing.packages[name]}".strip() for name in sorted(names)]
+    added = some(versions)
+    if priced.is_rebuild:
+        text = f"{added}: not in the lock; gpuinstall env rollback brings the old environment back"
         reporter.notice("Dropped", text)
-    if added and priced.changes and not priced.is_rebuild:
-        report_broken(existing.called(names), priced, reporter)
+        return
+    reporter.step("Beside", f"{added}: not in the lock, and left as it is")
+    report_broken(existing.called(names), priced, reporter)
 
 
 def report_broken(
@@ -257,16 +258,13 @@ def held_state(
         return
     _check_rights(state, project)
     with hold(place, project.reporter) as may_have_changed:
-        # Every run that changes an environment gives it another marker.
+        relocate_environment(place, state.here, project.reporter)
+        # Every run that changes or relocates an environment gives it another marker.
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             state = read_state(project, options, catalog, again=True)
-        if not state.existing.made_here and relocate_environment(
-            project.paths, state.here, project.reporter
-        ):
-            state = read_state(project, options, catalog, again=True)
         if not state.existing.made_here:
-            venv = project.paths.venv
-            project.reporter.warn(f"{venv} {reason_not_ours(venv)}; rebuilding it")
+            reason = reason_not_ours(place.venv)
+            project.reporter.warn(f"{place.venv} {reason}; rebuilding it")
         if state.action is not Action.NOTHING and not state.existing.is_proven:
             state = with_preflight(state, project)
         yield state

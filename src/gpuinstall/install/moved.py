@@ -32,19 +32,28 @@ def place_before(venv: Path) -> Path | None:
 
 def relocate_environment(
     paths: EnvironmentPaths, here: Machine | None, reporter: Reporter
-) -> bool:
-    """Make an environment right that this user has made elsewhere; return whether it is one.
+) -> None:
+    """Make an environment right that this user has made elsewhere; nothing happens to any other.
 
     It gets an id of its own: that of a copy would be its original's.
+
+    Args:
+        paths: Where it lies now; this run holds it.
+        here: This machine, whose proof of it goes on; None if kernels cannot run on it.
+        reporter: Is told where it lay.
+
+    Raises:
+        InstallationError: something in it cannot be written.
     """
     venv = paths.venv
     before = place_before(venv)
     marker = read_marker(venv)
     if marker is None or before is None:
-        return False
+        return
     original = read_marker(before)
     is_copy = original is not None and original.id == marker.id
     own = replace(marker, id=str(uuid.uuid4()))
+    # The marker comes last: a run that is killed before leaves an environment that is made right again.
     relocate_activation(venv, venv)
     relocate_scripts(venv, before)
     move_guard(venv, before)
@@ -56,4 +65,3 @@ def relocate_environment(
     remember(venv, own.id)
     own.write(venv)
     reporter.step("Copied" if is_copy else "Moved", f"{before} -> {venv}")
-    return True

@@ -211,13 +211,9 @@ class ExistingEnvironment(Value):
         raise UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
 
     @property
-    def added(self) -> tuple[str, ...]:
-        """What pip, uv or the user put there and no lock of ours holds, as ``name version``."""
-        return tuple(
-            f"{name} {version}".strip()
-            for name, version in sorted(self.packages.items())
-            if name not in self.recorded
-        )
+    def added(self) -> set[str]:
+        """The packages that pip, uv or the user put there, and no lock of ours holds."""
+        return self.packages.keys() - self.recorded.keys()
 
     @property
     def changed_versions(self) -> list[str]:
@@ -455,8 +451,6 @@ class InstallState(Value):
             locks.append(own)
         wanted = request.machine, request.request, request.catalog
         judged = [fit(lock, *wanted, exact=not options.locked) for lock in locks]
-        if options.locked:
-            return tuple(judged)
         # Why its own does not fit is of no interest: a new one is made.
         return tuple(
             one

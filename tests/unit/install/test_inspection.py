@@ -35,7 +35,7 @@ def test_what_others_put_there_stops_nothing(paths):
     (paths.venv / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
     existing = inspect_environment(paths)
     existing.check_ownership()
-    assert (existing.added, existing.changed_versions) == (("cowsay 6.1",), [])
+    assert (existing.added, existing.changed_versions) == ({"cowsay"}, [])
 
 
 def test_a_version_that_another_tool_moved_is_named_with_both(paths):

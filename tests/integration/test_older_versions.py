@@ -259,14 +259,9 @@ def test_a_dependency_that_came_before_torch_is_not_required_where_a_program_doe
     assert "vllm" not in answer.versions
 
 
-def test_nothing_newer_is_looked_for_than_what_the_newest_program_pins_allows(
-    folder, session, monkeypatch
-):
-    simple = folder / "simple"
-    make_wheel(simple, "suite", "1", "py3-none-any", requires=["suite-core==1"])
-    make_wheel(simple, "suite-core", "1", "py3-none-any", requires=["plain<2"])
-    for version in ("1", "2"):
-        make_wheel(simple, "plain", version, "py3-none-any")
+@pytest.fixture
+def questions(monkeypatch):
+    """What uv is asked."""
     questions = []
 
     def counted(project, session):
@@ -274,12 +269,36 @@ def test_nothing_newer_is_looked_for_than_what_the_newest_program_pins_allows(
         return resolve_project(project, session)
 
     monkeypatch.setattr("gpuinstall.lock.solve.loop.resolve_project", counted)
+    return questions
+
+
+def test_nothing_newer_is_looked_for_than_what_the_newest_program_pins_allows(
+    folder, session, questions
+):
+    simple = folder / "simple"
+    make_wheel(simple, "suite", "1", "py3-none-any", requires=["suite-core==1"])
+    make_wheel(simple, "suite-core", "1", "py3-none-any", requires=["plain<2"])
+    for version in ("1", "2"):
+        make_wheel(simple, "plain", version, "py3-none-any")
 
     answer = resolve("suite plain", session)
 
     assert answer
     assert answer.versions["plain"] == "1"
     assert len(questions) == 1
+
+
+def test_the_newest_torch_comes_before_the_newest_of_what_it_pins(
+    folder, session, questions
+):
+    make_wheel(folder / "simple", "nvidia-cudnn-cu12", "99", TAGS)
+
+    answer = resolve("nvidia-cudnn-cu12", session)
+
+    assert answer
+    assert answer.versions["nvidia-cudnn-cu12"] == "9.10.2.21"
+    assert str(answer.choice.build.torch) == "2.10.0"
+    assert not [question.constraints for question in questions if question.constraints]
 
 
 def test_of_a_version_the_wheel_that_is_installed_is_read(folder, libraries, session):

@@ -18,7 +18,12 @@ from gpuinstall.catalog import Build
 from gpuinstall.machine.protocol import Code, Rules, Toolkit
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import TorchNeeds, declared_cuda, load_libraries
+from gpuinstall.wheels.needs import (
+    TorchNeeds,
+    comes_apart,
+    declared_cuda,
+    load_libraries,
+)
 
 ServedGpus = tuple[tuple[Rules, Gpu], ...]
 """The GPUs that a package is to run on, each with the rules of its machine."""
@@ -289,6 +294,14 @@ def missing_libraries(
         if package and package not in versions:
             missing[package] = None
     return list(missing)
+
+
+def packages_apart(reading: LearnedRow) -> list[str]:
+    """Return the packages with what a file is linked to and does not come with torch, as far as they are known."""
+    cuda = reading.toolkit[0] if reading.toolkit else None
+    rows = map(load_libraries().row, filter(comes_apart, reading.needs))
+    packages = [row.package_for(cuda) for row in rows if row]
+    return [*filter(None, packages)]
 
 
 def made_with(reading: LearnedRow, *toolkits: Toolkit) -> str:

@@ -463,6 +463,17 @@ def _fitting(
     return tuple(minor for minor in exports.minors if minor in common)
 
 
+def comes_apart(library: str) -> bool:
+    """Whether neither torch, nor what comes with it, nor the driver has a library."""
+    libraries = load_libraries()
+    row = libraries.row(library)
+    if row:
+        package = row.package_for(13) or ""
+        return not load_members().with_torch.fullmatch(package)
+    of_the_driver = libraries.of_the_driver.fullmatch(library)
+    return not (of_the_driver or _OF_TORCH.match(library))
+
+
 def is_linked_to_torch(elf: Elf) -> bool:
     """Whether the loader looks for one of torch's libraries."""
     return any(map(_OF_TORCH.match, elf.needs))

@@ -1,8 +1,8 @@
 """What METADATA does not say: which builds of torch a version of a package runs beside, as its wheel tells.
 
-What was requested, and what the catalogue calls the core of programs, is read as far as it takes (``wheels.judging``).
-Of a dependency the CUDA major alone counts, by its name and METADATA, so that nobody waits for its wheel. What is certain
-becomes a fact, what is unknown warns.
+What was requested, what the catalogue calls the core of programs, and what these are linked to, is read as far as it
+takes (``wheels.judging``). Of another dependency the CUDA major alone counts, by its name and METADATA, so that nobody
+waits for its wheel. What is certain becomes a fact, what is unknown warns.
 """
 
 from __future__ import annotations
@@ -28,10 +28,15 @@ from gpuinstall.wheels.judging import (
     loads_beside,
     misfit_beside,
     missing_libraries,
+    packages_apart,
 )
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import extra_requirements
+from gpuinstall.wheels.needs import (
+    comes_apart,
+    extra_requirements,
+    name_cuda,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -187,6 +192,8 @@ class Judge:
         requirements = map(parse_requirement, self._problem.requirements)
         self._extras = {one.name: one.extra_names for one in requirements}
         self._of_extras: set[str] = set()
+        self._linked: set[str] = set()
+        """The dependencies that bring what the code of others is linked to."""
         # A lock for the CPU has nothing to judge, nor one of what torch's own build answers for.
         is_for_cpu = not self._problem.gpus and all(
             build.backend.kind != "cuda" for build in self._problem.builds
@@ -316,6 +323,25 @@ class Judge:
                     self.before_torch.append(fact.package)
                 else:
                     self._learn_of_older(reading)
+        linked = {name for wheel in deciding for name in self._linked_to(wheel)}
+        if not linked <= self._linked:
+            self._linked |= linked
+            for wheel in deciding:
+                if wheel.package in linked:
+                    # Its METADATA alone was read.
+                    self.readings.pop(wheel, None)
+            self._learn_from_code(wheels)
+
+    def _linked_to(self, wheel: Wheel) -> Iterator[str]:
+        """Yield the dependencies for a CUDA of a wheel that is linked to a library which does not come with torch."""
+        reading = self.readings.get(wheel)
+        if reading is None or not any(map(comes_apart, reading.row.needs)):
+            return
+        for text in reading.row.requires:
+            with suppress(UsageError):
+                requirement = parse_requirement(text)
+                if name_cuda(requirement.name) and self._problem.counts(requirement):
+                    yield requirement.name
 
     def let_torch_come_first(self) -> bool:
         """Have torch decided before all dependencies again, for good; return whether it was not."""
@@ -359,10 +385,10 @@ class Judge:
         return bool(extension.optional_for & {*self.requested, "*"})
 
     def _decides(self, package: str) -> bool:
-        """Whether a package was requested, or is what the catalogue calls the core of programs."""
+        """Whether a package was requested, is what the catalogue calls the core of programs, or what these are linked to."""
         members = load_members()
         is_core = members.names(package) or package in members.stated
-        return package in self.requested or is_core
+        return package in {*self.requested, *self._linked} or is_core
 
     def _look(self, wheel: Wheel) -> WheelReading | None:
         """Return what a wheel says; None if it has no code of its own, or cannot be read."""
@@ -429,7 +455,11 @@ class Judge:
             why = next(filter(None, reasons.values()))
             reasons = dict.fromkeys(reasons)
             return WheelReading(wheel, rows, reasons, allowed, missing, why)
-        return WheelReading(wheel, rows, reasons, allowed)
+        # What other versions of it require.
+        left_out = self._linked.intersection(packages_apart(row))
+        left_out -= requirement_names(row.requires)
+        why = "is linked to what its METADATA leaves out" if left_out else None
+        return WheelReading(wheel, rows, reasons, allowed, tuple(left_out), why)
 
     def _allowed(self, row: LearnedRow) -> frozenset[str]:
         """Return the builds of torch that METADATA allows."""

@@ -22,7 +22,7 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.base.requirement import parse_requirement, standard_requirement
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog import COMPANIONS, Wheel
+from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.lock import unknown_hash
 from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
@@ -38,6 +38,7 @@ from gpuinstall.lock.uv.errors import (
 )
 from gpuinstall.lock.uv.project import ResolverProject, resolve_project, versions_in
 from gpuinstall.lock.uv.resolution import check_addresses, locked_files
+from gpuinstall.wheels.members import load_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -314,6 +315,8 @@ class Loop:
             requirements.insert(0, BUILD)
         else:
             requirements.append(BUILD)
+            # Only an old torch, or one of another CUDA, goes with the newest of what a torch pins.
+            requirements.sort(key=self._comes_with_torch)
             of_torch = map(self._decides_torch, requirements)
             place = [*of_torch].index(True)
             requirements[place:place] = self.judge.before_torch
@@ -339,6 +342,11 @@ class Loop:
     def _decides_torch(self, text: str) -> bool:
         """Whether a requirement is of the family, or ties torch to a build."""
         return text == BUILD or parse_requirement(text).name in self.shelf.names
+
+    def _comes_with_torch(self, text: str) -> bool:
+        """Whether a requirement is of what torch's own build brings."""
+        name = parse_requirement(text).name
+        return name not in PAIRED and bool(load_members().with_torch.fullmatch(name))
 
     def _constraints(self) -> Iterator[str]:
         yielding = {pin.text for pin in self.problem.near.yielding}
@@ -466,7 +474,7 @@ class Loop:
     def _behind(self, answer: Answer) -> dict[str, Version]:
         """Return the programs that are not at the newest version that nothing known excludes.
 
-        What a program that is at its own newest requires cannot be better, nor what it pins requires in turn.
+        What a program that is at its own newest requires cannot be better, nor what it pins requires in turn; so with torch.
         """
         behind = {}
         settled = []
@@ -480,6 +488,8 @@ class Loop:
                 behind[name] = newest
             else:
                 settled.append(name)
+        if answer.build.torch == max(self.problem.torches):
+            settled.append("torch")
         wheels = {wheel.package: wheel for wheel in answer.wheels}
         while behind and settled:
             wheel = wheels.pop(settled.pop(), None)

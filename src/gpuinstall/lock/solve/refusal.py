@@ -34,16 +34,41 @@ def _refused_by_facts(facts: list[Fact], loop: Loop) -> Conflict:
     """Return the fact of the newest version of what was requested first, and what was found of the older ones."""
     places = {one.name: place for place, one in enumerate(loop.problem.programs)}
     excluding = [fact for fact in facts if fact.excludes] or facts
-    first = min(excluding, key=lambda fact: places.get(fact.package, len(places)))
+    # Of a package whose newest version runs, another keeps that away.
+    barred = [fact for fact in excluding if _is_newest(fact, loop)] or excluding
+    first = min(barred, key=lambda fact: places.get(fact.package, len(places)))
     package = first.package
-    same = [fact for fact in facts if fact.package == package]
+    same = [fact for fact in excluding if fact.package == package]
     newest = max(same, key=lambda fact: Version(fact.version))
     unread = loop.judge.unread(package)
     known = "is known to run" if unread else "runs"
     why = f"no older version {known} here{unread}{other_name(package, loop)}"
-    command = f"gpuinstall run python -m pip install {package}"
-    hint = f"Run it again without {package}\n{command}   # afterwards: installs it anyway, beside torch"
+    program = _program_with(package, loop)
+    if program != package:
+        why = f"{program} requires it, and {why}"
+    command = f"gpuinstall run python -m pip install {program}"
+    hint = f"Run it again without {program}\n{command}   # afterwards: installs it anyway, beside torch"
     return Conflict(NoBuildError(NO_CODE, newest.why, why=why, hint=hint))
+
+
+def _is_newest(fact: Fact, loop: Loop) -> bool:
+    """Whether a fact is of the newest release of its package."""
+    newest = next(iter(loop.shelf.releases(fact.package)), None)
+    return newest == Version(fact.version)
+
+
+def _program_with(package: str, loop: Loop) -> str:
+    """Return what was requested and requires a package; the package itself if it was requested, or that is not known."""
+    programs = {one.name for one in loop.problem.programs} | loop.judge.requested
+    if package in programs:
+        return package
+    for name in loop.shelf.programs:
+        newest = loop.newest(name)
+        wheel = loop.shelf.wheel(name, newest) if newest else None
+        requirements = loop.requirements(wheel) if wheel else ()
+        if any(one.name == package for one in requirements):
+            return name
+    return package
 
 
 def _refused_by_machine(conflict: Conflict, loop: Loop) -> Conflict:

@@ -249,7 +249,7 @@ def loads_beside(torch: TorchNeeds, build: Build) -> bool | None:
     """Whether a build of torch has the symbols that a file uses; None if that is not known."""
     is_other_abi = (build.minor, build.backend.tag) in _OF_ANOTHER_ABI
     if torch.kind == "ordinary" and is_other_abi:
-        return None
+        return False if torch.is_older_abi else None
     return torch.verdict(build.minor)
 
 

@@ -52,6 +52,8 @@ _NAME_CUDA = re.compile(r"-cu(?:da)?(1[0-9])\d?x?(?:-|$)", re.ASCII)
 _LABEL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1[0-9])(?:\.?\d)?(?!\d)", re.ASCII)
 
 _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
+_OLDER_STRING = re.compile(rb"Ss(?![a-z])")
+"""How names have std::string where it is not that of C++11 (Itanium C++ ABI, 5.1.10)."""
 _OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
 """cudart64_110, cudart64_12, nvrtc64_130_0: measured in wheels for Windows."""
 _RUNTIME_OF_WINDOWS = re.compile(rb"(?:cudart|cublas|cublasLt)64_\d{2,3}\.dll")
@@ -152,10 +154,13 @@ class TorchNeeds(Value):
     fits: tuple[str, ...] = ()
     """The minor releases that have every name of ``ordinary`` code, of those ``judged``."""
     judged: tuple[str, ...] = ()
+    is_older_abi: bool = False
+    """Whether its names have the strings of C++ before C++11."""
 
     def to_dict(self) -> dict[str, Any]:
         """Write it as a row holds it, without what it does not tell."""
-        return write_object(self, optional=("oldest", "fits", "judged"))
+        optional = ("oldest", "fits", "judged", "is_older_abi")
+        return write_object(self, optional=optional)
 
     @property
     def torches(self) -> str:
@@ -166,7 +171,9 @@ class TorchNeeds(Value):
             return "no torch that is known"
         first = self.fits[0]
         last = self.fits[-1]
-        return f"torch {first}" if first == last else f"torch {first} to {last}"
+        abi = " of the older C++ ABI" if self.is_older_abi else ""
+        to_last = "" if first == last else f" to {last}"
+        return f"torch {first}{to_last}{abi}"
 
     def verdict(self, minor: str) -> bool | None:
         """Whether the code loads beside a minor release; None if that is not known."""
@@ -441,7 +448,10 @@ def _torch_needs(
     if not fits and len(linked) > 1:
         # Each of them may be for another torch.
         return TorchNeeds("unknown")
-    return TorchNeeds("ordinary", fits=fits, judged=exports.minors)
+    is_older_abi = any(map(_OLDER_STRING.search, ordinary))
+    return TorchNeeds(
+        "ordinary", fits=fits, judged=exports.minors, is_older_abi=is_older_abi
+    )
 
 
 def _fitting(

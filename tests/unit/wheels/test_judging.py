@@ -9,6 +9,7 @@ from gpuinstall.machine.words import machine_in_words
 from gpuinstall.wheels.judging import (
     judge_file,
     judge_reading,
+    loads_beside,
     misfit_beside,
     process_cuda,
 )
@@ -236,6 +237,29 @@ def test_symbols_of_torch_are_told_on():
     needs = TorchNeeds("ordinary", fits=("2.9",), judged=("2.8", "2.9"))
 
     assert judge_reading(replace(READING, torch=needs), gpus("RTX 4090")).torch == needs
+
+
+@pytest.mark.parametrize(
+    ("build", "is_older_abi", "loads"),
+    [
+        ("2.6.0+cu124", True, True),
+        ("2.6.0+cu126", True, False),
+        ("2.6.0+cu126", False, None),
+    ],
+)
+def test_the_build_with_newer_strings_does_not_load_code_with_older_ones(
+    build, is_older_abi, loads
+):
+    minors = ("2.5", "2.6")
+    needs = TorchNeeds("ordinary", None, minors, minors, is_older_abi)
+    [built] = [
+        one
+        for one in load_catalog().builds
+        if f"{one.torch}+{one.backend.tag}" == build and one.os == "linux"
+        if one.arch == "x86_64"
+    ]
+
+    assert loads_beside(needs, built) is loads
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,14 @@ def test_an_ordinary_library_fits_the_minors_that_have_all_its_names(tmp_path):
     ]
 
 
+def test_strings_before_those_of_cxx11_are_told_from_theirs(tmp_path):
+    older = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
+    newer = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+
+    assert torch_needs(tmp_path, older).torches.endswith("of the older C++ ABI")
+    assert not torch_needs(tmp_path / "newer", newer).is_older_abi
+
+
 def test_names_that_no_torch_has_together_fit_none(tmp_path):
     assert torch_needs(tmp_path, UNTIL_2_8, FROM_2_9).fits == ()
     assert torch_needs(tmp_path / "gone", GONE).fits == ()

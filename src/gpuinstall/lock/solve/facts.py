@@ -36,6 +36,7 @@ from gpuinstall.wheels.needs import (
     comes_apart,
     extra_requirements,
     name_cuda,
+    name_for_cuda,
 )
 
 if TYPE_CHECKING:
@@ -337,7 +338,7 @@ class Judge:
         reading = self.readings.get(wheel)
         if reading is None or not any(map(comes_apart, reading.row.needs)):
             return
-        for text in reading.row.requires:
+        for text in (*reading.row.requires, *reading.requires):
             with suppress(UsageError):
                 requirement = parse_requirement(text)
                 if name_cuda(requirement.name) and self._problem.counts(requirement):
@@ -456,10 +457,13 @@ class Judge:
             reasons = dict.fromkeys(reasons)
             return WheelReading(wheel, rows, reasons, allowed, missing, why)
         # What other versions of it require.
-        left_out = self._linked.intersection(packages_apart(row))
+        linked = {name_for_cuda(one, 0) for one in self._linked}
+        left_out = {
+            one for one in packages_apart(row) if name_for_cuda(one, 0) in linked
+        }
         left_out -= requirement_names(row.requires)
-        why = "is linked to what its METADATA leaves out" if left_out else None
-        return WheelReading(wheel, rows, reasons, allowed, tuple(left_out), why)
+        incomplete = "is linked to what its METADATA leaves out" if left_out else None
+        return WheelReading(wheel, rows, reasons, allowed, tuple(left_out), incomplete)
 
     def _allowed(self, row: LearnedRow) -> frozenset[str]:
         """Return the builds of torch that METADATA allows."""

@@ -322,7 +322,7 @@ class Loop:
             requirements[place:place] = self.judge.before_torch
         # What does not run in one version is not built in another, whose code nobody has read.
         facts = self.judge.facts.values()
-        excluded = {fact.package for fact in facts if fact.excludes}
+        excluded = {fact.package for fact in facts if fact.excludes or fact.requires}
         return ResolverProject(
             requirements=tuple(requirements),
             python=problem.python,

@@ -166,7 +166,9 @@ def _newest_seen(
     first = {each.reason.code: each for each in reversed([*newer]) if each.reason}
     if HELD_BACK in first:
         build, *_, reason = first[HELD_BACK]
-        newest = f"torch {build.torch} would run here"
+        constraints = context.program_constraints
+        without = constraints and constraints.without
+        newest = f"torch {without or build.torch} would run here"
         why = reason.message if reason else ""
         return Reason(HELD_BACK, f"{why}; without it {newest}" if why else newest)
     if "not-in-catalogue" in first:

@@ -65,7 +65,10 @@ class ProgramConstraints(Value):
 
     torch: Version
     why: str
-    """Why it is not the newest torch; empty if it is."""
+    """Why it is not a newer torch; empty if it is the newest."""
+
+    without: Version | None = None
+    """The newest torch that would run without that."""
 
     unserved: Mapping[str, str] = field(default_factory=dict)
     """Why they cannot be had with a build of that torch, by its backend's tag."""

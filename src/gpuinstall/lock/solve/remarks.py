@@ -50,6 +50,8 @@ class Remarks:
         self._problem = loop.problem
         self._versions = answer.versions
         self._facts = loop.judge.facts.values()
+        self._required: dict[Wheel, list[ParsedRequirement]] = {}
+        """What was read of METADATA."""
 
     def constraints(self) -> ProgramConstraints:
         """Return what the programs came to, as the plan tells it."""
@@ -61,21 +63,29 @@ class Remarks:
             if build.torch == chosen.torch:
                 conflict = "the other packages do not go with it"
                 unserved[build.backend.tag] = self._fact_against([version]) or conflict
+        why, without = self._why_torch()
         return ProgramConstraints(
-            chosen.torch, self._why_torch(), unserved, tuple(self.held_back())
+            chosen.torch, why, without, unserved, tuple(self.held_back())
         )
 
-    def _why_torch(self) -> str:
-        """Return what excludes the newest torch that runs here; empty if it is the newest."""
+    def _why_torch(self) -> tuple[str, Version]:
+        """Return what excludes a newer torch, empty if nothing does, and the newest that would run here without it."""
         problem, torch = self._problem, self._answer.build.torch
-        newest = max(build.torch for build in problem.wanted.plan.runnable)
-        if torch == newest:
-            return ""
+        runnable = {build.torch for build in problem.wanted.plan.runnable}
+        newer = sorted(one for one in runnable if one > torch)
+        if not newer:
+            return "", torch
         if torch == problem.common:
-            return newest_for(problem.holder, torch)
+            return newest_for(problem.holder, torch), newer[-1]
         if problem.near.versions.get("torch", "").partition("+")[0] == str(torch):
-            return ""
-        return self._why_not("torch", newest)
+            return "", newer[-1]
+        next_why = self._why_not("torch", newer[0])
+        # What excludes the newest alone is not what the next one waits for.
+        for one in reversed(newer):
+            why = self._why_not("torch", one)
+            if why == next_why or not next_why:
+                break
+        return why, one
 
     def _fact_against(self, torches: Iterable[str]) -> str:
         """Return what does not run beside some builds, and why; empty if nothing is known."""
@@ -155,8 +165,23 @@ class Remarks:
         return [*holders]
 
     def _unmet_demand(self, name: str, newest: Version) -> str:
-        """Return what the newest version of a package requires that the answer does not have."""
-        own = self._shelf.wheel(name, newest)
+        """Return what a version of a package requires that the answer does not have, and what that requires in turn."""
+        demand = self._unmet(name, newest)
+        if demand is None:
+            return ""
+        sentence = f"{name} {newest} requires {_in_words(demand)}"
+        if demand.name in self._problem.requested | self._shelf.names:
+            return sentence
+        allowed = filter(demand.allows, self._shelf.releases(demand.name))
+        version = next(iter(allowed), None)
+        further = self._unmet(demand.name, version) if version else None
+        if further is None:
+            return sentence
+        return f"{sentence}, and {demand.name} {version} requires {_in_words(further)}"
+
+    def _unmet(self, name: str, version: Version) -> ParsedRequirement | None:
+        """Return the first requirement of a version of a package that the answer does not meet."""
+        own = self._shelf.wheel(name, version)
         requirements = self._requirements(own) if own else []
         excluded = {fact.package for fact in self._facts if fact.excludes}
 
@@ -165,14 +190,19 @@ class Remarks:
             return one.name not in excluded, one.name != "torch"
 
         for one in sorted(requirements, key=place):
-            version = self._versions.get(one.name)
-            is_lacking = version is None and one.name in self._loop.judge.met
-            if is_lacking or (version and not one.allows(version)):
-                return f"{name} {newest} requires {_in_words(one)}"
-        return ""
+            version_here = self._versions.get(one.name)
+            is_lacking = version_here is None and one.name in self._loop.judge.met
+            if is_lacking or (version_here and not one.allows(version_here)):
+                return one
+        return None
 
     def _requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
         """Return what a wheel requires here, and of torch what its METADATA leaves out."""
+        if wheel not in self._required:
+            self._required[wheel] = self._read_requirements(wheel)
+        return self._required[wheel]
+
+    def _read_requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
         requirements = self._loop.requirements(wheel)
         if wheel.package == "torch":
             torch = Version(wheel.version.public)

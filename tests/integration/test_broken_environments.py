@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.diagnose.evidence import read_contents
 from gpuinstall.diagnose.examination import examine
 from gpuinstall.diagnose.repair import repair_steps, run_repairs
 from gpuinstall.machine.probe import read_machine
@@ -16,7 +15,7 @@ from gpuinstall.sources.session import open_session
 from tests.lab.cases import mostly_heavy
 from tests.lab.environments import WHEEL, packages, rewrite
 from tests.lab.index import StandInIndex
-from tests.unit.diagnose.evidence import found
+from tests.unit.diagnose.evidence import found, installed_in
 
 GONE = {
     "libtorch_cpu.so": ["torch/lib/libtorch_cpu.so"],
@@ -129,7 +128,7 @@ def test_what_is_broken_blocks_and_is_repaired_in_this_environment(
 
 
 def test_nothing_is_wrong_with_the_files_of_a_sound_environment(real_torch):
-    assert found(venv=real_torch, contents=read_contents(real_torch)) == []
+    assert found(venv=real_torch, packages=installed_in(real_torch)) == []
 
 
 @pytest.mark.heavy

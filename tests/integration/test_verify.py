@@ -10,6 +10,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.environments.environment import Origin
+from gpuinstall.verify.kernel_run import KERNEL_SECONDS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import packages, small_torch
 
@@ -93,8 +94,9 @@ def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(
     assert said.startswith(message)
 
 
-def test_a_hang_ends_with_the_time_limit_and_names_the_check(verify):
-    verdict = verify({"GPU-1": {"hang": True, "at": "linear"}}, seconds=2.0)
+def test_a_hang_ends_with_the_time_limit_and_names_the_check(verify, monkeypatch):
+    monkeypatch.setitem(KERNEL_SECONDS, "quick", 2.0)
+    verdict = verify({"GPU-1": {"hang": True, "at": "linear"}})
     assert statuses(verdict) == ["passed", "failed"]
     assert the_fault(verdict.devices[1])[:2] == ("linear", "not finished after 2 s")
 

@@ -8,6 +8,7 @@ import pytest
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.environments.environment import Origin
+from gpuinstall.verify.kernel_run import KERNEL_SECONDS
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import small_package, small_torch
@@ -117,14 +118,14 @@ def test_a_program_that_crashes_hides_no_other(verify):
 @pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no groups of processes"
 )
-def test_a_program_that_hangs_ends_with_its_compilers(verify, tmp_path):
+def test_a_program_that_hangs_ends_with_its_compilers(verify, tmp_path, monkeypatch):
+    monkeypatch.setitem(KERNEL_SECONDS, "quick", 3.0)
     started = f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"
     hang = f"{started}pathlib.Path(file).write_text(str(child.pid))\n{HANG}"
     (device,) = verify(
         NONE,
         {"xformers": hang, "torchvision": ""},
         origin=Origin(for_cpu=True),
-        seconds=3.0,
     ).devices
     assert programs(device)["xformers-import"].message == "not finished after 3 s"
     assert programs(device)["torchvision-nms"].status == "passed"

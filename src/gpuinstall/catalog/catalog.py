@@ -305,17 +305,13 @@ class Catalog(Value, eq=False):
         ]
         return replace(self, builds=tuple(builds))
 
-    def beside(self, torch: Version) -> tuple[str, ...]:
-        """Return the constraints beside a release of torch, whatever its metadata says."""
-        if torch not in self.releases:
-            return ()
-        return self.releases[torch].beside
-
     def constraints(self, torch: Version) -> tuple[str, ...]:
-        """Return all constraints beside a release of torch that is chosen."""
+        """Return the constraints beside a release of torch, whatever its metadata says."""
         release = self.releases.get(torch)
-        if release is None or not release.triton:
-            return self.beside(torch)
+        if release is None:
+            return ()
+        if not release.triton:
+            return release.beside
         # What others compile of Triton for Windows, 3.4.0.post20, names no torch.
         version = release.triton.lstrip("=~")
         major, minor = version.split(".")[:2]

@@ -186,7 +186,8 @@ def _with_remarks(
 ) -> Plan:
     """Return a plan with what newer libraries above the driver would give, and whether it has not looked at programs."""
     if plan.status != "cpu":
-        plan = with_compat_reason(plan, compat_offer(machine, request, catalog, choose))
+        choose_on = partial(choose, request=request, catalog=catalog)
+        plan = with_compat_reason(plan, compat_offer(machine, catalog, choose_on))
     for text in plan.choice.requirements:
         # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
         if (

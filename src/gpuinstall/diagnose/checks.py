@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -11,8 +13,8 @@ from packaging.utils import canonicalize_name
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import LockError
+from gpuinstall.base.files import read_document
 from gpuinstall.base.finding import Finding, Rejection
-from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
@@ -29,6 +31,9 @@ from gpuinstall.lock.file.fit import fit
 from gpuinstall.lock.file.lock import read_lock
 
 FAMILY = ("torch", "torchvision", "torchaudio")
+_ACTIVATED = re.compile(
+    r"^ *(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"$\n]+)\1$", re.MULTILINE
+)
 
 
 def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
@@ -75,14 +80,13 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield locks that cannot be read, no longer hold what is requested, or do not run on this machine."""
     misfits = []
     locks = evidence.project.locks
-    requirements = evidence.project.declaration.listed.requirements or ("torch",)
-    request = Request(requirements=requirements)
     for path in locks:
         try:
-            answer = fit(read_lock(path), evidence.machine, request, evidence.catalog)
+            lock = read_lock(path)
         except LockError as error:
             yield replace(error.finding, where="project", blocking=False)
             continue
+        answer = fit(lock, evidence.machine, evidence.request, evidence.catalog)
         if isinstance(answer, Rejection):
             misfits.append(answer)
     if locks and len(misfits) == len(locks):
@@ -102,8 +106,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     marker = read_marker(evidence.venv)
     if marker is None:
         return
-    packages = evidence.contents.packages
-    versions = {package.name: package.version for package in packages}
+    versions = {package.name: package.version for package in evidence.packages}
     changed = changed_build(versions, marker.packages, evidence.catalog.is_tied)
     changed = changed or some(changed_packages(versions, marker.packages))
     if changed:
@@ -124,7 +127,7 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
 
     The scripts of ours find their own place, but for plain sh; our next command makes them right.
     """
-    activated = evidence.contents.activated
+    activated = _activated_folder(evidence.venv / "bin" / "activate")
     if activated and activated.resolve() != evidence.venv.resolve():
         is_ours = read_marker(evidence.venv) is not None
         yield evidence.fault(
@@ -134,6 +137,14 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
             fixes=(evidence.install_advice(anew=not is_ours),),
             blocking=not is_ours,
         )
+
+
+def _activated_folder(script: Path) -> Path | None:
+    """Return the folder that a script of activation names; None if it finds out by itself, or is not there."""
+    with suppress(OSError, ValueError):
+        line = _ACTIVATED.search(read_document(script))
+        return Path(line[2]) if line else None
+    return None
 
 
 def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
@@ -165,13 +176,13 @@ _POWER_CUT = "the power went, or the disk was full, before it was on the disk"
 
 def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield packages of which files are gone, cut or edited; what torch's family needs blocks."""
-    packages = evidence.contents.by_name
+    packages = evidence.by_name
     family = packages.keys() & {"torch", *evidence.catalog.family}
     needed = set(family)
     for name in family:
         for requirement in packages[name].requires:
             needed.add(canonicalize_name(requirement.name))
-    for damage in find_damage(evidence.contents.packages):
+    for damage in find_damage(evidence.packages):
         package = damage.package
         is_edited = damage.kind == "edited"
         yield evidence.fault(
@@ -198,9 +209,7 @@ def _cause(damage: Damage) -> str:
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield that two versions of torch are in one folder."""
-    copies = [
-        package for package in evidence.contents.packages if package.name == "torch"
-    ]
+    copies = [package for package in evidence.packages if package.name == "torch"]
     if len(copies) > 1:
         versions = ", ".join(package.version for package in copies)
         # Into such an environment nothing can be installed: uv takes away one of the two.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -10,20 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.base.environment_paths import packages_folders
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.finding import Finding
+from gpuinstall.base.request import Request
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.repair import RepairSource
-from gpuinstall.environments.packages import (
-    InstalledPackage,
-    read_packages,
-    top_packages,
-)
-from gpuinstall.lock.request.declaration import Declaration, locks_in, read_declaration
+from gpuinstall.environments.packages import InstalledPackage, top_packages
+from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.lock.request.history import read_own_lock
 
 if TYPE_CHECKING:
@@ -37,45 +31,6 @@ DoctorFindings = Iterator[Finding]
 _REPLACE = "--replace"
 _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 
-_ACTIVATED = re.compile(
-    r"^ *(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"$\n]+)\1$", re.MULTILINE
-)
-
-
-class EnvironmentContents(Value):
-    """What an environment's folder holds."""
-
-    packages: tuple[InstalledPackage, ...] = ()
-    """Its packages; a name is there twice if it is installed twice."""
-    activated: Path | None = None
-    """The folder that its ``activate`` leads to."""
-
-    @property
-    def by_name(self) -> Mapping[str, InstalledPackage]:
-        """The packages by their names."""
-        return {package.name: package for package in self.packages}
-
-    def version(self, name: str) -> str:
-        """Return the version of a package; empty if it is not there."""
-        package = self.by_name.get(name)
-        return package.version if package else ""
-
-
-def read_contents(venv: Path) -> EnvironmentContents:
-    """Look into the folder of an environment; of its packages the records are read once a check asks for them."""
-    return EnvironmentContents(
-        packages=read_packages(packages_folders(venv)),
-        activated=_activated(venv / "bin" / "activate"),
-    )
-
-
-def _activated(script: Path) -> Path | None:
-    """Return the folder that a script of activation names; None if it finds out by itself, or is not there."""
-    with suppress(OSError, ValueError):
-        line = _ACTIVATED.search(read_document(script))
-        return Path(line[2]) if line else None
-    return None
-
 
 class ProjectFolder(Value):
     """The project around an environment."""
@@ -84,8 +39,6 @@ class ProjectFolder(Value):
     pyproject: Mapping[str, Any] = field(default_factory=dict)
     """Its pyproject.toml; empty if there is none."""
     locks: tuple[Path, ...] = ()
-    declaration: Declaration = field(default_factory=Declaration)
-    """What a file of it requests."""
 
 
 def read_project(folder: Path) -> ProjectFolder:
@@ -93,13 +46,7 @@ def read_project(folder: Path) -> ProjectFolder:
     pyproject = {}
     with suppress(OSError, ValueError):
         pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
-    requirements = toml_table(pyproject, "tool", "gpuinstall").get("requirements")
-    if not isinstance(requirements, list):
-        requirements = None
-    declaration = Declaration()
-    with suppress(UsageError, ValueError):
-        declaration = read_declaration(folder, requirements)
-    return ProjectFolder(folder, pyproject, tuple(locks_in(folder)), declaration)
+    return ProjectFolder(folder, pyproject, tuple(locks_in(folder)))
 
 
 class DoctorEvidence(Value):
@@ -109,9 +56,12 @@ class DoctorEvidence(Value):
     """With the GPUs that the environment was made for."""
     project: ProjectFolder
     catalog: Catalog
+    request: Request = field(default_factory=Request)
+    """What ``install`` would be asked for here."""
     venv: Path = Path(".venv")
     """The environment's folder, whether it is there or not."""
-    contents: EnvironmentContents = field(default_factory=EnvironmentContents)
+    packages: tuple[InstalledPackage, ...] = ()
+    """What is installed there; a name is there twice if it is installed twice. Records are read once a check asks."""
     repair: RepairSource = field(default_factory=RepairSource)
     words: Mapping[str, str] = field(default_factory=dict)
     """What names the environment in a fix."""
@@ -119,9 +69,15 @@ class DoctorEvidence(Value):
     """The arguments by which our ``install`` brings the right build into it."""
 
     @property
+    def by_name(self) -> Mapping[str, InstalledPackage]:
+        """The packages by their names."""
+        return {package.name: package for package in self.packages}
+
+    @property
     def torch(self) -> str:
         """The version of the environment's torch; empty if it is not there."""
-        return self.contents.version("torch")
+        package = self.by_name.get("torch")
+        return package.version if package else ""
 
     @property
     def context(self) -> FixContext:
@@ -187,7 +143,7 @@ class DoctorEvidence(Value):
             own |= lock.names
         return tuple(
             package
-            for package in top_packages(self.contents.packages)
+            for package in top_packages(self.packages)
             if package.name not in own and not self.catalog.is_tied(package.name)
         )
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.base import process
 from gpuinstall.base.advice import OURS, Advice, for_install
-from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import standard_requirement
 from gpuinstall.base.uv import environment as uv_environment
 from gpuinstall.base.uv import uv
@@ -19,7 +20,6 @@ from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
     DoctorFindings,
-    read_contents,
     read_project,
 )
 from gpuinstall.diagnose.repair import read_repair, repair_steps
@@ -33,6 +33,7 @@ from gpuinstall.environments.environment import (
     read_origin,
     renewing_arguments,
 )
+from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import admit_start, say_unfinished
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine.prober import Preflight
     from gpuinstall.sources import Sources
@@ -151,21 +151,23 @@ def examine(
     """
     proof = preflight(machine, reporter)
     is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
-    evidence = read_evidence(folder, venv, machine, sources, is_there=is_there)
+    evidence = read_evidence(
+        folder, venv, machine, request or Request(), sources, is_there=is_there
+    )
     # What files show comes first: starting a damaged environment may fail for the same reason.
     findings = list(run_checks(evidence))
     examined = None
     words: tuple[str, ...] = ("--venv", str(venv)) if named else ()
     if is_there and admit_start(venv, reporter, if_others=named):
         verdict, failures = _verify(venv, machine, evidence, reporter)
-        examined = ExaminedEnvironment(venv, verdict, len(evidence.contents.packages))
+        examined = ExaminedEnvironment(venv, verdict, len(evidence.packages))
         # uv reads an environment with its Python, which does not run where there is no verdict.
         unmet = requirements_unmet(evidence) if verdict else ()
         findings = merge_failures([*findings, *unmet], failures)
         if verdict:
             findings += unproven_devices(verdict)
     elif is_there:
-        packages = len(evidence.contents.packages)
+        packages = len(evidence.packages)
         examined = ExaminedEnvironment(venv, None, packages, was_started=False)
         findings += [*build_faults(evidence), not_started(venv)]
     elif named:
@@ -212,22 +214,25 @@ def read_evidence(
     folder: Path,
     venv: Path,
     machine: Machine,
+    request: Request,
     sources: Sources,
     *,
     is_there: bool,
 ) -> DoctorEvidence:
     """Return what the checks are given; of the GPUs those that the environment was made for."""
     catalog = known_catalog()
-    contents = read_contents(venv)
+    packages = read_packages(packages_folders(venv))
+    versions = {package.name: package.version for package in packages}
     indices = read_origin(venv, machine).gpus
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
     return DoctorEvidence(
         replace(machine, gpus=tuple(gpus)),
         project=read_project(folder),
         catalog=catalog,
+        request=request,
         venv=venv,
-        contents=contents,
-        repair=read_repair(venv, contents.version("torch"), sources, catalog.family),
+        packages=packages,
+        repair=read_repair(venv, versions.get("torch", ""), sources, catalog.family),
         words=advice_words(interpreter(venv)) if is_there else {},
         renewing=renewing_arguments(venv),
     )
@@ -288,7 +293,7 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
     for name, text, version in found:
         requirement = standard_requirement(text)
         state = f"{version} is installed" if version else "it is not installed"
-        package = evidence.contents.by_name[name]
+        package = evidence.by_name[name]
         required = f"{requirement.name}{requirement.specifier}"
         fix = evidence.repair.install_advice(requirement)
         entry = None
@@ -390,7 +395,7 @@ def _verify(
         return None, [finding]
     more = Advice(OURS, ("verify", "--verbose", "--venv", str(venv)))
     failures = []
-    torch = evidence.contents.by_name.get("torch")
+    torch = evidence.by_name.get("torch")
     for device in verdict.devices:
         for fault in device.faults:
             fixes = fault.fixes or (more,)

@@ -29,14 +29,12 @@ from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.protocol import Code, Rules
 from gpuinstall.machine.vendors import VENDORS, rules_for, vendor_of
 from gpuinstall.wheels.gpu_code import read_flags
+from gpuinstall.wheels.torch_wheel import LISTING_LIBRARIES, parse_version
 
 _MIB = 1 << 20
 USUAL_SHARED_MEMORY = 64 * _MIB
 """What a container has if it was not told otherwise; NCCL and data loaders want more."""
 LEAST_DISK = 200 * _MIB
-_ASSIGNED = r"^{}(?:: [^=\n]+)? = '([\w.+-]{{1,100}})'"
-_FLAGS = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
-"""The library that lists the architectures: 5 to 7 MB."""
 _BLOCK = _MIB
 _MISSING = "missing library"
 _FILE = re.compile(r"\blib[\w+-]+\.so(?:\.\d+)*")
@@ -148,9 +146,9 @@ def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
         text = ""
         with suppress(OSError, ValueError):
             text = read_document(folder / "torch" / "version.py", venv)
-        version = _value(text, "__version__")
+        version, toolkit, *_ = parse_version(text)
         if version:
-            backend = torch_backend(version, _toolkit(text))
+            backend = torch_backend(version, toolkit)
             build = _build(version, backend, machine)
             code = _architectures(folder)
             if build and code:
@@ -159,24 +157,9 @@ def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
     return None
 
 
-def _value(text: str, name: str) -> str | None:
-    """Return the text that a line of Python assigns to a name; None if there is none."""
-    match = re.search(_ASSIGNED.format(name), text, re.MULTILINE | re.ASCII)
-    return match[1] if match else None
-
-
-def _toolkit(text: str) -> Backend | None:
-    """Return the toolkit that a torch was made with, by the text of its version."""
-    for kind, name in (("cuda", "cuda"), ("rocm", "hip")):
-        toolkit = _value(text, name)
-        if toolkit:
-            return Backend(kind, ".".join(toolkit.split(".")[:2]))
-    return None
-
-
 def _architectures(folder: Path) -> tuple[str, ...]:
     """Return the architectures that torch's own library lists; empty if it has none."""
-    for name in _FLAGS:
+    for name in LISTING_LIBRARIES:
         with suppress(OSError, ValueError), open_regular(folder / name) as file:
             return read_flags(iter(lambda: file.read(_BLOCK), b""))
     return ()

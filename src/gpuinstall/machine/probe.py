@@ -21,7 +21,7 @@ from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFin
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import KnownFacts, findings_of
-from gpuinstall.machine.vendors import PCI_IDS
+from gpuinstall.machine.vendors import PCI_IDS, VENDORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,9 +37,6 @@ PROBERS: tuple[Prober[Any], ...] = (
     IntelProber(),
     AppleProber(),
 )
-
-# The makers of GPUs for computing, as people write them.
-MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "apple": "Apple"}
 
 
 def read_machine(
@@ -166,8 +163,8 @@ def _foreign_gpus(
         return
     for device in facts.devices:
         maker = PCI_IDS.get(f"{device.vendor:04x}")
-        if maker not in MAKERS or device.is_reserved or not device.is_display:
+        if maker is None or device.is_reserved or not device.is_display:
             continue
         finding = findings.get(maker)
         if finding is None or not finding.problems:
-            yield f"{MAKERS[maker]} {device.id}"
+            yield f"{VENDORS[maker].rules.name} {device.id}"

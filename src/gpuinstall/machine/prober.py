@@ -201,8 +201,3 @@ def format_gpus(gpus: tuple[int, ...]) -> str:
         return "the GPU"
     *first, last = map(str, gpus)
     return f"GPUs {', '.join(first)} and {last}" if first else f"GPU {last}"
-
-
-def without_trademarks(name: str) -> str:
-    """Return the name of a product without ``(R)`` and ``(TM)``."""
-    return re.sub(r"\((R|TM)\)", "", name)

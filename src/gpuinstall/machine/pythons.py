@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpuinstall.base.process import is_trusted
+from gpuinstall.base.versions import numbers
 from gpuinstall.machine.source import Source, home_folder, json_or_none
 
 _FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
@@ -34,7 +35,7 @@ def read_pythons(source: Source) -> tuple[str, ...]:
 def newest_patches(versions: Sequence[str]) -> tuple[str, ...]:
     """Return versions, oldest first; a bare ``3.11`` is dropped if a full one of it is there."""
     minors_of_patches = {version.rpartition(".")[0] for version in versions}
-    return tuple(sorted(set(versions) - minors_of_patches, key=_version_key))
+    return tuple(sorted(set(versions) - minors_of_patches, key=numbers))
 
 
 def find_python(version: str) -> Path | None:
@@ -46,12 +47,7 @@ def find_python(version: str) -> Path | None:
             paths.setdefault(installed, path)
     if not paths:
         return None
-    newest = max(paths, key=_version_key)
-    return paths[newest]
-
-
-def _version_key(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
+    return paths[max(paths, key=numbers)]
 
 
 def _installed() -> Iterator[tuple[str, Path]]:

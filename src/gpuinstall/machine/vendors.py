@@ -32,8 +32,8 @@ class Vendor(NamedTuple):
 
     kind: str
     """That of the backends that serve its GPUs."""
-    rules: Callable[[Machine, Catalog], Rules]
-    """Binds its rules to a machine and a catalogue."""
+    rules: type[Rules]
+    """Its rules, to be bound to a machine and a catalogue."""
     visible: Callable[[Sequence[str]], Mapping[str, str]]
     """Returns the environment variables with which a program sees just these devices, in this order."""
     misleading: tuple[str, ...] = ()

@@ -85,9 +85,8 @@ def choose(
         outcome = with_compat_fix(
             outcome,
             machine,
-            request,
             catalog,
-            choose=lambda other, *_: attempt(request, machine=other),
+            choose_on=lambda other: attempt(request, machine=other),
         )
     return outcome
 
@@ -106,7 +105,7 @@ def _attempt(
         machine,
         demand,
         rules,
-        gpus=requested_gpus(machine, demand.gpus, rules),
+        gpus=requested_gpus(machine, request.gpus, rules),
         program_constraints=program_constraints,
     )
     fault = machine_fault(context)

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
 
-    Choose = Callable[[Machine, Request, Catalog], object]
-    """What a request comes to: a Plan, or something else if no build serves it."""
+    ChooseOn = Callable[[Machine], object]
+    """What a request comes to on a machine: a Plan, or something else if no build serves it."""
 
 COMPAT = "Run it again with --cuda-compat"
 _DRIVER_TOO_OLD = {"driver-too-old", "driver-too-old-for-ptx"}
@@ -37,24 +36,21 @@ class CompatOffer(NamedTuple):
 
 def compat_offer(
     machine: Machine,
-    request: Request,
     catalog: Catalog,
-    choose: Choose,
+    choose_on: ChooseOn,
 ) -> CompatOffer | None:
-    """Return the first package with which every GPU runs the request.
+    """Return the first package with which every GPU runs a request.
 
     Args:
         machine: The machine with its own driver.
-        request: What is requested.
         catalog: The builds, and what is known of drivers and packages.
-        choose: What a request comes to on another machine.
+        choose_on: What the request comes to on another machine.
 
     Returns:
         None if no package is made for these GPUs and this driver, or none brings a build.
     """
     for package, driver in rules_for(machine, catalog).drivers_above().items():
-        other = replace(machine, driver=driver)
-        plan = choose(other, request, catalog)
+        plan = choose_on(replace(machine, driver=driver))
         if isinstance(plan, Plan) and plan.status == "ok":
             return CompatOffer(package, plan)
     return None
@@ -72,14 +68,13 @@ def with_compat_reason(plan: Plan, offer: CompatOffer | None) -> Plan:
 def with_compat_fix(
     refusal: Rejected,
     machine: Machine,
-    request: Request,
     catalog: Catalog,
-    choose: Choose,
+    choose_on: ChooseOn,
 ) -> Rejected:
     """Advise the package first if it is the driver that is too old: nobody has to be root for it."""
     if refusal.reasons[0].code not in _DRIVER_TOO_OLD:
         return refusal
-    offer = compat_offer(machine, request, catalog, choose)
+    offer = compat_offer(machine, catalog, choose_on)
     if offer is None:
         return refusal
     fix = f"{COMPAT}: torch {offer.plan.choice.build.name} with {offer.package}, without root"

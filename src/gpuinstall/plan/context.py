@@ -111,11 +111,12 @@ class PlanContext(Value, eq=False):
         The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
         one that can be fetched.
         """
+        request = self.demand.request
         fitting = self.fitting_pythons(build)
-        for python in at_hand(self.demand.preferred, self.machine):
+        for python in at_hand(request.preferred_pythons, self.machine):
             if python in fitting:
                 return python
-        if not fitting or not (self.demand.managed or self.machine.pythons is None):
+        if not fitting or not (request.managed_pythons or self.machine.pythons is None):
             return ""
         newest = number(self.catalog.settled_python)
         supported = [python for python in fitting if number(python) <= newest]

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import (
     ParsedRequirement,
     parse_requirement,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.base.request import Request
 
 _PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
 """The Pythons that a marker may tell apart, the newest first."""
@@ -29,6 +29,9 @@ _PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
 
 class Demand(Value, eq=False):
     """What must hold of a plan."""
+
+    request: Request
+    """What it was read from, which has the rest: the GPUs, the allowed backends, the Pythons to try first."""
 
     torch: SpecifierSet | None
     """The specifiers of all its requirements together, without local versions, which go into ``backends``."""
@@ -43,20 +46,8 @@ class Demand(Value, eq=False):
     """The requirements that have nothing to do with the choice."""
 
     backends: frozenset[Backend]
-    allowed: tuple[str, ...] | None
-    """The backends of a team's list; None: all of them."""
-
     python: SpecifierSet | str | None
     """A specifier, or an exact ``X.Y``."""
-
-    preferred: tuple[str, ...]
-    """The Pythons to try first, in this order."""
-
-    managed: bool
-    """Whether other Pythons than the machine's can be fetched."""
-
-    gpus: tuple[str | int, ...] | None = None
-    """Indices or UUIDs; None: all GPUs."""
 
     preferred_backend: Backend | None = None
 
@@ -113,16 +104,13 @@ def parse_request(
             companions[own.name] = earlier.narrowed(own) if earlier else own
     torch = companions.pop("torch", ParsedRequirement("torch", "torch"))
     return Demand(
+        request,
         torch=torch.specifier,
         extras=torch.extras,
         family=companions,
         others=tuple(others),
         backends=frozenset(map(_backend, tags)),
-        allowed=request.allowed_backends,
         python=python,
-        preferred=request.preferred_pythons,
-        managed=request.managed_pythons,
-        gpus=request.gpus,
         preferred_backend=known_backend(request.preferred_backend),
     )
 

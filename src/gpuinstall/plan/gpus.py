@@ -77,7 +77,7 @@ def with_usable_gpus(context: PlanContext) -> PlanContext:
     """Return the context without the GPUs that a fault, their age or their driver leaves out."""
     blocking = [problem for problem in context.machine.problems if problem.blocking]
     left_out: dict[int, Finding] = {}
-    if context.demand.gpus is None:
+    if context.demand.request.gpus is None:
         present = {gpu.index for gpu in context.machine.gpus}
         for problem in blocking:
             # A GPU that has fallen off the bus is not listed any more; the last that is said of it counts.

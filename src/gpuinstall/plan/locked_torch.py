@@ -8,6 +8,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import replace
 from gpuinstall.plan.choice import choose
+from gpuinstall.plan.refusal import limits_of, without_limits
 from gpuinstall.plan.values import Plan
 
 if TYPE_CHECKING:
@@ -35,31 +36,20 @@ def newer_torch(
     plan: Plan, machine: Machine, request: Request, catalog: Catalog
 ) -> Reason | None:
     """Return which newer torch would run, and what keeps a plan from it; None if the request does not."""
-    bounds = [
-        requirement
-        for text in (*request.requirements, *request.constraints)
-        if (requirement := parse_requirement(text)).name == "torch"
-    ]
-    if not (request.preferred or any(bound.specifier for bound in bounds)):
+    bounds = [limit for limit in limits_of(request, {"torch"}) if limit.is_of_torch]
+    if not (request.preferred or bounds):
         return None
-    texts = {bound.text for bound in bounds}
-    others = [text for text in request.requirements if text not in texts]
-    limits = [text for text in request.constraints if text not in texts]
-    free = choose(
-        machine,
-        replace(
-            request,
-            requirements=("torch", *others),
-            constraints=tuple(limits),
-            preferred=(),
-        ),
-        catalog,
-    )
+    unbound = replace(without_limits(request, bounds), preferred=())
+    free = choose(machine, unbound, catalog)
     chosen = plan.choice.build.torch
     if not isinstance(free, Plan) or free.choice.build.torch <= chosen:
         return None
     newer = str(free.choice.build.torch)
-    holders = [bound.text for bound in bounds if not bound.allows(newer)]
+    holders = [
+        bound.words
+        for bound in bounds
+        if not parse_requirement(bound.words).allows(newer)
+    ]
     if request.preferred:
         holders.append("the project's own lock")
     if not holders:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import MachineError, NoBuildError
@@ -53,11 +52,11 @@ def explain(
         request: The request.
         attempt: What another request would come to.
     """
-    limits = _limits(request, unserved.context.catalog.family)
+    limits = limits_of(request, unserved.context.catalog.family)
     if unserved.context.demand.backends == {CPU}:
         request = replace(request, backend=CPU.tag)
         limits = [limit for limit in limits if limit.field != "backend"]
-    unconstrained = attempt(_without(request, limits))
+    unconstrained = attempt(without_limits(request, limits))
     if isinstance(unconstrained, NoCandidate):
         refusal = _refused_by_machine(unconstrained)
         return replace(refusal, rejected=rejections(unserved.rejected))
@@ -69,7 +68,7 @@ def explain(
         if relaxed:
             fixes.append(f"{RELAX}: torch {relaxed.torch}, the nearest that runs here")
     for culprit in culprits:
-        outcome: object = attempt(_without(request, [culprit]))
+        outcome: object = attempt(without_limits(request, [culprit]))
         if culprit.field == "backend" and not unserved.context.gpus:
             # A platform may have builds for the CPU alone.
             other = _with_other_backend(request, unserved.context, attempt)
@@ -103,7 +102,7 @@ def with_cpu_build(
     return replace(refusal, fix=refusal.fix or OTHER_VERSIONS)
 
 
-class _Limit(NamedTuple):
+class Limit(NamedTuple):
     """A part of a request that can stand in its way."""
 
     field: str
@@ -114,43 +113,42 @@ class _Limit(NamedTuple):
     @property
     def is_of_torch(self) -> bool:
         """Whether it limits torch itself."""
-        return re.match(r"torch(?![\w.-])", self.words) is not None
+        is_requirement = self.field in {"requirements", "constraints"}
+        return is_requirement and parse_requirement(self.words).name == "torch"
 
 
-def _limits(request: Request, family: Collection[str]) -> list[_Limit]:
+def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
     """Return what can stand in the way of a request; of its constraints those of torch, or of what was requested with it."""
     limits = [
-        _Limit("requirements", text) for text in request.requirements if text != "torch"
+        Limit("requirements", text) for text in request.requirements if text != "torch"
     ]
     concerned = {"torch", *requirement_names(request.requirements)} & {*family}
     limits += [
-        _Limit("constraints", text)
+        Limit("constraints", text)
         for text in request.constraints
         if parse_requirement(text).name in concerned
     ]
     if request.python:
-        limits.append(_Limit("python", f"Python {request.python}"))
+        limits.append(Limit("python", f"Python {request.python}"))
     if request.backend:
-        limits.append(_Limit("backend", f"backend {request.backend}"))
+        limits.append(Limit("backend", f"backend {request.backend}"))
     if request.allowed_backends is not None:
         words = f"the allowed backends ({', '.join(request.allowed_backends)})"
-        limits.append(_Limit("allowed_backends", words))
+        limits.append(Limit("allowed_backends", words))
     return limits
 
 
-def _without(request: Request, limits: Collection[_Limit]) -> Request:
+def without_limits(request: Request, limits: Collection[Limit]) -> Request:
     """Return a request without some limits; what it requires of torch becomes any torch."""
     requirements = []
     for text in request.requirements:
-        limit = _Limit("requirements", text)
+        limit = Limit("requirements", text)
         if limit not in limits:
             requirements.append(text)
         elif limit.is_of_torch:
             requirements.append("torch")
     constraints = [
-        text
-        for text in request.constraints
-        if _Limit("constraints", text) not in limits
+        text for text in request.constraints if Limit("constraints", text) not in limits
     ]
     single = {limit.field for limit in limits} - {"requirements", "constraints"}
     return replace(
@@ -215,17 +213,17 @@ def _least_demand(rejected: Iterable[JudgedBuild], code: str) -> str:
 
 def _conflict(
     unserved: NoCandidate,
-    limits: list[_Limit],
+    limits: list[Limit],
     request: Request,
     attempt: Attempt,
-) -> tuple[list[_Limit], NoCandidate]:
+) -> tuple[list[Limit], NoCandidate]:
     """Return a smallest part of the request that cannot be served, without whatever the failure does not need."""
     needed = limits
     # torch last: what goes with a torch that cannot be had is no reason of its own.
     for limit in sorted(limits, key=lambda limit: limit.is_of_torch):
         without = [other for other in needed if other != limit]
         dropped = [other for other in limits if other not in without]
-        outcome = attempt(_without(request, dropped))
+        outcome = attempt(without_limits(request, dropped))
         if isinstance(outcome, NoCandidate):
             needed = without
             unserved = outcome
@@ -233,7 +231,7 @@ def _conflict(
 
 
 def _disagreement(
-    culprits: list[_Limit],
+    culprits: list[Limit],
     nearest: JudgedBuild | None,
     context: PlanContext,
 ) -> Reason:
@@ -277,7 +275,7 @@ def _other_side(
     return None
 
 
-def _unknown(culprit: _Limit, context: PlanContext) -> str:
+def _unknown(culprit: Limit, context: PlanContext) -> str:
     """Return that something requested is not there, at all or for this platform."""
     platform = f"{context.machine.os} {context.machine.arch}"
     message = f"no build of torch for {platform} fits {culprit.words}"
@@ -290,7 +288,7 @@ def _unknown(culprit: _Limit, context: PlanContext) -> str:
 
 
 def _change(
-    limit: _Limit,
+    limit: Limit,
     build: Build,
     context: PlanContext,
 ) -> str:

@@ -60,7 +60,7 @@ def is_of_requested_cuda(build: Build, context: PlanContext) -> Reason | None:
 
 def is_allowed(build: Build, context: PlanContext) -> Reason | None:
     """Keep a team's list of backends."""
-    allowed = context.demand.allowed
+    allowed = context.demand.request.allowed_backends
     if allowed is None or build.backend.tag in allowed:
         return None
     tags = ", ".join(allowed) or "none"

@@ -106,7 +106,7 @@ class Plan(Value):
 
 
 class Rejected(Value):
-    """A request that no build serves, and why."""
+    """A request that no build serves, and why; it is read like a Plan, whose ``choice`` is None."""
 
     error_class: type[GpuInstallError]
     """What it is raised as: NoBuildError; InstallationError if no source answers; MachineError if only repair helps."""

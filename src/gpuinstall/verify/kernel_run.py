@@ -78,11 +78,13 @@ class KernelRun(Value):
     work: str
     """The table of checks: quick, deep or bench."""
 
-    seconds: float
-    """After which a child ends itself."""
-
     program: str | None = None
     """The module of one package that is put to the proof instead."""
+
+    @property
+    def seconds(self) -> float:
+        """After which a child ends itself: one package has the time of the quick checks."""
+        return KERNEL_SECONDS["quick" if self.program else self.work]
 
     def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
         """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them."""

@@ -36,7 +36,6 @@ from gpuinstall.verify.diagnosis import (
 from gpuinstall.verify.interpreter import inspect_interpreter, interference
 from gpuinstall.verify.kernel_run import (
     INTERPRETING,
-    KERNEL_SECONDS,
     KernelReport,
     KernelRun,
 )
@@ -75,7 +74,6 @@ def verify_environment(
     *,
     deep: bool = False,
     surroundings: bool = False,
-    seconds: float | None = None,
     reporter: Reporter = SILENT,
 ) -> Verdict:
     """Run kernels in the environment of an interpreter, on the GPUs of a machine or on the CPU.
@@ -86,7 +84,6 @@ def verify_environment(
         origin: what the environment was made for; None: what its marker says.
         deep: run further checks, and compare the files with the lists of their installations.
         surroundings: that a program started in this folder would import another torch is a fault, not a warning.
-        seconds: the time for each device.
         reporter: what is told of the progress.
 
     Raises:
@@ -95,7 +92,7 @@ def verify_environment(
     if origin is None:
         origin = read_origin(environment_of(python), machine)
     work = "deep" if deep else "quick"
-    trial = _prepare(python, machine, origin, reporter, work=work, seconds=seconds)
+    trial = _prepare(python, machine, origin, reporter, work=work)
     torch = trial.proof.torch
     if _leaves_idle(trial):
         devices = [wrong_build(target, trial.proof) for target in trial.targets]
@@ -153,7 +150,6 @@ def _prepare(
     reporter: Reporter,
     *,
     work: str = "quick",
-    seconds: float | None = None,
 ) -> EnvironmentTrial:
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
@@ -169,7 +165,7 @@ def _prepare(
         reporter.warn(
             f"tested without {names}: with it, nothing is compiled for the GPU"
         )
-    run = KernelRun(python, interpreter.flags, work, seconds or KERNEL_SECONDS[work])
+    run = KernelRun(python, interpreter.flags, work)
     return EnvironmentTrial(interpreter, proof, targets, run, reporter)
 
 
@@ -253,9 +249,7 @@ def prove_programs(
     proven = list(devices)
     if not tried:
         return proven
-    seconds = min(trial.run.seconds, KERNEL_SECONDS["quick"])
-    run = replace(trial.run, seconds=seconds)
-    runs = [replace(run, program=module) for module in modules]
+    runs = [replace(trial.run, program=module) for module in modules]
     # Two processors for each child.
     at_once = (os.cpu_count() or 1) // (2 * len(tried))
 

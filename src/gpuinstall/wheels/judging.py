@@ -87,7 +87,7 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
     """Return what a reading means for some GPUs."""
     judgement = Judgement(
         cuda=process_cuda(reading),
-        torch=reading.of_torch,
+        torch=reading.torch,
     )
     for rule in _CERTAIN:
         why = rule(reading, gpus)
@@ -262,7 +262,7 @@ def _has_own_runtime(
     if reading.package in members.must_open:
         return not missing_libraries(reading, versions)
     # What links torch meets its CUDA in the process: torch's libraries are loaded before it.
-    if reading.of_torch.kind in {"stable", "ordinary"}:
+    if reading.torch.kind in {"stable", "ordinary"}:
         return False
     runtimes = filter(members.runtime.fullmatch, versions)
     majors = {Version(versions[name]).major for name in runtimes}

@@ -2,31 +2,30 @@
 
 from pathlib import Path
 
+from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.machine import Machine
-from gpuinstall.diagnose.evidence import (
-    DoctorEvidence,
-    EnvironmentContents,
-    ProjectFolder,
-)
+from gpuinstall.diagnose.evidence import DoctorEvidence, ProjectFolder
 from gpuinstall.diagnose.examination import run_checks
-from gpuinstall.environments.packages import InstalledPackage
+from gpuinstall.environments.packages import InstalledPackage, read_packages
 from tests.frozen import frozen_catalog
 
 NOWHERE = Path("absent")
 
 
-def holding(*packages, **parts):
-    """An environment of which nothing is known but the names and versions of its packages."""
-    return EnvironmentContents(
-        tuple(InstalledPackage(name, version, NOWHERE) for name, version in packages),
-        **parts,
-    )
+def installed_in(venv):
+    """The packages of an environment."""
+    return read_packages(packages_folders(venv))
+
+
+def holding(*packages):
+    """Packages of which nothing is known but their names and versions."""
+    return tuple(InstalledPackage(name, version, NOWHERE) for name, version in packages)
 
 
 def doctor_evidence(machine=None, torch=None, **parts):
-    """A machine, an environment of torch alone or with ``contents``, a shell and a project."""
+    """A machine, an environment of torch alone or with ``packages``, a shell and a project."""
     evidence = {
-        "contents": holding(("torch", torch)) if torch else EnvironmentContents(),
+        "packages": holding(("torch", torch)) if torch else (),
         "project": ProjectFolder(),
         "catalog": frozen_catalog(),
         "venv": NOWHERE,

@@ -39,13 +39,13 @@ def installed(*changes, without=""):
 
 @pytest.mark.parametrize("machine", [PASCAL, ADA])
 def test_a_sound_environment_has_no_findings(machine):
-    assert found_in(machine, contents=installed()) == []
+    assert found_in(machine, packages=installed()) == []
 
 
 def test_two_torches_in_one_environment_are_found_with_a_command():
-    contents = installed(("torch", "2.11.0+cu126"), ("torch", "2.9.1"))
+    packages = installed(("torch", "2.11.0+cu126"), ("torch", "2.9.1"))
 
-    (finding,) = found_in(ADA, contents=contents)
+    (finding,) = found_in(ADA, packages=packages)
 
     assert (finding.code, finding.id, finding.blocking) == ("torch-twice", "F34", True)
     assert finding.fix

@@ -4,6 +4,7 @@ import pytest
 
 from gpuinstall.base.advice import Advice
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
 from gpuinstall.diagnose.evidence import read_project
 from tests.unit.diagnose.evidence import found as found_in
 
@@ -78,8 +79,11 @@ def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path, text, torch):
     assert uv_codes(tmp_path, text, torch) == []
 
 
-def lock_codes(folder, machine=HERE):
-    return [finding.code for finding in found_in(machine, project=read_project(folder))]
+def lock_codes(folder, **parts):
+    return [
+        finding.code
+        for finding in found_in(HERE, project=read_project(folder), **parts)
+    ]
 
 
 def test_a_lock_that_fits_is_no_finding(tmp_path):
@@ -98,10 +102,8 @@ def test_a_broken_lock_is_found(tmp_path):
 
 def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path):
     (tmp_path / "pylock.cpu.toml").write_text(LOCK)
-    (tmp_path / "pyproject.toml").write_text(
-        '[tool.gpuinstall]\nrequirements = ["torch", "einops"]\n'
-    )
-    assert lock_codes(tmp_path) == ["lock-other-request"]
+    request = Request(("torch", "einops"))
+    assert lock_codes(tmp_path, request=request) == ["lock-other-request"]
 
 
 def test_locks_for_other_machines_only_are_one_finding(tmp_path):
@@ -109,18 +111,3 @@ def test_locks_for_other_machines_only_are_one_finding(tmp_path):
     (finding,) = found_in(Machine("macos", "arm64"), project=read_project(tmp_path))
     assert finding.fixes == (Advice("gpuinstall", ("lock",), tmp_path),)
     assert "pylock.cpu.toml" in finding.message
-
-
-@pytest.mark.parametrize(
-    ("text", "asked"),
-    [
-        ("", ()),
-        ('[tool.gpuinstall]\nrequirements = ["torch", "vllm"]\n', ("torch", "vllm")),
-        ('[tool.gpuinstall]\nrequirements = "torch"\n', ()),
-        ('[project]\nname = "x"\ndependencies = ["rich"]\n', ("rich",)),
-        ('[project]\nname = "x"\ndependencies = [3]\n', ()),
-    ],
-)
-def test_the_request_is_read_from_the_project(tmp_path, text, asked):
-    (tmp_path / "pyproject.toml").write_text(text, "utf-8")
-    assert read_project(tmp_path).declaration.listed.requirements == asked

@@ -1,11 +1,10 @@
 import hashlib
 
 from gpuinstall.diagnose.checks import changed_by_hand
-from gpuinstall.diagnose.evidence import read_contents
 from gpuinstall.diagnose.examination import unproven_devices
 from gpuinstall.environments.environment import Marker
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
-from tests.unit.diagnose.evidence import doctor_evidence
+from tests.unit.diagnose.evidence import doctor_evidence, installed_in
 
 PACKAGE = """[[packages]]
 name = "{0}"
@@ -40,7 +39,7 @@ def environment(venv, locked, installed):
     ).write(venv)
     return doctor_evidence(
         venv=venv,
-        contents=read_contents(venv),
+        packages=installed_in(venv),
         renewing=("--venv", str(venv), "--replace"),
     )
 

@@ -5,14 +5,13 @@ import pytest
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.diagnose import examination
-from gpuinstall.diagnose.evidence import read_contents
 from gpuinstall.diagnose.examination import examine, requirements_unmet
 from gpuinstall.diagnose.repair import read_repair
 from gpuinstall.environments.environment import renewing_arguments
 from gpuinstall.sources import Sources
 from tests.frozen import frozen_catalog
 from tests.lab.environments import put_package, small_torch
-from tests.unit.diagnose.evidence import doctor_evidence
+from tests.unit.diagnose.evidence import doctor_evidence, installed_in
 
 LINUX = Machine("linux", "x86_64", "glibc", "2.36")
 
@@ -23,12 +22,13 @@ def site(tmp_path):
 
 
 def unmet(venv):
-    contents = read_contents(venv)
+    packages = installed_in(venv)
+    versions = {package.name: package.version for package in packages}
     repair = read_repair(
-        venv, contents.version("torch"), Sources(), frozen_catalog().family
+        venv, versions.get("torch", ""), Sources(), frozen_catalog().family
     )
     evidence = doctor_evidence(
-        venv=venv, contents=contents, repair=repair, renewing=renewing_arguments(venv)
+        venv=venv, packages=packages, repair=repair, renewing=renewing_arguments(venv)
     )
     return list(requirements_unmet(evidence))
 

@@ -15,10 +15,16 @@ WSL = replace(A100, environment=Environment(wsl=True))
 JETSON = replace(A100, environment=Environment(jetson=JetsonRelease("36.4.0")))
 
 
+def choosing(request, catalog):
+    """What a request comes to on a machine."""
+    return lambda machine: choose(machine, request, catalog)
+
+
 def offered(on, *requirements):
     """The package and the build, in words."""
     request = Request(requirements or ("torch",))
-    offer = compat_offer(on, request, frozen_catalog(), choose)
+    catalog = frozen_catalog()
+    offer = compat_offer(on, catalog, choosing(request, catalog))
     return offer and f"{offer.package}: {offer.plan.choice.build.name}"
 
 
@@ -57,7 +63,8 @@ def test_volta_can_have_no_libraries_of_590():
 
     above = replace(catalog, drivers=drivers)
 
-    assert compat_offer(volta, Request(("torch",)), above, choose) is None
+    request = Request(("torch",))
+    assert compat_offer(volta, above, choosing(request, above)) is None
 
 
 def test_a_plan_says_which_newer_torch_it_would_give():
@@ -66,7 +73,8 @@ def test_a_plan_says_which_newer_torch_it_would_give():
     plan = choose(A100, request, catalog)
     assert isinstance(plan, Plan)
 
-    with_reason = with_compat_reason(plan, compat_offer(A100, request, catalog, choose))
+    offer = compat_offer(A100, catalog, choosing(request, catalog))
+    with_reason = with_compat_reason(plan, offer)
 
     assert plan.choice.build.name == "2.14.1+cu126"
     assert with_reason.reasons[-1].message == (

@@ -119,6 +119,6 @@ def test_the_kernels_start_on_old_and_new_interpreters(version):
     python = python or shutil.which(f"python{version}")
     if python is None:
         pytest.skip(f"no Python {version} here")
-    argv = KernelRun(Path(python), ("-I",), "quick", 60).argv(CPU_TARGET)
+    argv = KernelRun(Path(python), ("-I",), "quick").argv(CPU_TARGET)
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert '"message": "ModuleNotFoundError: No module named \'torch\'"' in done.stdout

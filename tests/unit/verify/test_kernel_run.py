@@ -131,7 +131,7 @@ def test_a_child_has_no_variable_that_changes_its_results(tmp_path, monkeypatch)
     ):
         monkeypatch.setenv(name, "0")
 
-    reports = KernelRun(python, (), "quick", 60).run_all(cards)
+    reports = KernelRun(python, (), "quick").run_all(cards)
 
     amd, nvidia = (
         dict(line.partition("=")[::2] for line in one.records[0].evidence.splitlines())

@@ -51,7 +51,7 @@ def proven():
         Interpreter(proof.torch, proof.torch),
         proof,
         targets=(CARD,),
-        run=KernelRun(PYTHON, (), "quick", 60),
+        run=KernelRun(PYTHON, (), "quick"),
         reporter=Reporter(),
     )
     (device,) = prove_programs([TORCH_PASSED], trial, ["torchvision", "vllm"])

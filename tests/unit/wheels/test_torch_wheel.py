@@ -4,6 +4,7 @@ from time import monotonic
 
 import pytest
 
+from gpuinstall.base.versions import Backend
 from gpuinstall.wheels.gpu_code import read_flags
 from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
@@ -38,12 +39,9 @@ def test_a_build_is_read_over_http_without_its_rest():
     with server(serving(data)) as host, over_http(f"{host.url}/torch.whl") as ranges:
         wheel = WheelReader(ranges)
         code = read_torch(wheel)
-    assert (code.architectures, code.cuda, code.hip, code.version) == (
-        ROW,
-        "13.0",
-        None,
-        "2.16.0+cu130",
-    )
+    toolkit = Backend("cuda", "13.0")
+    assert code[:2] == ("2.16.0+cu130", toolkit)
+    assert code.architectures == ROW
     assert len(host.log) == 4
     assert {asked.status for asked in host.log} == {206}
     assert {asked.method for asked in host.log} == {"GET"}
@@ -96,18 +94,18 @@ def test_a_windows_build():
 def test_a_cpu_build_is_known_by_its_version_alone():
     ranges = Bytes(archive(torch_files() | {"torch/version.py": version_py(None)}))
     code = read_torch(WheelReader(ranges))
-    assert (code.cuda, code.architectures) == (None, ())
+    assert (code.toolkit, code.architectures) == (None, ())
 
 
 def test_an_older_version_file():
     old = b"__version__ = '2.1.2+cu121'\ndebug = False\ncuda = '12.1'\ngit_version = 'a8e7c98c'\nhip = None\n"
     code = _read(torch_files() | {"torch/version.py": old})
-    assert (code.version, code.cuda, code.hip) == ("2.1.2+cu121", "12.1", None)
+    assert code[:2] == ("2.1.2+cu121", Backend("cuda", "12.1"))
 
 
 def test_a_build_that_says_nothing_has_no_architectures():
     code = _read(torch_files() | {PYTHON_LIBRARY: library(b"")})
-    assert (code.cuda, code.architectures) == ("13.0", ())
+    assert (code.toolkit, code.architectures) == (Backend("cuda", "13.0"), ())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import re
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.base.values import Value, asdict, replace
+from gpuinstall.base.codec import write_object
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.failures import table
 from gpuinstall.catalog.failures.observations import Observation, load_kinds, observe
@@ -121,7 +122,7 @@ class RecognisedCause(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cause as the Explanation document holds it."""
-        return {**asdict(self), "fix": list(self.fix)}
+        return write_object(self)
 
 
 class _Match(NamedTuple):
@@ -210,9 +211,7 @@ def _causes(
     """Return answers with their fixes for the place that a text comes from, or for the machine that it is read on."""
     if not answers:
         return ()
-    context = circumstances.fix_context(machine)
-    if placeholders:
-        context = context.knowing(**placeholders)
+    context = circumstances.fix_context(machine).knowing(**placeholders or {})
     context = replace(context, is_legacy=circumstances.hold("legacy-gpu"))
     causes = []
     for match, confidence in answers:

@@ -7,7 +7,7 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Where
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.failures.packages import driver_steps, release_of
 from gpuinstall.catalog.failures.table import (
     FixTable,
@@ -20,7 +20,7 @@ from gpuinstall.catalog.failures.table import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from gpuinstall.base.advice import Advice
     from gpuinstall.base.machine import Machine
@@ -38,7 +38,7 @@ class FixContext(Value):
     """The keys of the place, the closest first."""
     subjects: tuple[str, ...] = ()
     """What it is about: of such keys the first of a table counts, and its commands stand alone."""
-    placeholders: tuple[tuple[str, str], ...] = ()
+    placeholders: Mapping[str, str] = field(default_factory=dict)
     """The values of what stands in braces in a fix."""
     is_legacy: bool = False
     """Whether it is for GPUs that need an old driver."""
@@ -86,8 +86,7 @@ class FixContext(Value):
             for name, value in placeholders.items()
             if value is not None
         }
-        # Of one placeholder the later value counts.
-        return replace(self, placeholders=(*self.placeholders, *further.items()))
+        return replace(self, placeholders={**self.placeholders, **further})
 
 
 def own_keys(
@@ -126,7 +125,7 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     values = {
         **read_table("distributions")["placeholders"],
         "release-of-system": release_of(context.keys),
-        **dict(context.placeholders),
+        **context.placeholders,
     }
     texts: dict[str, str] = {}
     for step in _steps(what, context):
@@ -246,9 +245,8 @@ def _steps(
 
 def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
     """Return the steps of its packages on the system of a place."""
-    words = dict(context.placeholders)
     defaults = read_table("distributions")["placeholders"]
-    branch = int((defaults | words)["branch"])
+    branch = int(context.placeholders.get("branch", defaults["branch"]))
     steps: list[Step] = []
     for action in (*table.before, *table.packages):
         of_action: tuple[Step, ...] = ()

@@ -298,7 +298,7 @@ class ExtensionChooser:
             demand = f"its METADATA requires {pin.text}"
             if not pin.allows(build.torch):
                 return f"{demand}, not {torch}"
-            if pin.is_exact and row.of_torch.kind == "none" and not row.architectures:
+            if pin.is_exact and row.torch.kind == "none" and not row.architectures:
                 # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
                 return f"{demand}, and it has no library for it"
         why = misfit_beside(row, judgement, build, {}) or judgement.doubt
@@ -310,7 +310,7 @@ class ExtensionChooser:
         is_named = (
             file.torch or pins or self._paired_with(file.wheel.package, build.torch)
         )
-        if loads_beside(row.of_torch, build) is None and not is_named:
+        if loads_beside(row.torch, build) is None and not is_named:
             return f"it shows no code for {torch}"
         return None
 

@@ -14,8 +14,8 @@ from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import authored
 from gpuinstall.machine.amd.rules import (
-    amd_chip,
     architecture_of_product,
+    chip_name,
     is_integrated,
 )
 from gpuinstall.machine.prober import (
@@ -23,7 +23,6 @@ from gpuinstall.machine.prober import (
     Prober,
     VendorFindings,
     format_gpus,
-    without_trademarks,
 )
 from gpuinstall.machine.symptoms import KnownFacts, findings_of
 
@@ -222,9 +221,8 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
 
 
 def _gpu(index: int, node: KfdNode) -> Gpu:
-    chip = amd_chip(amd_chips(), node.architecture)
-    name = node.product or (chip.name if chip else "GPU")
-    is_shared = chip is not None and chip.integrated
+    name = node.product or chip_name(amd_chips(), node.architecture)
+    is_shared = is_integrated(amd_chips(), node.architecture)
     return Gpu(
         index,
         name=name if name.startswith("AMD") else f"AMD {name}",
@@ -243,7 +241,8 @@ def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
     ours = [device for device in facts.devices if device.vendor == AMD_ON_PCI]
     cards = [device for device in ours if device.name]
     for index, card in enumerate(cards):
-        name = without_trademarks(card.name or "")
+        # "AMD Radeon(TM) RX 7900 XT".
+        name = re.sub(r"\((R|TM)\)", "", card.name or "")
         architecture = architecture_of_product(amd_chips(), name)
         if architecture:
             yield Gpu(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.versions import numbers
@@ -21,26 +21,18 @@ SPLIT = (7, 14)
 ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
 
 
-class Chip(NamedTuple):
-    """A chip of the catalogue."""
-
-    name: str
-    integrated: bool
-    """Whether it is part of a processor and shares its memory."""
-
-
-def amd_chip(table: _Table, architecture: str | None) -> Chip | None:
-    """Return the chip that runs some code; None for one that the catalogue does not list."""
-    for row in table["chips"]:
-        if row["architecture"] == architecture:
-            return Chip(row["chip"], row.get("integrated", False))
-    return None
+def chip_name(table: _Table, architecture: str) -> str:
+    """Return the name of the chip that runs some code, as far as the catalogue lists it."""
+    names = {row["architecture"]: row["chip"] for row in table["chips"]}
+    return str(names.get(architecture, "GPU"))
 
 
 def is_integrated(table: _Table, architecture: str | None) -> bool:
-    """Whether a chip is known to be part of a processor."""
-    chip = amd_chip(table, architecture)
-    return chip is not None and chip.integrated
+    """Whether the chip that runs some code is known to be part of a processor, whose memory it shares."""
+    return any(
+        row["architecture"] == architecture and row.get("integrated", False)
+        for row in table["chips"]
+    )
 
 
 def architecture_of_product(table: _Table, name: str) -> str | None:

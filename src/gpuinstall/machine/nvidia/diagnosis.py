@@ -11,10 +11,11 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Environment, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
+from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.catalog.failures.table import load_cuda_errors
 from gpuinstall.machine.nvidia.driver import MachineDriver
-from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence, drivers
+from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence
 from gpuinstall.machine.nvidia.gpus import DetectedGpu
 from gpuinstall.machine.nvidia.libraries import (
     LibcudaFacts,
@@ -185,7 +186,7 @@ def explain_refusal(
     release = library_release(path)
     differs = driver is not None and release not in (None, driver)
     # Only the open kernel module drives them.
-    first = drivers().kernel_modules.open_only_from
+    first = load_drivers().kernel_modules.open_only_from
     blackwells = [chip for chip in chips if chip and chip >= first]
     circumstances = {
         **place,
@@ -235,7 +236,7 @@ def _with_driver(
 
     It is the last branch of the oldest ones if all are old.
     """
-    tables = drivers()
+    tables = load_drivers()
     chips = [
         card.chip.capability for card in cards if card.chip and card.chip.capability
     ]
@@ -345,11 +346,11 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
         environment=Environment(wsl=evidence.facts.wsl is not None),
         driver=Driver(evidence.driver),
     )
-    ignored = MachineDriver(machine, drivers()).ignores(chip, card.chip.name, ())
+    ignored = MachineDriver(machine, load_drivers()).ignores(chip, card.chip.name, ())
     if ignored:
         circumstances[ignored.code] = ignored.message
     module = evidence.kernel.module
-    modules = drivers().kernel_modules
+    modules = load_drivers().kernel_modules
     return {
         **circumstances,
         "open-module": module and module.open is True,

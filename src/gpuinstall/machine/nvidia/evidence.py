@@ -7,9 +7,9 @@ from functools import cached_property
 
 from gpuinstall.base.values import Value, field
 from gpuinstall.base.versions import DriverVersion
-from gpuinstall.catalog.drivers import Drivers, JetsonChip
+from gpuinstall.catalog.drivers import JetsonChip, load_drivers
 from gpuinstall.catalog.failures.problems import FixContext
-from gpuinstall.catalog.gpus import Product
+from gpuinstall.catalog.gpus import Product, product_of
 from gpuinstall.machine.bus import PciDevice
 from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
 from gpuinstall.machine.nvidia.linux import LentByWindows, LinuxKernel
@@ -19,13 +19,6 @@ from gpuinstall.machine.source import Source
 NVIDIA_ON_PCI = 0x10DE
 JETSON_RELEASE = "/etc/nv_tegra_release"
 JETSON_COMPATIBLE = "/proc/device-tree/compatible"
-
-
-def drivers() -> Drivers:
-    """Return the catalogue's tables, loaded when a fault or a Jetson asks for them."""
-    from gpuinstall.catalog.drivers import load_drivers
-
-    return load_drivers()
 
 
 class Jetson(Value):
@@ -49,14 +42,14 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
     if chip is None and l4t is None and not release.endswith("-tegra"):
         return None
     kernel = ".".join(release.split(".")[:2])
-    return Jetson(chip, l4t or drivers().jetson_kernels.get(kernel, "unknown"))
+    return Jetson(chip, l4t or load_drivers().jetson_kernels.get(kernel, "unknown"))
 
 
 def parse_compatible(text: str) -> JetsonChip | None:
     """Return the chip in the device tree's list of names, which NUL bytes separate."""
     for name in text.split("\0"):
         if name.startswith("nvidia,tegra"):
-            chip = drivers().jetsons.get(name.removeprefix("nvidia,"))
+            chip = load_drivers().jetsons.get(name.removeprefix("nvidia,"))
             if chip:
                 return chip
     return None
@@ -78,8 +71,6 @@ class BusCard(Value):
     @cached_property
     def chip(self) -> Product | None:
         """Its chip, if the catalogue knows it."""
-        from gpuinstall.catalog.gpus import product_of
-
         return product_of(self.device.device)
 
     @property
@@ -194,7 +185,7 @@ class NvidiaEvidence(Value):
     @property
     def fix_context(self) -> FixContext:
         """Where a fix would be applied."""
-        branch = self.driver.branch if self.driver else drivers().recommended
+        branch = self.driver.branch if self.driver else load_drivers().recommended
         return self.facts.place(jetson=self.jetson is not None).knowing(
             release=self.facts.host.release or "$(uname -r)",
             version=self.driver or "of the kernel module",

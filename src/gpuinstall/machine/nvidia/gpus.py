@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpuinstall.base.machine import Driver, Gpu, MigDevice
-from gpuinstall.machine.nvidia.evidence import NvidiaEvidence, drivers
+from gpuinstall.catalog.drivers import load_drivers
+from gpuinstall.machine.nvidia.evidence import NvidiaEvidence
 from gpuinstall.machine.nvidia.libraries import CudaDevice, NvmlGpu, is_requested_compat
 
 
@@ -112,7 +113,7 @@ def _gpu(
     elif tegra:
         name = name or tegra.name
         capability = capability or tegra.capability
-    is_unified = device.compute_capability in drivers().unified_memory
+    is_unified = device.compute_capability in load_drivers().unified_memory
     gpu = Gpu(
         index=listed.index,
         name=name,

@@ -112,6 +112,7 @@ class Reader(Value):
 
         def row_of(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
+            toolkit = code.toolkit
             codes: tuple[LibraryCode, ...] = ()
             if code.library:
                 codes = (LibraryCode(code.library, code.architectures),)
@@ -121,7 +122,7 @@ class Reader(Value):
                 f"{build.os}-{build.arch}",
                 opened,
                 codes=codes,
-                cuda=code.cuda,
+                cuda=toolkit.version if toolkit and toolkit.kind == "cuda" else None,
                 requires=_requires(opened.metadata()),
                 pythons=build.pythons,
                 glibc=build.glibc,
@@ -375,13 +376,7 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
     Raises:
         WheelError: if they disagree.
     """
-    made_for = CPU
-    if code.cuda:
-        made_for = Backend("cuda", code.cuda)
-    elif code.hip:
-        # 7.2.53211-e1a6bc5663
-        major, minor = code.hip.split(".")[:2]
-        made_for = Backend("rocm", f"{major}.{minor}")
+    made_for = code.toolkit or CPU
     named = known_backend(wheel.version.local) or known_backend(wheel.backend)
     inner, _, label = code.version.partition("+")
     is_of_name = named is None or label in {"", named.tag}

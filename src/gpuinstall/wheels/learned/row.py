@@ -89,7 +89,7 @@ class LearnedRow(Value):
     """The libraries that a string alone names."""
     metadata_version: str | None = None
     """The version in METADATA, if the name of the file says more: 2.8.3 of 2.8.3+cu12torch2.9."""
-    torch: TorchNeeds | None = None
+    torch: TorchNeeds = TorchNeeds("unknown")
     """Which torch its code loads beside."""
     system: str | None = None
     """What its libraries are for: ``windows`` alone, or ``any``; None if it has none."""
@@ -136,11 +136,6 @@ class LearnedRow(Value):
     def witness(self) -> str | None:
         """The library that tells its CUDA, or at least its code."""
         return self.linked or (self.codes[0].library if self.codes else None)
-
-    @property
-    def of_torch(self) -> TorchNeeds:
-        """``torch``, unknown if the row does not have it."""
-        return self.torch or TorchNeeds("unknown")
 
     @property
     def day(self) -> str:

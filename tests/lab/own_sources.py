@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources
 from gpuinstall.sources.provenance import source_setting
 
@@ -14,5 +15,5 @@ def naming(
     sources = sources or Sources(**more)
     for key, value in rows:
         setting = source_setting("uv", key, value, Path("uv.toml"))
-        sources = sources.obeying(setting._replace(is_own=True))
+        sources = sources.obeying(replace(setting, is_own=True))
     return sources

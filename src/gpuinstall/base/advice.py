@@ -16,9 +16,9 @@ NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""
 OURS = "gpuinstall"
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
-_AGAIN = re.compile(r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?")
-_EXPORT = re.compile(rf"""(?m)^export (\w+)=(['"]?)(.*?)\2(?={NOTE}|$)""")
-_OPTION = re.compile(r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?")
+_AGAIN = r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?"
+_EXPORT = rf"""(?m)^export (\w+)=(['"]?)(.*?)\2(?={NOTE}|$)"""
+_OPTION = r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?"
 
 
 class Advice(Value):
@@ -92,11 +92,11 @@ def for_command(
     """
     lines = []
     for line in hint.splitlines():
-        again = _AGAIN.fullmatch(line)
+        again = re.fullmatch(_AGAIN, line)
         if again is None:
             lines.append(line)
             continue
-        added = dict(_OPTION.findall(again["words"]))
+        added = dict(re.findall(_OPTION, again["words"]))
         if options is None or all(option in options for option in added):
             note = again["note"]
             words = (joined(_without(command, added)), again["words"], joined(rest))
@@ -127,7 +127,7 @@ def as_pasted(lines: str, shell: ShellName) -> str:
     """Return lines of advice for a shell: those of Windows set a variable otherwise, and in cmd # begins no note."""
     match shell:
         case "cmd":
-            return _EXPORT.sub(r'set "\1=\3"', lines).replace(NOTE, "   & rem ")
+            return re.sub(_EXPORT, r'set "\1=\3"', lines).replace(NOTE, "   & rem ")
         case "powershell":
-            return _EXPORT.sub(r"$env:\1 = '\3'", lines)
+            return re.sub(_EXPORT, r"$env:\1 = '\3'", lines)
     return lines

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.codec import MalformedError, read, read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, split_torch_index
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 
-class _Settings(NamedTuple):
+class _Settings(Value):
     """What ``[tool.gpuinstall]`` may have, with underscores for its hyphens."""
 
     requirements: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class _Settings(NamedTuple):
     per_target: bool = False
 
 
-_KEYS = {name.replace("_", "-"): name for name in _Settings._fields}
+_KEYS = {name.replace("_", "-"): name for name in _Settings.__struct_fields__}
 
 
 def read_config(folder: Path) -> Request:
@@ -59,6 +59,8 @@ def read_config(folder: Path) -> Request:
 
 def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Request:
     """Return the request in a parsed pyproject.toml and the text of ``.python-version``."""
+    if not (pyproject or python_version):
+        return FOLDERS_OWN
     values = {}
     for key, value in _table(_table(pyproject, "tool"), "gpuinstall").items():
         if key not in _KEYS:

@@ -33,7 +33,7 @@ _VALUES = 2_000_000
 """The values of a JSON document: a package of 100,000 files has 1,600,000."""
 _WIDEST = 100_000_000
 """The bytes in memory of its text."""
-_LOGIN = re.compile(rb"://[^/\s]+@")
+_LOGIN = rb"://[^/\s]+@"
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
 _AT_ONCE = (
     os.O_RDONLY
@@ -369,7 +369,7 @@ def _created(
 
 def has_login(text: bytes) -> bool:
     """Whether an address in a text has a user's name, a password or a token."""
-    return _LOGIN.search(text) is not None
+    return re.search(_LOGIN, text) is not None
 
 
 def write_in_place(path: Path, text: str) -> None:

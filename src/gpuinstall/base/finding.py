@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from gpuinstall.base.codec import read_object, write_object
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, asdict
 
 if TYPE_CHECKING:
     from gpuinstall.base.advice import Advice
@@ -53,7 +53,7 @@ class CheckResult(Value):
         return numbers | {"message": self.message, "cause": self.id}
 
 
-class _Problem(NamedTuple):
+class _Problem(Value):
     """A finding as a Machine document has it."""
 
     code: str = "unknown-problem"
@@ -110,7 +110,7 @@ class Finding(Value):
     @classmethod
     def from_document(cls, body: object, place: str) -> Finding:
         """Read a problem of a Machine document; raise MalformedError."""
-        fields = read_object(_Problem, body, place)._asdict()
+        fields = asdict(read_object(_Problem, body, place))
         fix, evidence = fields.pop("fix"), fields.pop("seen")
         return cls(
             **fields, evidence=evidence, fixes=tuple(fix.split("\n")) if fix else ()

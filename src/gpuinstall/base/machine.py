@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from gpuinstall.base.codec import (
     MalformedError,
@@ -44,7 +44,7 @@ def _parse_python(text: str) -> str:
     raise ValueError(f"is {text!r}, not a version such as 3.12.1")
 
 
-class MigDevice(NamedTuple):
+class MigDevice(Value):
     """One slice of a card in MIG mode."""
 
     uuid: str
@@ -112,7 +112,7 @@ class Driver(Value):
         return write_object(self, optional=("compat",))
 
 
-class JetsonRelease(NamedTuple):
+class JetsonRelease(Value):
     """A Jetson."""
 
     l4t: str = "unknown"
@@ -131,7 +131,7 @@ class Environment(Value):
     @property
     def l4t(self) -> str | None:
         """The release of a Jetson's Linux."""
-        return self.jetson and self.jetson.l4t
+        return self.jetson.l4t if self.jetson else None
 
 
 class Machine(Value):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_TORCH_INDEX = re.compile(r"(?P<base>.+/.+)/(?P<backend>cpu|xpu|cu\d+|rocm[\d.]+)/?")
+_TORCH_INDEX = r"(?P<base>.+/.+)/(?P<backend>cpu|xpu|cu\d+|rocm[\d.]+)/?"
 
 
 class Sourcing(Value):
@@ -130,7 +130,7 @@ FOLDERS_OWN = Request(())
 
 def split_torch_index(address: str) -> tuple[str, str | None]:
     """Return the base of a PyTorch index, and the backend that PyTorch's own instructions have at its end, if any."""
-    match = _TORCH_INDEX.fullmatch(address)
+    match = re.fullmatch(_TORCH_INDEX, address)
     if match is None:
         return address, None
     return match["base"], match["backend"]

@@ -48,7 +48,7 @@ _REPOSITORIES = {
 }
 """Whose repositories are not called as their packages are."""
 
-_LINE_BREAK = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
+_LINE_BREAK = r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]"
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
 _NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*))"
 _BLANKS = r" +(?=[^\s;\[#])(?!--?[A-Za-z])"
@@ -63,11 +63,9 @@ _PATH_WITH_BLANKS = (
 _BLANK_MARK = "\x1f"
 """What stands for a blank of a path while packaging parses it; no text from outside can have it."""
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
-_MARKS = re.compile(r"[\\\x00-\x1f\x7f]")
+_MARKS = r"[\\\x00-\x1f\x7f]"
 """What a program may take for a slash, or pass over."""
-_SCHEME = re.compile(
-    r"(?i)(file:|[a-z][a-z0-9+.-]*file://|[a-z][a-z0-9+.-]+:(//[^/])?)"
-)
+_SCHEME = r"(?i)(file:|[a-z][a-z0-9+.-]*file://|[a-z][a-z0-9+.-]+:(//[^/])?)"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
 _UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
 
@@ -161,10 +159,10 @@ def is_remote(address: str) -> bool:
 
 def fault_in(address: str) -> str:
     """Return why programs could read an address differently: a mark that one passes over, no ``//``; empty: none could."""
-    scheme = _SCHEME.match(_MARKS.sub("", address.strip()))
+    scheme = re.match(_SCHEME, re.sub(_MARKS, "", address.strip()))
     if scheme is None:
         return ""
-    if _MARKS.search(address):
+    if re.search(_MARKS, address):
         return "a backslash or a control character is in it"
     is_whole = scheme[1].lower() == "file:" or "//" in scheme[1]
     return "" if is_whole else "its scheme is not followed by :// and a host"
@@ -199,7 +197,7 @@ def parse_requirement(text: str) -> ParsedRequirement:
     # A path as uv writes one, which begins where other paths do.
     stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", without_logins(text.strip()))
     # It would be a second line of a file for uv.
-    if _LINE_BREAK.search(stripped):
+    if re.search(_LINE_BREAK, stripped):
         message = "a requirement has a line break or a control character in it"
         raise UsageError("requirement-malformed", message)
     misnamed = re.match(r"pytorch(?![\w.-])", stripped, re.IGNORECASE)

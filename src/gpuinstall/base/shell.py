@@ -12,8 +12,8 @@ from typing import Literal, get_args
 from gpuinstall.base.text import is_shown, visible
 
 ShellName = Literal["sh", "bash", "zsh", "fish", "csh", "powershell", "cmd"]
-_PLAIN = re.compile(r"(?!=)[\w@%+=:,./-]+", re.ASCII)
-_PLAIN_ON_WINDOWS = re.compile(r"[\w.:\\/+=-]+", re.ASCII)
+_PLAIN = r"(?a)(?!=)[\w@%+=:,./-]+"
+_PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
 _OF_WINDOWS = {"powershell", "cmd"}
 _SCRIPTS = {
     "fish": "activate.fish",
@@ -69,14 +69,14 @@ def quoted(word: Path | str, shell: ShellName | None = None) -> str:
     text = str(word)
     if shell is None and os.name == "nt":
         shell = this_shell(os.environ)
-    if shell in _OF_WINDOWS and _PLAIN_ON_WINDOWS.fullmatch(text):
+    if shell in _OF_WINDOWS and re.fullmatch(_PLAIN_ON_WINDOWS, text):
         return text
     return _value(text, shell)
 
 
 def _value(text: str, shell: ShellName | None) -> str:
     """Return a word that stands for itself: PowerShell would run a bare one if it expects a value."""
-    if shell not in _OF_WINDOWS and _PLAIN.fullmatch(text):
+    if shell not in _OF_WINDOWS and re.fullmatch(_PLAIN, text):
         return text
     if all(map(is_shown, text)):
         return literal(text, shell or "sh")
@@ -94,7 +94,7 @@ def _value(text: str, shell: ShellName | None) -> str:
     before, number, after = _BY_NUMBERS.get(shell, _USUAL_NUMBERS)
     octets = []
     for octet in os.fsencode(text):
-        is_plain = _PLAIN.fullmatch(chr(octet))
+        is_plain = re.fullmatch(_PLAIN, chr(octet))
         octets.append(chr(octet) if is_plain else number.format(octet))
     return f"{before}{''.join(octets)}{after}"
 

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
-from unicodedata import category
 
 MOST_NAMES = ContextVar("MOST_NAMES", default=6)
 """As many names stand in a line; of the others their number does. ``--verbose`` lifts it."""
@@ -19,8 +18,8 @@ _DAMAGED_LOGIN = r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]
 """The same if a path has taken a slash of the address, or it has no scheme."""
 _BEGIN = "# gpuinstall hook: what stands between these two marks is ours"
 _END = "# end of gpuinstall hook"
-_BLOCK = re.compile(rf"{_BEGIN}\r?\n(?:.*\n)*?{_END}(?:\r?\n|\Z)")
-_GUARD_HEAD = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
+_BLOCK = rf"{_BEGIN}\r?\n(?:.*\n)*?{_END}(?:\r?\n|\Z)"
+_GUARD_HEAD = r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n"
 
 
 def redacted(text: str) -> str:
@@ -69,6 +68,8 @@ def visible(text: str, keep: str = "") -> str:
 
 def is_shown(mark: str) -> bool:
     """Whether a character stands for itself where it is shown: it is printed, or a space of any width."""
+    from unicodedata import category
+
     return mark.isprintable() or category(mark) == "Zs"
 
 
@@ -102,7 +103,7 @@ def with_block(text: str, lines: Iterable[str]) -> str:
 
 def without_block(text: str) -> str:
     """Return a text without what ``with_block`` put in; raise BrokenBlockError if it cannot be told apart."""
-    text = _BLOCK.sub("", text)
+    text = re.sub(_BLOCK, "", text)
     if _BEGIN in text or _END in text:
         raise BrokenBlockError("one of the two marks is missing")
     return text
@@ -121,7 +122,7 @@ def guard_text(text: str, source: str, lift: str) -> str:
 
 def is_guard_text(text: str) -> bool:
     """Whether a text is as ``guard_text`` has made it, and not edited since."""
-    head = _GUARD_HEAD.match(text)
+    head = re.match(_GUARD_HEAD, text)
     return head is not None and head[1] == checksum(text[head.end() :])
 
 

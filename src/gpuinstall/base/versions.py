@@ -126,9 +126,10 @@ class Backend(NamedTuple):
     def parse(tag: str) -> Backend:
         """Read a tag; raise ValueError for what is none."""
         for kind, (prefix, pattern, dotted) in SPELLINGS.items():
-            match = re.fullmatch(f"{prefix}({pattern})", tag)
-            if match:
-                version = match[1] if dotted else f"{match[1][:-1]}.{match[1][-1]}"
+            version = tag.removeprefix(prefix)
+            if tag.startswith(prefix) and re.fullmatch(pattern, version):
+                if not dotted:
+                    version = f"{version[:-1]}.{version[-1]}"
                 return Backend(kind, version or None)
         raise ValueError(f"{tag!r} is not a backend such as cu126 or cpu")
 

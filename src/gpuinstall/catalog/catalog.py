@@ -8,7 +8,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from packaging.version import Version
 
@@ -146,6 +146,7 @@ class Build(Value):
         return self.source if isinstance(self.source, str) else ""
 
 
+@cache
 def toolkit_of(version: str | None) -> tuple[int, int] | None:
     """Return the release of a toolkit, ``13.0`` or ``13.0.2``, as numbers; None if there is none."""
     release = re.match(r"(\d{1,3})\.(\d{1,2})", version or "", re.ASCII)
@@ -176,7 +177,7 @@ def _backends(tags: str) -> frozenset[Backend]:
 _Backends = Annotated[frozenset[Backend], _backends]
 
 
-class Release(NamedTuple):
+class Release(Value):
     """A release of torch, and the versions of its companions that load beside it."""
 
     torch: Annotated[Version, Version]
@@ -202,7 +203,7 @@ class Release(NamedTuple):
         return self.pythons.get(platform, self.pythons["any"])
 
 
-class CudaName(NamedTuple):
+class CudaName(Value):
     """A CUDA that a name or an extra of a package carries."""
 
     major: int
@@ -210,7 +211,7 @@ class CudaName(NamedTuple):
     """How to ask for the package, by CUDA's major."""
 
 
-class Companion(NamedTuple):
+class Companion(Value):
     """The wheels of one release of a companion; platforms are named as in ``linux_x86_64``."""
 
     platforms: WordSet
@@ -338,15 +339,15 @@ class Catalog(Value, eq=False):
         arch: str,
     ) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""
-        return self._by_platform.get(f"{os}_{index_arch(os, arch)}", ())
+        return self._of_platform(f"{os}_{index_arch(os, arch)}")
 
     @cached_property
-    def _by_platform(self) -> Mapping[str, tuple[Build, ...]]:
-        by_platform: dict[str, tuple[Build, ...]] = {}
-        for build in sorted(self.builds, key=_newness, reverse=True):
-            earlier = by_platform.get(build.platform, ())
-            by_platform[build.platform] = (*earlier, build)
-        return by_platform
+    def _of_platform(self) -> Callable[[str], tuple[Build, ...]]:
+        return cache(self._sorted_builds)
+
+    def _sorted_builds(self, platform: str) -> tuple[Build, ...]:
+        builds = [build for build in self.builds if build.platform == platform]
+        return tuple(sorted(builds, key=_newness, reverse=True))
 
 
 def _newness(build: Build) -> tuple[Version, tuple[int, int], str]:

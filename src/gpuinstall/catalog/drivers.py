@@ -43,7 +43,7 @@ _FACTS = {
 """The rows that stand for one fact."""
 
 
-class Floor(NamedTuple):
+class Floor(Value):
     """The oldest driver for something."""
 
     linux: DriverVersion
@@ -53,7 +53,7 @@ class Floor(NamedTuple):
     """If the oldest is unknown, the newest that is known not to be it; the others are assumed."""
 
 
-class Generation(NamedTuple):
+class Generation(Value):
     """A generation of chips, by compute capability."""
 
     name: str
@@ -70,14 +70,14 @@ class Branch(NamedTuple):
     cuda: CudaVersion
 
 
-class Cudnn(NamedTuple):
+class Cudnn(Value):
     """A release from which on cuDNN has code only for a capability and later."""
 
     version: _Numbers
     capability: ComputeCapability
 
 
-class CudnnLast(NamedTuple):
+class CudnnLast(Value):
     """The last compute capability that some releases of cuDNN serve."""
 
     capability: ComputeCapability
@@ -96,7 +96,7 @@ class CudnnLast(NamedTuple):
         return cudnn < self.before
 
 
-class PartialSupport(NamedTuple):
+class PartialSupport(Value):
     """The branches, first to last, on which some kernels of newer builds may fail."""
 
     first: int
@@ -109,7 +109,7 @@ class PartialSupport(NamedTuple):
         return branch is not None and self.first <= branch <= self.last
 
 
-class KernelModules(NamedTuple):
+class KernelModules(Value):
     """Which chips NVIDIA's open kernel modules drive."""
 
     open_from: ComputeCapability
@@ -118,7 +118,7 @@ class KernelModules(NamedTuple):
     """The first that only they drive."""
 
 
-class Tegra(NamedTuple):
+class Tegra(Value):
     """Which toolkits make code that a Tegra chip shares with its desktop relatives."""
 
     unified: CudaVersion | None = None
@@ -127,7 +127,7 @@ class Tegra(NamedTuple):
     """One with which the chip was seen to run such code."""
 
 
-class CompatPackage(NamedTuple):
+class CompatPackage(Value):
     """NVIDIA's forward-compatibility package: the user-mode libraries of a driver, to be used above an older one."""
 
     driver: DriverVersion
@@ -141,7 +141,7 @@ class CompatPackage(NamedTuple):
         return f"cuda-compat {self.cuda}"
 
 
-class JetsonChip(NamedTuple):
+class JetsonChip(Value):
     """A Tegra chip: the family of its modules, and what its GPU can execute."""
 
     name: str
@@ -208,9 +208,9 @@ class Drivers(Value, eq=False):
     def cudnn_floor(self, version: str) -> ComputeCapability | None:
         """Return the lowest compute capability that a cuDNN has code for; None: all."""
         cudnn = numbers(version)
-        for first, floor in reversed(self.cudnn):
-            if cudnn >= first:
-                return floor
+        for row in reversed(self.cudnn):
+            if cudnn >= row.version:
+                return row.capability
         return None
 
     def cudnn_ceiling(

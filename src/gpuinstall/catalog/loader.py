@@ -232,6 +232,7 @@ class Rows:
         return between
 
 
+@cache
 def code_names(text: str) -> tuple[str, ...]:
     """Return the names of a build's code.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 from shutil import which
@@ -16,6 +15,7 @@ from gpuinstall.base.files import display_path
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import activation, parent_program, quoted, this_shell
 from gpuinstall.base.text import duration, number_of, readable
+from gpuinstall.base.values import replace
 from gpuinstall.cli.active import check_started, name_active
 from gpuinstall.cli.options import (
     REQUEST,
@@ -80,8 +80,8 @@ def command(options: CommandOptions) -> Outcome:
         from gpuinstall.install.into import dry_run_into, install_into
 
         python = interpreter_of_others(named, options.environment)
-        own = dataclasses.replace(options, python=None)
-        with own.open(starts=True) as project:
+        request = replace(options.settings.request, python=None)
+        with options.open(request=request, starts=True) as project:
             project.reporter.step("Machine", machine_line(project.machine))
             if options.dry_run:
                 return _dry_run(dry_run_into(project, python))

@@ -91,7 +91,7 @@ _MACHINE_ERRORS = """
 EACCES EDQUOT EFBIG EISDIR ELOOP EMFILE ENAMETOOLONG ENOMEM ENOSPC ENOTDIR EPERM EROFS
 """
 """What is the matter with a file, a disk or a limit, and not with the code that meets it."""
-_EXHAUSTED = re.compile("can't start new thread|No usable temporary directory")
+_EXHAUSTED = "can't start new thread|No usable temporary directory"
 _RESOURCES = (
     "df -h; df -i; ulimit -a   # what has run out\n"
     "Set TMPDIR to a folder on another disk"
@@ -312,7 +312,7 @@ def _known(error: Exception) -> InstallationError | None:
         message = f"gpuinstall's own environment lacks {error.name}"
         remedy = "python3 bootstrap.py --help   # makes it again; pip and pipx: reinstall gpuinstall"
         return InstallationError("tool-incomplete", message, hint=remedy)
-    if isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)):
+    if isinstance(error, MemoryError) or re.search(_EXHAUSTED, str(error)):
         return InstallationError("limit", str(error) or "no memory", hint=_RESOURCES)
     if not isinstance(error, OSError):
         return None

@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import redacted
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STDOUT = "-"
-_PYTHON_VERSION = re.compile(r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)")
+_PYTHON_VERSION = r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)"
 OTHER_OPTIONS = {
     ("-i", "--index-url", "--default-index"): (
         "export UV_DEFAULT_INDEX={value}   # for all but PyTorch; pip's configuration is read too",
@@ -56,8 +55,18 @@ OTHER_OPTIONS = {
 PATH = click.Path(path_type=Path)
 
 
+class _Row(Value):
+    """An option, which is empty in a command without it."""
+
+    words: list[str]
+    settings: dict[str, Any]
+    """Those of click."""
+
+    empty: object
+
+
 def _row(usage: str, text: str = "", **settings: Any) -> Any:
-    """Return a field for an option, which is empty in a command without it.
+    """Return the row of an option.
 
     Args:
         usage: Its words and what stands behind them: ``-r --requirement FILE``; a flag has nothing there.
@@ -69,19 +78,21 @@ def _row(usage: str, text: str = "", **settings: Any) -> Any:
     is_flag = metavar is None and "type" not in settings
     empty = () if "multiple" in settings else False if is_flag else None
     settings |= {"is_flag": is_flag, "metavar": metavar, "help": text}
-    return field(default=empty, metadata={"words": words, "settings": settings})
+    return _Row(words, settings, empty)
 
 
 _list = partial(_row, multiple=True)
 
 
-# Of the standard library: its fields carry metadata.
-@dataclass(frozen=True, eq=False, repr=False)
+# No Value: its fields are rows.
 class CommandOptions:
     """The values of the options that a command has, and those of the others when they are not given."""
 
-    terminal: Terminal
-    """Where the command writes."""
+    def __init__(self, terminal: Terminal, **values: Any) -> None:
+        """Take the values of some options, and where the command writes."""
+        self.terminal = terminal
+        empty = {name: row.empty for name, row in _ROWS.items()}
+        vars(self).update(empty | values)
 
     torch_index: str | None = _row(
         "--torch-index URL",
@@ -357,7 +368,7 @@ def python_version(text: str) -> str | None:
     Returns:
         None: it is neither.
     """
-    version = _PYTHON_VERSION.fullmatch(text)
+    version = re.fullmatch(_PYTHON_VERSION, text)
     if version:
         return version[1]
     return text if text.startswith(("<", ">", "=", "!", "~")) else None
@@ -379,20 +390,22 @@ REQUEST = (
     "relax",
 )
 MACHINE_WORDS = ("gpu_names", "driver", "os", "arch", "glibc")
-_ROWS = {row.name: row for row in fields(CommandOptions)}
+_ROWS = {
+    name: row for name, row in vars(CommandOptions).items() if isinstance(row, _Row)
+}
 
 
 def option(name: str) -> Decorator:
     """Return click's decorator for a row."""
-    words, settings = _ROWS[name].metadata["words"], _ROWS[name].metadata["settings"]
-    if not words:
-        return click.argument(name, nargs=-1, metavar=settings["metavar"])
-    return click.option(*words, name, **settings)
+    row = _ROWS[name]
+    if not row.words:
+        return click.argument(name, nargs=-1, metavar=row.settings["metavar"])
+    return click.option(*row.words, name, **row.settings)
 
 
 def words_of(name: str) -> str:
     """Return how a row is written on the command line."""
-    return str(_ROWS[name].metadata["words"][-1])
+    return _ROWS[name].words[-1]
 
 
 def advise_option(option: str, arguments: Sequence[str]) -> str:

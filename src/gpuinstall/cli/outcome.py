@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import click
 
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MOST_NAMES, visible
+from gpuinstall.base.values import Value
 from gpuinstall.cli.active import SERVING, located, served
 from gpuinstall.cli.options import EVERYWHERE, CommandOptions, option
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of
@@ -29,7 +30,7 @@ CHANGING = frozenset({"env", "install", "lock", "remove", "sync"})
 """The commands that change something; what the others find is printed with ``--quiet`` too."""
 
 
-class Outcome(NamedTuple):
+class Outcome(Value):
     """How a command ended."""
 
     data: dict[str, Any] | None

@@ -25,7 +25,6 @@ from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
-from gpuinstall.project.targets import environment_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -94,11 +93,9 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
     folder = project.paths.folder
     if project.settings.machine or not locks_in(folder):
         return None
-    from gpuinstall.lock.file.fit import (
-        best,
-        fit,
-        read_locks,
-    )  # which takes long to load
+    # Both take long to load.
+    from gpuinstall.lock.file.fit import best, fit, read_locks
+    from gpuinstall.project.targets import environment_request
 
     request = environment_request(project, request)
     wanted = project.machine, request, project.catalog

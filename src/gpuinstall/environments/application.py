@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class _Layout(NamedTuple):
+class _Layout(Value):
     """How the folder of an application looks; all paths are below it."""
 
     signs: tuple[str, ...]
@@ -40,7 +42,7 @@ _LAYOUTS = (
 )
 
 
-class Application(NamedTuple):
+class Application(Value):
     """An application whose add-ons install packages."""
 
     root: Path

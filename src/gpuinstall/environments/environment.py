@@ -17,7 +17,6 @@ from gpuinstall.base.environment_paths import environment_of, made_for, packages
 from gpuinstall.base.files import read_document, read_json, write_atomically
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value, asdict, field
-from gpuinstall.environments.packages import read_packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 
 MARKER_SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
-LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
-_WORD = re.compile(r"[\w .+!-]{1,100}")
-_TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
+LOCK_NAME = r"pylock\.(?:[\w-]+\.)*toml"
+_WORD = r"[\w .+!-]{1,100}"
+_TOOLKIT = r"(?m)^cuda\b[^=\n]*= *'(\d+)\.(\d+)"
 
 
 class Marker(Value):
@@ -73,10 +72,10 @@ def read_marker(venv: Path) -> Marker | None:
         marker = read_object(Marker, document)
         # It may be a stranger's, and hold what we would not have written.
         texts = [text for text in asdict(marker).values() if isinstance(text, str)]
-        is_ours = document.get("schema") == MARKER_SCHEMA and LOCK_NAME.fullmatch(
-            marker.lock
+        is_ours = document.get("schema") == MARKER_SCHEMA and re.fullmatch(
+            LOCK_NAME, marker.lock
         )
-        if is_ours and all(map(_WORD.fullmatch, texts)):
+        if is_ours and all(re.fullmatch(_WORD, text) for text in texts):
             return marker
     return None
 
@@ -121,6 +120,8 @@ def fingerprint(machine: Machine) -> str:
 
 def installed_packages(venv: Path, known: Collection[str] = ("pip",)) -> dict[str, str]:
     """Return the version of each package in an environment; of pip, which every one has, only if it is ``known``."""
+    from gpuinstall.environments.packages import read_packages
+
     return versions_of(read_packages(packages_folders(venv)), known)
 
 
@@ -225,7 +226,7 @@ def torch_cuda(venv: Path) -> str:
     for folder in packages_folders(venv):
         with suppress(OSError, ValueError):
             text = read_document(folder / "torch" / "version.py", venv)
-            version = _TOOLKIT.search(text)
+            version = re.search(_TOOLKIT, text)
             if version:
                 return ".".join(version.groups())
     return ""

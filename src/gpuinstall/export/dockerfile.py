@@ -6,6 +6,7 @@ runs on the host.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -126,7 +127,7 @@ def locks_of_image(locks: Sequence[Lock]) -> list[Lock]:
 def _platform_of(lock: Lock) -> str:
     """Return Docker's name for the platform of a lock; raise UsageError if no image can have it."""
     systems = systems_of(lock)
-    if not LOCK_NAME.fullmatch(lock.name):
+    if not re.fullmatch(LOCK_NAME, lock.name):
         raise not_exportable(
             f"{lock.name} is not a valid lock name for a Dockerfile",
             f"mv {quoted(lock.name)} pylock.toml",

@@ -16,6 +16,7 @@ from gpuinstall.base.files import (
     read_document,
 )
 from gpuinstall.base.removal import is_folder
+from gpuinstall.base.values import replace
 from gpuinstall.lock.request.declaration import parse_project
 from gpuinstall.sources.configuration import uv_settings
 from gpuinstall.sources.provenance import recorded_sources
@@ -100,7 +101,7 @@ def _read_block(text: str, file: Path) -> Script | None:
     }
     listed = parse_project(document, file).listed
     settings = (*listed.settings, *uv_settings(uv, file))
-    return Script(file, listed._replace(settings=settings), python or None)
+    return Script(file, replace(listed, settings=settings), python or None)
 
 
 def cached_folders() -> list[Path]:

@@ -5,8 +5,9 @@ An entry of ``VENDORS`` is all that a maker needs to be planned for; ``PROBERS``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import CPU
 from gpuinstall.machine.amd.rules import AmdRules
 from gpuinstall.machine.apple.rules import AppleRules
@@ -27,7 +28,7 @@ OTHER_MAKER = "other"
 """That of a GPU whose PCI id is none of these, such as the display of a virtual machine."""
 
 
-class Vendor(NamedTuple):
+class Vendor(Value):
     """A maker whose GPUs are planned for."""
 
     kind: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.protocol import Code
 from gpuinstall.plan.rules import RULES
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     """A set of GPUs, by their positions among those that were judged for."""
 
 
-class JudgedBuild(NamedTuple):
+class JudgedBuild(Value):
     """A build, what each GPU runs of it, and why it is not taken."""
 
     build: Build
@@ -53,7 +54,7 @@ class JudgedBuild(NamedTuple):
         )
 
 
-class NoCandidate(NamedTuple):
+class NoCandidate(Value):
     """A request for which every build was rejected: the request, or the machine, has yet to be named as the cause."""
 
     context: PlanContext
@@ -76,12 +77,12 @@ def judge_build(
     for rule in RULES:
         reason = rule(build, context)
         if reason:
-            return judged._replace(reason=reason)
+            return replace(judged, reason=reason)
     if not gpus:
         return judged
     if judged.covers:
-        return judged._replace(reason=context.rules.against_driver(build))
-    return judged._replace(reason=missing_code(judged, gpus))
+        return replace(judged, reason=context.rules.against_driver(build))
+    return replace(judged, reason=missing_code(judged, gpus))
 
 
 def missing_code(judged: JudgedBuild, gpus: Sequence[Gpu]) -> Reason | None:

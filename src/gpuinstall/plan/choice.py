@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import rules_for
@@ -34,7 +35,6 @@ from gpuinstall.plan.reasons import (
     pass_over,
     reasons_for,
 )
-from gpuinstall.plan.refusal import explain, with_cpu_build
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import (
     WITHOUT_GPU,
@@ -78,17 +78,18 @@ def choose(
         program_constraints=program_constraints,
     )
     outcome = attempt(request)
+    if isinstance(outcome, Plan):
+        return outcome
+    from gpuinstall.plan.refusal import explain, with_cpu_build
+
     if isinstance(outcome, NoCandidate):
         outcome = explain(outcome, request, attempt)
-    if isinstance(outcome, Rejected):
-        outcome = with_cpu_build(outcome, request, attempt)
-        outcome = with_compat_fix(
-            outcome,
-            machine,
-            catalog,
-            choose_on=lambda other: attempt(request, machine=other),
-        )
-    return outcome
+    return with_compat_fix(
+        with_cpu_build(outcome, request, attempt),
+        machine,
+        catalog,
+        choose_on=lambda other: attempt(request, machine=other),
+    )
 
 
 def _attempt(
@@ -180,7 +181,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
         return NoCandidate(context, considered)
     considered_builds = {each.build for each in (*considered, *candidates)}
     judged = [
-        each if each.build in considered_builds else each._replace(reason=why)
+        each if each.build in considered_builds else replace(each, reason=why)
         for each in judged
     ]
     passed_over = pass_over(judged, best, context)

@@ -5,10 +5,10 @@ It is taken only by those who ask for it; here is what a plan and a refusal say 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.values import Plan, Rejected
 
@@ -25,7 +25,7 @@ COMPAT = "Run it again with --cuda-compat"
 _DRIVER_TOO_OLD = {"driver-too-old", "driver-too-old-for-ptx"}
 
 
-class CompatOffer(NamedTuple):
+class CompatOffer(Value):
     """What a request comes to with a package above the machine's driver."""
 
     package: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.machine.vendors import vendor_of
 from gpuinstall.plan.candidates import (
@@ -52,7 +53,7 @@ def pass_over(
     for each in judged:
         if each is not best:
             reason = each.reason or _why_lesser(each, best, context)
-            passed_over.append(each._replace(reason=reason))
+            passed_over.append(replace(each, reason=reason))
     return passed_over
 
 
@@ -152,7 +153,7 @@ def _newer_than(
     for each in passed_over:
         if each.build.torch > best.build.torch:
             codes = tuple(each.codes[position] for position in best.covers)
-            newer.append(each._replace(codes=codes))
+            newer.append(replace(each, codes=codes))
     return newer
 
 
@@ -165,11 +166,11 @@ def _newest_seen(
     torch = best.build.torch
     first = {each.reason.code: each for each in reversed([*newer]) if each.reason}
     if HELD_BACK in first:
-        build, *_, reason = first[HELD_BACK]
+        held_back = first[HELD_BACK]
         constraints = context.program_constraints
         without = constraints and constraints.without
-        newest = f"torch {without or build.torch} would run here"
-        why = reason.message if reason else ""
+        newest = f"torch {without or held_back.build.torch} would run here"
+        why = held_back.reason.message if held_back.reason else ""
         return Reason(HELD_BACK, f"{why}; without it {newest}" if why else newest)
     if "not-in-catalogue" in first:
         newest = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
@@ -218,7 +219,7 @@ def _newest(
         newest = f"the newest torch{_asked_for(coded)} with code for {_chips(context)}"
         lack = rules.lacks(obstacle.build, context.gpus)
         return Reason("newest-with-code", f"{newest}: {obstacle.build.name} {lack}")
-    return _newest_but(best, obstacle._replace(reason=missing or obstacle.reason))
+    return _newest_but(best, replace(obstacle, reason=missing or obstacle.reason))
 
 
 def _has_code(judged: JudgedBuild, context: PlanContext) -> bool:

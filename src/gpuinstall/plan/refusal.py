@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement, requirement_names
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.plan.candidates import NoCandidate, closest, rejections
 from gpuinstall.plan.gpus import never_made, refused
@@ -102,7 +102,7 @@ def with_cpu_build(
     return replace(refusal, fix=refusal.fix or OTHER_VERSIONS)
 
 
-class Limit(NamedTuple):
+class Limit(Value):
     """A part of a request that can stand in its way."""
 
     field: str

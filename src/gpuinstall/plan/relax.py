@@ -6,10 +6,10 @@ A pin is never exchanged silently: this is what ``--relax`` asks for, and what a
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.requirement import parse_requirement, requirement_names
-from gpuinstall.base.values import replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.catalog import PAIRED
 from gpuinstall.plan.values import Plan
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     """What a request comes to: a Plan, or something else if no build serves it."""
 
 
-class RelaxedRequest(NamedTuple):
+class RelaxedRequest(Value):
     """A request that can be met in place of one that cannot."""
 
     request: Request

@@ -93,8 +93,8 @@ class Project(Value):
         request = self.settings.request
         place = Path("the command line")
         words = RequirementsFile.of(place, request.requirements, request.constraints)
-        own = [setting._replace(is_own=True) for setting in words.settings]
-        return words._replace(settings=tuple(own))
+        own = [replace(setting, is_own=True) for setting in words.settings]
+        return replace(words, settings=tuple(own))
 
     @cached_property
     def sources(self) -> Sources:
@@ -193,7 +193,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     settings, contents, folder = project.settings, project.contents, project.folder
     pages = partial(source_setting, "gpuinstall", "extension-sources")
     for address in settings.request.sourcing.extension_sources:
-        yield pages(address, Path())._replace(is_own=True)
+        yield replace(pages(address, Path()), is_own=True)
     yield from project.words.settings
     for address in contents.config.sourcing.extension_sources:
         yield pages(address, folder / PROJECT)

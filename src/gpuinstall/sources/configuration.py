@@ -22,7 +22,7 @@ from gpuinstall.base.files import (
     read_document,
 )
 from gpuinstall.base.text import BrokenBlockError, is_guard_text, without_block
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.provenance import (
     Effect,
     SourceSetting,
@@ -174,7 +174,7 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
 
 
 def _own(setting: SourceSetting) -> SourceSetting:
-    return setting._replace(is_own=True)
+    return replace(setting, is_own=True)
 
 
 def _is_in(folder: Path, file: Path) -> bool:

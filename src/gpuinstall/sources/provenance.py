@@ -10,14 +10,15 @@ import os
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import expanded_home
+from gpuinstall.base.files import expanded_home, read_json
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import fault_in, is_remote
 from gpuinstall.base.text import without_logins
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 OFFICIAL_HOSTS = ".pytorch.org"
 
 
-class Form(NamedTuple):
+class Form(Value):
     """What the value of a setting must look like."""
 
     pattern: str = "(?s:.*)"
@@ -50,7 +51,7 @@ _DATE = Form(r"[0-9A-Za-z:.+ -]+", "it is a date")
 _SUPPLIES_TORCH = "a source of torch"
 
 
-class EffectRow(NamedTuple):
+class EffectRow(Value):
     """What an effect means."""
 
     text: str
@@ -146,7 +147,7 @@ class Effect(Enum):
         return self.value.role is not None
 
 
-class SettingRule(NamedTuple):
+class SettingRule(Value):
     """A setting of a tool and what becomes of it.
 
     An address of PyTorch's own index is answered in any case.
@@ -174,12 +175,14 @@ BY_ADDRESS = "name @ address, required or as a constraint"
 
 @cache
 def load_rules() -> Mapping[tuple[str, str], SettingRule]:
-    """Return what becomes of every setting, by tool and key."""
-    import tomli  # a folder without settings needs no table of them
+    """Return what becomes of every setting, by tool and key.
 
-    file = Path(__file__).with_name("settings.toml")
+    The table has the name of an ``Effect``, or what would work instead of a setting that is refused. uv's count in
+    uv.toml, in ``[tool.uv]`` and in the block of a script; pip's also in a pip.conf.
+    """
     rules = {}
-    for tool, settings in tomli.loads(file.read_text("utf-8")).items():
+    # Many machines have a setting of pip, and what parses TOML takes longer to load than a table.
+    for tool, settings in read_json(Path(__file__).with_name("settings.json")).items():
         for key, effect in settings.items():
             if isinstance(effect, str):
                 rule = SettingRule(tool, key, Effect[effect])
@@ -189,7 +192,7 @@ def load_rules() -> Mapping[tuple[str, str], SettingRule]:
     return rules
 
 
-class SourceSetting(NamedTuple):
+class SourceSetting(Value):
     """A setting as it stands in ``file``; ``package`` is the one that it is about, empty for all."""
 
     row: SettingRule

@@ -12,13 +12,14 @@ from collections import deque
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, read_document, real_path
 from gpuinstall.base.requirement import canonical, parse_requirement
 from gpuinstall.base.text import without_logins
+from gpuinstall.base.values import Value, astuple, replace
 from gpuinstall.sources.provenance import (
     ANY_FILE,
     BY_ADDRESS,
@@ -42,18 +43,14 @@ _FLAGS = frozenset(
     }
 )
 """The options that take no value."""
-_LINE = re.compile(
-    r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
-)
+_LINE = r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
 """A requirement, or a folder of one that may be quoted, and pip's options."""
-_INCLUSION = re.compile(
-    r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
-)
-_LOGIN = re.compile(r"://([^/\s]+@)")
-_COMMENT = re.compile(r"(?:^|\s)#.*")
+_INCLUSION = r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
+_LOGIN = r"://([^/\s]+@)"
+_COMMENT = r"(?:^|\s)#.*"
 
 
-class RequirementsFile(NamedTuple):
+class RequirementsFile(Value):
     """What a file asks for, and what it allows of what turns up; paths in it start from the working folder.
 
     It is made by ``of``: each address of a requirement or a constraint is among the settings, with its place.
@@ -97,7 +94,7 @@ class RequirementsFile(NamedTuple):
     def as_limits(self) -> RequirementsFile:
         """Return all of it as constraints: it requests nothing."""
         limits = self.requirements + self.constraints
-        return self._replace(requirements=(), constraints=limits)
+        return replace(self, requirements=(), constraints=limits)
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
         """Return both together."""
@@ -111,7 +108,7 @@ def address_settings(
     for text in texts:
         requirement = parse_requirement(text)
         if requirement.url:
-            login = _LOGIN.search(text)
+            login = re.search(_LOGIN, text)
             address = requirement.url
             if login and login[1] not in address:
                 address = address.replace("://", f"://{login[1]}", 1)
@@ -159,7 +156,7 @@ def parse_lines(lines: Iterable[str], file: Path = Path()) -> RequirementsFile:
 
 def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
     """Return what several files ask for together."""
-    fields = zip(*files, strict=True)
+    fields = zip(*map(astuple, files), strict=True)
     return RequirementsFile(*(tuple(chain.from_iterable(field)) for field in fields))
 
 
@@ -294,7 +291,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _without_comment(line: str) -> str:
-    return _COMMENT.sub("", line, count=1)
+    return re.sub(_COMMENT, "", line, count=1)
 
 
 class _Reader:
@@ -324,7 +321,7 @@ class _Reader:
         parts = []
         for number, written in lines:
             line = written.strip()
-            inclusion = _INCLUSION.fullmatch(line)
+            inclusion = re.fullmatch(_INCLUSION, line)
             if inclusion:
                 limits = constrains or inclusion["limits"] is not None
                 parts.append(self._include(inclusion["file"], path, constrains=limits))
@@ -370,7 +367,7 @@ def _parse_line(
     path: Path,
 ) -> RequirementsFile:
     """Parse a line of a requirement, of options, or both."""
-    [(editable, _, quoted, rest, options)] = _LINE.findall(line)
+    [(editable, _, quoted, rest, options)] = re.findall(_LINE, line)
     text = quoted + rest.rstrip()
     requirements: tuple[str, ...] = ()
     package = ""

@@ -335,7 +335,7 @@ class Sources(Value):
             if effect is Effect.LOCATED and is_inside:
                 # A project of a trusted folder has been read; uv may read more in an archive.
                 is_archive = Path(location.path).is_file()
-                return setting._replace(is_own=self.trust_folder and not is_archive)
+                return replace(setting, is_own=self.trust_folder and not is_archive)
             if is_path:
                 file = folder / setting.file
                 check_outside(Path(location.path), file if file.exists() else folder)
@@ -357,7 +357,7 @@ class Sources(Value):
         if setting.effect.is_named:
             # The user's own stay.
             logins = {**_logins(setting.value), **logins}
-        settings = (*self.settings, setting._replace(value=address))
+        settings = (*self.settings, replace(setting, value=address))
         return replace(
             self, settings=settings, default_index=default_index, logins=logins
         )
@@ -469,7 +469,7 @@ def read_sources(
             effect = setting.row.declared_effect
             if effect.is_named:
                 value = with_variables(setting.value, environ)
-                setting = setting._replace(value=value)
+                setting = replace(setting, value=value)
             elif not effect.value.of_user:
                 continue
         _check_form(setting)

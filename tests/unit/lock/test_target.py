@@ -87,7 +87,7 @@ def test_the_marker_holds_on_its_platform_and_nowhere_else():
 def test_a_backend_whose_tag_has_dots_is_spelled_without_them_in_the_name_of_its_lock(
     monkeypatch,
 ):
-    monkeypatch.setitem(VENDORS, "amd", VENDORS["nvidia"]._replace(kind="rocm"))
+    monkeypatch.setitem(VENDORS, "amd", replace(VENDORS["nvidia"], kind="rocm"))
     target = Target.parse("rocm7-2")
     assert (target.backend, target.filename) == ("rocm7.2", "pylock.rocm7-2.toml")
     assert Target.parse(str(replace(target, arch="aarch64"))) == replace(

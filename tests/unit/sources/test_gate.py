@@ -11,6 +11,7 @@ import pytest
 from gpuinstall.base import process, uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.values import replace
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.uv.project import ResolverProject
 from gpuinstall.sources import Sources, session
@@ -137,7 +138,7 @@ def test_the_users_own_address_is_not_the_folders_choice(tmp_path):
     (own,) = address_settings([f"x @ {URL}"], Path("the command line"))
     listed = RequirementsFile.of(tmp_path / "in.txt", [f"x @ {URL}", f"y @ {GIT}"])
 
-    settings = (own._replace(is_own=True), *listed.settings)
+    settings = (replace(own, is_own=True), *listed.settings)
 
     sources = Sources(trust_folder=False).with_settings(settings)
 

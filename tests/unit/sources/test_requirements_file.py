@@ -24,10 +24,14 @@ def test_requirements_constraints_and_further_files_are_read(tmp_path):
     (tmp_path / "more.txt").write_text("numpy \\\n  >=2\n")
     (tmp_path / "only.txt").write_text("numpy<3\n-c deeper.txt\n")
     (tmp_path / "deeper.txt").write_text("torch<2.15\n")
-    assert read_requirements(tmp_path / "in.txt")[:2] == (
-        ("numpy    >=2", "torch", "-e ./lib", "git+https://git.example/a#egg=b"),
-        ("numpy<3", "torch<2.15"),
+    listed = read_requirements(tmp_path / "in.txt")
+    assert listed.requirements == (
+        "numpy    >=2",
+        "torch",
+        "-e ./lib",
+        "git+https://git.example/a#egg=b",
     )
+    assert listed.constraints == ("numpy<3", "torch<2.15")
 
 
 def test_options_of_pip_are_read_in_every_spelling(tmp_path):

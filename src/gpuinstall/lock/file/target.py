@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Tagged = TypeVar("Tagged")
 
-_FORM = re.compile(r"(.+?)(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?")
+_FORM = r"(.+?)(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?"
 
 # The platforms of uv (--python-platform).
 _UV = {
@@ -59,7 +59,7 @@ class Target(Value, eq=False):
     def parse(cls, text: str) -> Target:
         """Parse ``cu126`` (Linux x86_64), ``cu130-windows-x86_64``, ``rocm7-2``; raise UsageError for anything else."""
         backend = None
-        form = _FORM.fullmatch(text)
+        form = re.fullmatch(_FORM, text)
         if form:
             tag = form[1].replace("-", ".")
             backend = known_backend(tag)

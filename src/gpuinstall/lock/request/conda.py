@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import authored
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-_PACKAGE = re.compile(r"(?:\S+::)?([\w.-]+)\s*([^\[]*)")
-_VERSION = re.compile(r"(==?)?(\d\w*(?:\.\w+)*?)(\.?\*)?")
-_BUILD_BEHIND = re.compile(r"(.*[^=<>!~])=([^=<>!~]+)")
-_CPU_BUILD = re.compile(r"(?:^|[*_])cpu", re.ASCII)
-_CUDA_BUILD = re.compile(r"cuda_?(\d{2})\.?(\d)", re.ASCII)
+_PACKAGE = r"(?:\S+::)?([\w.-]+)\s*([^\[]*)"
+_VERSION = r"(==?)?(\d\w*(?:\.\w+)*?)(\.?\*)?"
+_BUILD_BEHIND = r"(.*[^=<>!~])=([^=<>!~]+)"
+_CPU_BUILD = r"(?a)(?:^|[*_])cpu"
+_CUDA_BUILD = r"(?a)cuda_?(\d{2})\.?(\d)"
 
 
-class CondaRequest(NamedTuple):
+class CondaRequest(Value):
     """What the packages ask for."""
 
     requirements: tuple[str, ...] = ()
@@ -45,7 +46,7 @@ class CondaRequest(NamedTuple):
         return f"no wheel is known of {some(self.without_wheel)}; if needed: {command}"
 
 
-class _Spec(NamedTuple):
+class _Spec(Value):
     """One line, as conda's MatchSpec reads it."""
 
     text: str
@@ -58,13 +59,13 @@ class _Spec(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> _Spec:
         """Read ``name``, ``name=1.2=build`` or ``name >=1.2 build``; another form is of no known package."""
-        match = _PACKAGE.fullmatch(text)
+        match = re.fullmatch(_PACKAGE, text)
         if match is None:
             return cls(text, text)
         name, constraint = match.groups()
         joined_up = re.sub(r"([<>=!~,|])\s+", r"\1", constraint.strip())
         version, _, build = joined_up.partition(" ")
-        behind = _BUILD_BEHIND.fullmatch(version)
+        behind = re.fullmatch(_BUILD_BEHIND, version)
         if behind:
             version, build = behind.groups()
         return cls(text, name, version=version, build=build.strip())
@@ -72,7 +73,7 @@ class _Spec(NamedTuple):
     @property
     def bounds(self) -> str:
         """Its versions as a specifier; empty if they are none of those that wheels know."""
-        version = _VERSION.fullmatch(self.version)
+        version = re.fullmatch(_VERSION, self.version)
         if version:
             operator, number, wildcard = version.groups()
             # One equals sign is a prefix; with a build's string, or none at all, it is exactly this version.
@@ -142,10 +143,10 @@ def _backends(
             by_version.append(prefix)
         elif prefix and spec.cuda and spec.cuda[1]:
             by_version.append(prefix + "".join(spec.cuda))
-        cuda = _CUDA_BUILD.search(spec.build)
+        cuda = re.search(_CUDA_BUILD, spec.build)
         if wheels.get(spec.name) != "torch":
             continue
-        if _CPU_BUILD.search(spec.build):
+        if re.search(_CPU_BUILD, spec.build):
             by_build.append(CPU.tag)
         elif cuda:
             by_build.append(f"cu{cuda[1]}{cuda[2]}")

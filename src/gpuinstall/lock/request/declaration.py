@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, is_private, parse_toml, real_path
@@ -14,6 +14,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.base.text import number_of, without_logins
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.request.conda import parse_conda
 from gpuinstall.lock.request.tools import (
@@ -62,7 +63,7 @@ _UNNAMED = "the project"
 """What a project is called if only its build knows its name."""
 
 
-class Declaration(NamedTuple):
+class Declaration(Value):
     """What a folder asks for by its own files."""
 
     file: str = PROJECT
@@ -126,8 +127,9 @@ def read_declaration(
         declared = _with_files(declared, folder, document)
     listed = declared.listed
     settings = (*listed.settings, *_tool_settings(folder))
-    return declared._replace(
-        listed=listed._replace(settings=settings),
+    return replace(
+        declared,
+        listed=replace(listed, settings=settings),
         unread={
             name: export
             for name, export in _EXPORTED_BY.items()
@@ -142,7 +144,7 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
     is_declared = declared.package or "project" in pyproject or tool.get("poetry")
     is_package = table_in(tool, "uv").get("package", True)
     if not is_declared and is_package and (folder / _SETUP).is_file():
-        declared = declared._replace(package=_UNNAMED, package_file=_SETUP)
+        declared = replace(declared, package=_UNNAMED, package_file=_SETUP)
     if declared.listed.requirements:
         return declared
     for name in DECLARING:
@@ -150,8 +152,8 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
         if path.is_file() and read_listed(path, folder):
             # What the project says of sources counts for it too.
             listed = declared.listed | read_inputs(str(path))
-            return declared._replace(file=name, listed=listed)
-    return declared._replace(file=declared.package_file)
+            return replace(declared, file=name, listed=listed)
+    return replace(declared, file=declared.package_file)
 
 
 def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
@@ -242,8 +244,8 @@ def _from_folder(
         *_tool_settings(folder),
         *uv_settings(table_in(document, "tool", "uv"), path),
     )
-    return listed._replace(
-        requirements=tuple(requirements), settings=(*listed.settings, *further)
+    return replace(
+        listed, requirements=tuple(requirements), settings=(*listed.settings, *further)
     )
 
 
@@ -252,7 +254,7 @@ def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
     names = requirement_names(listed.requirements)
     wheels = parse_conda(listed.conda).requirements
     others = [text for text in wheels if parse_requirement(text).name not in names]
-    return listed._replace(requirements=(*others, *listed.requirements))
+    return replace(listed, requirements=(*others, *listed.requirements))
 
 
 def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.file.lock import Lock, Record
 
-_INPUTS = re.compile(r"^inputs = \[(.*?)\]$", re.MULTILINE | re.DOTALL)
+_INPUTS = r"(?ms)^inputs = \[(.*?)\]$"
 
 
 def renewed(
@@ -190,7 +190,7 @@ def _records(path: Path) -> list[Record]:
     except (OSError, UnicodeDecodeError):
         return []
     except LockError:
-        words = re.findall(r'"([^"\n]+)"', "".join(_INPUTS.findall(text)))
+        words = re.findall(r'"([^"\n]+)"', "".join(re.findall(_INPUTS, text)))
         with suppress(UsageError):
             return [Record(inputs=canonical(words))]
         return []

@@ -21,6 +21,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import is_remote, parse_requirement
+from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import BUILD_FILES
 from gpuinstall.lock.request.declaration import PROJECT_FILES, read_whole_project
 from gpuinstall.sources.provenance import BY_ADDRESS, BY_MARKER, Effect
@@ -122,7 +123,7 @@ def nested_settings(
             for setting in listed.settings:
                 is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
                 if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
-                    yield setting._replace(value=_from(place, setting))
+                    yield replace(setting, value=_from(place, setting))
             yield from nested_settings(listed.requirements, place, seen)
 
 

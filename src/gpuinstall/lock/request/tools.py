@@ -36,7 +36,7 @@ TOOL_FILES = ("pdm.toml", "hatch.toml", "pixi.toml", "Pipfile")
 _TABLES = ("poetry", "pdm", "rye", "pixi", "hatch")
 """The tables of tools other than uv in ``[tool]``."""
 
-_INDEX = re.compile(
+_INDEX = (
     r"(sources?|pypi( .+)?) url"
     r"|(.+ )?pypi-options (index.url|extra-index-urls|find.links( (url|path))?)"
     r"|(.+ )?pypi-dependencies \S+ index"
@@ -142,7 +142,7 @@ def _inherited(file: Path) -> Table:
 def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:
     """Yield the indexes that the table or the file of a tool names, each with its line."""
     for names, value in _leaves(document):
-        words = value.split() if _INDEX.fullmatch(names) else ()
+        words = value.split() if re.fullmatch(_INDEX, names) else ()
         for word in words:
             address = re.sub(r"^[\w.-]+=", "", word)  # uv takes NAME=ADDRESS
             if "://" not in address:

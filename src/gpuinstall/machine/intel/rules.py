@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import numbers
 from gpuinstall.machine.protocol import Rules
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     _Table = Mapping[str, Any]
 
 
-class XeChip(NamedTuple):
+class XeChip(Value):
     """A chip of the catalogue."""
 
     architecture: str

@@ -64,7 +64,7 @@ def compat_rejection(
 
 def unsupported(machine: Machine, tables: Drivers) -> Reason | None:
     """Return why no package is made for a machine, before any is fetched: the oldest serves the most GPUs."""
-    return _unsupported_gpu(machine, min(tables.compat).cuda, tables)
+    return _unsupported_gpu(machine, tables.compat[0].cuda, tables)
 
 
 def _unsupported_gpu(

@@ -224,7 +224,7 @@ class MachineDriver(Value):
                 fixes=("Plan with the driver alone: --driver",),
             )
         generation = self.tables.generation(chip)
-        last = generation and generation.last_branch
+        last = generation.last_branch if generation else None
         if generation is None or last is None or self.compat_branch <= last:
             return None
         return Finding(
@@ -341,7 +341,7 @@ class MachineDriver(Value):
     def first_for(self, chip: ComputeCapability) -> DriverVersion | None:
         """Return the first driver here that knows a chip; None if every driver that serves CUDA does."""
         floor = self.tables.first_drivers.get(chip)
-        return floor and self._here(floor)
+        return self._here(floor) if floor else None
 
     def last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
         """Return the last branch that drives the newest chip and all that can share a driver with it; None: no end."""

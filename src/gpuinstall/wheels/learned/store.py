@@ -37,19 +37,19 @@ def known_catalog(
         store: What was learned; None: this user's own.
     """
     catalog = load_catalog()
-    builds = {_key(build): build for build in catalog.builds}
     # The official index counts before any other.
     official = {None, catalog.torch_index}
     learned = (store or learned_store()).builds()
     rows = [
         row for row in learned if torch_index is None or row.base in {None, torch_index}
     ]
+    if not rows:
+        return catalog
     rows.sort(key=lambda row: (row.base in official, row.learned), reverse=True)
+    builds = {_key(build): build for build in catalog.builds}
     for row in rows:
         build = row.build()
         builds.setdefault(_key(build), build)
-    if len(builds) == len(catalog.builds):
-        return catalog
     return replace(catalog, builds=tuple(builds.values()))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
@@ -37,6 +36,8 @@ class Advice(Value):
     @classmethod
     def parse(cls, line: str) -> Advice | None:
         """Return a line that is one command and nothing else; None for any other."""
+        import shlex  # which a plan does without
+
         try:
             program, *arguments = shlex.split(
                 line,

@@ -79,13 +79,6 @@ def read(
     Raises:
         MalformedError: It is of another type.
     """
-    origin = get_origin(kind)
-    arguments = get_args(kind)
-    if origin in (Union, UnionType):
-        (kind,) = (argument for argument in arguments if argument is not NoneType)
-        return read(kind, value, place)
-    if origin in (tuple, dict, Mapping):
-        return _read_all(origin, arguments, value, place)
     if kind in _NAMES:
         # Its very type: in Python, true is an integer.
         if type(value) is not kind:
@@ -95,6 +88,13 @@ def read(
         if kind is int and value < 0:  # type: ignore[operator]
             raise MalformedError(f"{place} is {value!r}, not a number from 0 up")
         return value
+    origin = get_origin(kind)
+    arguments = get_args(kind)
+    if origin in (Union, UnionType):
+        (kind,) = (argument for argument in arguments if argument is not NoneType)
+        return read(kind, value, place)
+    if origin in (tuple, dict, Mapping):
+        return _read_all(origin, arguments, value, place)
     parse = arguments[1] if origin is Annotated else getattr(kind, "parse", None)
     if parse:
         text = read(str, value, place)

@@ -6,11 +6,11 @@ import os
 import posixpath
 import sys
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import fault_in
+from gpuinstall.base.values import Value
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -25,7 +25,7 @@ def file_path(path: str) -> str:
     return unquote(path)
 
 
-class Location(NamedTuple):
+class Location(Value):
     """``server`` is "scheme://host:port", "file://" for this machine; ``path`` has no dots and no slash at its end."""
 
     server: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import without_logins
+from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -70,7 +71,7 @@ _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
 _UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
 
 
-class ParsedRequirement(NamedTuple):
+class ParsedRequirement(Value):
     """A requirement, parsed as far as the choice needs."""
 
     name: str
@@ -159,6 +160,8 @@ def is_remote(address: str) -> bool:
 
 def fault_in(address: str) -> str:
     """Return why programs could read an address differently: a mark that one passes over, no ``//``; empty: none could."""
+    if ":" not in address:
+        return ""
     scheme = re.match(_SCHEME, re.sub(_MARKS, "", address.strip()))
     if scheme is None:
         return ""
@@ -194,8 +197,15 @@ def parse_requirement(text: str) -> ParsedRequirement:
     Raises:
         UsageError: It is malformed, or for the package that is called otherwise.
     """
+    stripped = without_logins(text.strip())
+    is_file = stripped.endswith((".whl", ".tar.gz", ".zip"))
+    # Most requirements are a name, for which no parser has to be imported.
+    is_name = re.fullmatch(r"(?a)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped)
+    if is_name and not is_file and stripped.lower() != "pytorch":
+        name = normalised(stripped)
+        return ParsedRequirement(name, name)
     # A path as uv writes one, which begins where other paths do.
-    stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", without_logins(text.strip()))
+    stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", stripped)
     # It would be a second line of a file for uv.
     if re.search(_LINE_BREAK, stripped):
         message = "a requirement has a line break or a control character in it"
@@ -208,13 +218,6 @@ def parse_requirement(text: str) -> ParsedRequirement:
             "the package is called torch, not pytorch",
             hint=f"Write torch{rest} in place of {stripped}",
         )
-    is_file = stripped.endswith((".whl", ".tar.gz", ".zip"))
-    # Most requirements are a name, for which no parser has to be imported.
-    if not is_file and re.fullmatch(
-        r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped, re.ASCII
-    ):
-        name = normalised(stripped)
-        return ParsedRequirement(name, name)
     editable = re.fullmatch(_EDITABLE, stripped)
     located = editable["rest"].strip() if editable else stripped
     named = re.fullmatch(_NAMED, located)
@@ -234,7 +237,7 @@ def parse_requirement(text: str) -> ParsedRequirement:
             f"{stripped!r} is not a folder",
             hint="gpuinstall install -e ./folder",
         )
-    return requirement._replace(editable=True, text=f"-e {requirement.text}")
+    return replace(requirement, editable=True, text=f"-e {requirement.text}")
 
 
 def canonical(requirements: Iterable[str]) -> tuple[str, ...]:

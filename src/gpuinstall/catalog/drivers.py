@@ -3,8 +3,6 @@
 All of it is read from ``drivers.toml``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, NamedTuple

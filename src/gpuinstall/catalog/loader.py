@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from packaging.version import Version
-
 from gpuinstall.base.codec import read_object, words
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU, Backend
@@ -222,14 +220,11 @@ class Rows:
         last: str | None = None,
     ) -> list[str]:
         """Return the releases from one to another, both included; None: no end on that side."""
-        between = []
-        for torch, release in self.releases.items():
-            if first and release.torch < Version(first):
-                continue
-            if last and release.torch > Version(last):
-                continue
-            between.append(torch)
-        return between
+        # The table has them in their order.
+        torches = list(self.releases)
+        start = torches.index(first) if first else 0
+        end = torches.index(last) if last else len(torches)
+        return torches[start : end + 1]
 
 
 @cache

@@ -15,8 +15,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.shell import quoted
 from gpuinstall.cli.options import names_environment
-from gpuinstall.environments.application import find_application, started_environment
-from gpuinstall.environments.environment import read_marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,6 +68,8 @@ def located(value: Any, folder: Path) -> Any:
 
 def environment_to_read(options: CommandOptions) -> Path:
     """Return the environment that is looked into: of what starts in the folder the active one, else its own."""
+    from gpuinstall.environments.application import started_environment
+
     venv = options.environment.absolute()
     if names_environment():
         return venv
@@ -85,6 +85,11 @@ def check_started(venv: Path, reporter: Reporter) -> None:
     Raises:
         UsageError: An application lies there, which would not use the new one.
     """
+    from gpuinstall.environments.application import (
+        find_application,
+        started_environment,
+    )
+
     own = started_environment(venv.parent)
     if own is None or own == venv:
         return
@@ -127,6 +132,8 @@ def name_active(
     active = active_environment(venv, os.environ)
     if active is None:
         return
+    from gpuinstall.environments.environment import read_marker
+
     advice = Advice(OURS, (*words, "--venv", str(active)))
     # An environment that gpuinstall did not make is changed package by package, never replaced.
     if read_marker(active) is None and words[0] == "install":

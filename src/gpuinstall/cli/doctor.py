@@ -11,9 +11,9 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.active import environment_to_read, name_active
+from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import CommandOptions, names_environment
 from gpuinstall.cli.outcome import Outcome, confirm, finding_entries, framed
-from gpuinstall.cli.probe import machine_line
 from gpuinstall.project import Project, Settings, open_project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import environment_request

@@ -21,9 +21,9 @@ from gpuinstall.base.text import number_of
 from gpuinstall.catalog.failures.classify import RecognisedCause
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.cli.active import environment_to_read
+from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.probe import machine_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,6 +17,7 @@ from gpuinstall.base.shell import activation, parent_program, quoted, this_shell
 from gpuinstall.base.text import duration, number_of, readable
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import check_started, name_active
+from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import (
     REQUEST,
     SOURCING,
@@ -27,7 +28,6 @@ from gpuinstall.cli.options import (
     words_of,
 )
 from gpuinstall.cli.outcome import Outcome, Row, framed
-from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.application import find_application
 from gpuinstall.project import Project
 from gpuinstall.project.request import todays_request

@@ -13,9 +13,9 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED, Catalog, load_catalog
+from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
-from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.plan import Plan, Rejected, choose

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.values import Value, replace
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Build, Catalog
 
 
-class Code(NamedTuple):
+class Code(Value):
     """The code of a build that a GPU runs."""
 
     name: str

@@ -12,7 +12,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     parse_specifier,
 )
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, Backend, is_like_a_tag, known_backend
 from gpuinstall.machine.vendors import VENDORS
 from gpuinstall.plan.python import at_hand
@@ -150,7 +150,7 @@ def _of_family(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequire
     if not has_label:
         return requirement
     joined = ",".join(specifiers)
-    return requirement._replace(specifier=parse_specifier(joined))
+    return replace(requirement, specifier=parse_specifier(joined))
 
 
 def _backend(tag: str) -> Backend:

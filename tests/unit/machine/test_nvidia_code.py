@@ -7,6 +7,7 @@ from gpuinstall.base.versions import Backend, ComputeCapability, CudaVersion
 from gpuinstall.catalog import Build
 from gpuinstall.catalog.loader import code_names
 from gpuinstall.machine.nvidia.driver import code_for
+from gpuinstall.machine.protocol import Code
 from tests.frozen import frozen_catalog
 
 
@@ -32,7 +33,7 @@ def runs(
     found = code_for(
         build, ComputeCapability.parse(chip), frozen_catalog().drivers, cuda
     )
-    return found[0]
+    return found.name if isinstance(found, Code) else found.code
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""A machine as a person reads it: in one line, or fact by fact."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.base.machine import Driver, Gpu, Machine
+
+
+def machine_line(machine: Machine) -> str:
+    """Return ``2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Ubuntu 22.04``."""
+    kinds = _counted(Counter(map(_kind, machine.gpus)))
+    parts = [", ".join(kinds) or "no GPU"]
+    if machine.driver:
+        cuda = f" ({_cuda(machine.driver)})" if machine.driver.cuda else ""
+        parts.append(f"driver {machine.driver.version or 'of unknown release'}{cuda}")
+    parts.append(machine.distribution or f"{machine.os} {machine.arch}")
+    return " · ".join(parts)
+
+
+def _cuda(driver: Driver) -> str:
+    """Return the CUDA of a driver, and whose libcuda serves it if that is not its own."""
+    return (
+        f"CUDA {driver.cuda} by cuda-compat" if driver.compat else f"CUDA {driver.cuda}"
+    )
+
+
+def _counted(kinds: Counter[str]) -> list[str]:
+    """Return each kind behind its number: ``2 × NVIDIA L4``."""
+    return [f"{count} × {kind}" if count > 1 else kind for kind, count in kinds.items()]
+
+
+def _kind(gpu: Gpu) -> str:
+    details = [gpu.code_name] if gpu.code_name else []
+    if gpu.memory_mib:
+        details.append(f"{round(gpu.memory_mib / 1024)} GB")
+    return f"{gpu.name or 'unknown NVIDIA GPU'} ({', '.join(details) or 'capability unknown'})"
+
+
+def facts(machine: Machine) -> Iterator[tuple[str, str]]:
+    """Yield the facts, each behind its label and with the place where it was found."""
+    for gpu in machine.gpus:
+        parts = [
+            gpu.label,
+            gpu.code_name or "compute capability unknown",
+            f"{gpu.memory_mib} MiB" if gpu.memory_mib else None,
+            gpu.pci_id,
+            gpu.uuid,
+            f"by {gpu.found_via}",
+        ]
+        yield f"GPU {gpu.index}", " · ".join(filter(None, parts))
+        for part in gpu.mig_devices:
+            yield "", f"MIG {part.profile or ''} · {part.uuid}"
+    if machine.driver:
+        version = machine.driver.version or "of unknown release"
+        cuda = f" · {_cuda(machine.driver)}" if machine.driver.cuda else ""
+        yield "Driver", f"{version}{cuda} · by {machine.driver.found_via}"
+    parts = [
+        f"{machine.os} {machine.arch}",
+        machine.distribution,
+        machine.libc and f"{machine.libc} {machine.glibc or ''}".strip(),
+        "WSL" if machine.environment.wsl else None,
+        machine.environment.container,
+    ]
+    yield "System", " · ".join(filter(None, parts))
+    if machine.pythons:
+        yield "Pythons", ", ".join(machine.pythons)

@@ -34,6 +34,7 @@ from gpuinstall.catalog.authored import TABLES
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.cli.main import COMMANDS, entrance
+from gpuinstall.machine.symptoms import SYMPTOMS
 from gpuinstall.sources.provenance import load_rules
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
 from tools.support_table import support_page
@@ -69,8 +70,8 @@ SETTINGS = re.compile(
     r"(?P<head><!-- settings, made by `make docs` -->\n\n)(?:\|.*\n)*"
 )
 
-PARSED = ("builds.toml", "drivers.toml", "gpus.toml")
-"""The files of the catalogue that are parsed beforehand."""
+PARSED = ("builds.toml", "drivers.toml", "gpus.toml", SYMPTOMS)
+"""The authored files that are parsed beforehand."""
 
 ARROWS = re.compile(
     r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```"
@@ -120,7 +121,7 @@ def made() -> dict[str, str]:
 
 
 def parsed_table(name: str) -> tuple[str, str]:
-    """Return a file of the catalogue as JSON, a row a line, with the name that it gets."""
+    """Return an authored file as JSON, a row a line, with the name that it gets."""
     path = TABLES / name
     text = path.read_bytes()
     lines = [f'"crc32": {crc32(text)}']

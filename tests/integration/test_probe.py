@@ -50,7 +50,7 @@ def test_an_nvml_that_hangs_is_ended_and_reported(play, monkeypatch):
     start = monotonic()
     machine = read_machine(listener)
     assert monotonic() - start < 60
-    assert "waiting for NVML, up to 1 s" in listener.waits
+    assert "waiting for NVML and libcuda, up to 1 s" in listener.waits
     assert machine.problems[0].code == "driver-hangs"
     assert machine.problems[0].message == "NVML does not answer when asked about GPU 1"
     assert machine.gpus[0].name == RTX_4090.name
@@ -61,7 +61,7 @@ def test_a_slow_start_without_persistence_is_waited_for(play, monkeypatch):
     play(FakeDriver((RTX_4090,), nvml_hang_s=1))
     listener = Listener()
     assert read_machine(listener).problems == ()
-    assert "waiting for NVML, up to 60 s" in listener.waits
+    assert "waiting for NVML and libcuda, up to 60 s" in listener.waits
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from tests.lab.recorded import Recording
 
 
 class PlayedBus(Recording):
-    run_child = Source.run_child
+    run_children = Source.run_children
 
 
 played = PlayedBus(Path(sys.argv.pop(1)))

@@ -78,8 +78,11 @@ class Recording(Source):
         """Return what was answered; empty if it was not recorded."""
         return self._read(name) or ""
 
-    def run_child(self, name: str, who: str, command: Command) -> Finished | None:  # noqa: ARG002
-        """Return how a child ended, and what it had written by then."""
+    def run_children(self, commands: Mapping[str, Command]) -> list[Finished | None]:
+        """Return how children ended, and what they had written by then."""
+        return [self._ended(f"{library.lower()}.txt") for library in commands]
+
+    def _ended(self, name: str) -> Finished | None:
         match = re.match(r"status (None|-?[0-9]{1,5})\n", self._read(name) or "")
         if match is None:
             return None

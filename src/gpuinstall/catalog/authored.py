@@ -11,7 +11,7 @@ TABLES = Path(__file__).with_name("data")
 
 
 def read_data(name: str) -> dict[str, Any]:
-    """Return the contents of one authored file.
+    """Return the contents of one authored file: of this folder, or by its whole path.
 
     Parsing the largest takes a tenth of a plan's time. Beside those lies the same as JSON, made by ``make docs``, with
     the checksum of the text that it was made of: after an edit it no longer counts.

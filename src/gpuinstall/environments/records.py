@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +78,7 @@ def was_changed_here(venv: Path) -> bool:
         work = folder / ".gpuinstall"
         with suppress(OSError, ValueError):
             text = read_document(work / "last" / "journal.json", work)
-            return is_vouched(work, sha256(text.encode()).hexdigest())
+            return is_vouched(work, _digest(text.encode()))
     return False
 
 
@@ -184,7 +183,13 @@ def _read(record: Path) -> list[str]:
 
 
 def _record(venv: Path) -> Path:
-    return _folder() / f"{sha256(bytes(venv)).hexdigest()[:32]}.path"
+    return _folder() / f"{_digest(bytes(venv))[:32]}.path"
+
+
+def _digest(text: bytes) -> str:
+    from hashlib import sha256  # loads OpenSSL, which a plan does without
+
+    return sha256(text).hexdigest()
 
 
 def _folder() -> Path:

@@ -28,7 +28,7 @@ CIM_QUERY = (
     " | Select-Object Name, PNPDeviceID, DriverVersion, ConfigManagerErrorCode | ConvertTo-Json"
 )
 
-_IDENTITY = re.compile(r"PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", re.IGNORECASE)
+_IDENTITY = r"(?i)PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})"
 
 
 class PciDevice(Value):
@@ -135,7 +135,7 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
     for number, adapter in enumerate(adapters):
         if not isinstance(adapter, dict):
             continue
-        match = _IDENTITY.match(str(adapter.get("PNPDeviceID")))
+        match = re.match(_IDENTITY, str(adapter.get("PNPDeviceID")))
         if match is None:
             continue
         driver = adapter.get("DriverVersion")

@@ -22,27 +22,16 @@ HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
 # Kubernetes runs its containers by one of the others, and Podman leaves traces that look like Docker's.
 _ENGINES = (
-    ("kubernetes", re.compile(r"kubepods|/kubelet/pods/|kubernetes\.io")),
-    (
-        "podman",
-        re.compile(
-            r"libpod|/containers/storage/|crio-|^container=podman$", re.MULTILINE
-        ),
-    ),
+    ("kubernetes", r"kubepods|/kubelet/pods/|kubernetes\.io"),
+    ("podman", r"(?m)libpod|/containers/storage/|crio-|^container=podman$"),
     (
         "docker",
-        re.compile(
-            r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/|^container=docker$",
-            re.MULTILINE,
-        ),
+        r"(?m)/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/|^container=docker$",
     ),
     (
         "lxc",
         # systemd's own containers are system containers, as LXC's are.
-        re.compile(
-            r"/lxc/|lxc\.payload| - fuse\.lxcfs |^container=(lxc(-libvirt)?|systemd-nspawn)$",
-            re.MULTILINE,
-        ),
+        r"(?m)/lxc/|lxc\.payload| - fuse\.lxcfs |^container=(lxc(-libvirt)?|systemd-nspawn)$",
     ),
 )
 """The engines, by the traces in a process's control groups, in its own mounts, and in what systemd says of it."""
@@ -118,7 +107,7 @@ def _engine(source: Source) -> str | None:
 def engine_of(text: str) -> str | None:
     """Return the engine whose traces stand in a process's control groups or in its own mounts."""
     for engine, trace in _ENGINES:
-        if trace.search(text):
+        if re.search(trace, text):
             return engine
     return None
 

@@ -17,8 +17,8 @@ from gpuinstall.machine.source import Source, home_folder, json_or_none
 _FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 """A released version, ``3.11`` or ``3.11.7``: no alpha and no release candidate."""
 
-_NAME = re.compile(rf"python(?:[0-9]|{_FINAL})?(?:\.exe)?")
-_FOLDER = re.compile(rf"/(?:versions/|cpython-){_FINAL}[/-]")
+_NAME = rf"python(?:[0-9]|{_FINAL})?(?:\.exe)?"
+_FOLDER = rf"/(?:versions/|cpython-){_FINAL}[/-]"
 """That of a version which pyenv or uv manages: it has the patch release too, the program's name only ``3.11``."""
 
 
@@ -91,8 +91,8 @@ def _folder(variable: str, otherwise: Path) -> Path:
 def _version_of(program: Path) -> str | None:
     """Return the version of an interpreter, by the folder of its manager, else by its real name; None if it is none."""
     real = Path(os.path.realpath(program))
-    name = _NAME.fullmatch(real.name)
+    name = re.fullmatch(_NAME, real.name)
     if name is None or not (real.exists() and is_trusted(program)):
         return None
-    folder = _FOLDER.search(real.as_posix())
+    folder = re.search(_FOLDER, real.as_posix())
     return folder[1] if folder else name[1]

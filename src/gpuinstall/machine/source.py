@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -88,26 +88,23 @@ class Source:
         """
         return ask()
 
-    def run_child(
-        self,
-        name: str,
-        who: str,
-        command: Command,
-    ) -> Finished | None:
-        """Return how a child ended that asks a library of the driver.
+    def run_children(
+        self, commands: Mapping[str, Command]
+    ) -> Sequence[Finished | None]:
+        """Return how children ended that ask libraries of the driver, all at once.
 
         Args:
-            name: What it is called where answers are played; None is returned if it has none there.
-            who: The library.
-            command: The words and the environment.
+            commands: The words and the environment of each, by its library.
+
+        Returns:
+            None for one that has no answer where answers are played.
         """
-        message = f"waiting for {who}, up to {DRIVER_SECONDS:.0f} s"
-        (finished,) = run_children(
-            [command],
+        message = f"waiting for {' and '.join(commands)}, up to {DRIVER_SECONDS:.0f} s"
+        return run_children(
+            list(commands.values()),
             DRIVER_SECONDS,
             waiting=lambda: self.reporter.wait(message),
         )
-        return finished
 
 
 def home_folder() -> Path:

@@ -10,10 +10,12 @@ from typing import cast
 from gpuinstall.base.codec import read
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.values import Value, replace
+from gpuinstall.catalog import authored
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.machine.prober import format_gpus
 
+SYMPTOMS = str(Path(__file__).with_name("symptoms.toml"))
 KnownFacts = Mapping[str, object]
 """Facts by their names: one holds unless it is empty, and its value is a word of messages and fixes."""
 
@@ -50,13 +52,13 @@ class Symptom(Value):
 
 
 @cache
-def _load() -> Mapping[str, tuple[Symptom, ...]]:
-    import tomli
+def _table() -> Mapping[str, object]:
+    return authored.read_data(SYMPTOMS)
 
-    text = Path(__file__).with_name("symptoms.toml").read_text(encoding="utf-8")
-    table: Mapping[str, tuple[Symptom, ...]]
-    table = read(dict[str, tuple[Symptom, ...]], tomli.loads(text), "symptoms")
-    return table
+
+@cache
+def _load(subject: str) -> tuple[Symptom, ...]:
+    return tuple(read(tuple[Symptom, ...], _table()[subject], subject))
 
 
 def symptoms(
@@ -64,7 +66,7 @@ def symptoms(
     circumstances: KnownFacts,
 ) -> Iterator[Symptom]:
     """Yield the rows of a subject that hold."""
-    for symptom in _load()[subject]:
+    for symptom in _load(subject):
         if symptom.holds(circumstances):
             yield symptom
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _OLDEST_BRANCH = 100
 """No branch of drivers has a number below it, and no CUDA nor release of vGPU software one above."""
-_ARCHITECTURE = re.compile(r"sm_?(\d{2,3})[af]?")
+_ARCHITECTURE = r"sm_?(\d{2,3})[af]?"
 
 
 def machine_in_words(
@@ -47,7 +47,7 @@ def machine_in_words(
     """
     cards = [gpu_in_words(name, index) for index, name in enumerate(gpus)]
     products = [
-        find_gpu(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())
+        find_gpu(name) for name in gpus if not re.fullmatch(_ARCHITECTURE, name.lower())
     ]
     systems = [os, *(product.os for product in products)]
     if driver and DriverVersion.of_windows(driver.strip()):
@@ -116,7 +116,7 @@ def gpu_in_words(name: str, index: int = 0) -> Gpu:
     Raises:
         UsageError: Nothing has the name.
     """
-    exact = _ARCHITECTURE.fullmatch(name.lower())
+    exact = re.fullmatch(_ARCHITECTURE, name.lower())
     if exact:
         capability = ComputeCapability.from_sm(int(exact[1]))
         return Gpu(index, name, compute_capability=capability, found_via="words")

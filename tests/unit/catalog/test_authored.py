@@ -6,18 +6,20 @@ import pytest
 import tomli
 
 from gpuinstall.catalog import authored
+from gpuinstall.machine.symptoms import SYMPTOMS
 
-PARSED = ["builds", "drivers", "gpus"]
+PARSED = ["builds.toml", "drivers.toml", "gpus.toml", SYMPTOMS]
 
 
 @pytest.mark.parametrize("name", PARSED)
 def test_what_was_parsed_beforehand_is_the_file(name):
-    text = (authored.TABLES / f"{name}.toml").read_text("utf-8")
-    document = json.loads((authored.TABLES / f"{name}.json").read_text("utf-8"))
+    path = authored.TABLES / name
+    text = path.read_text("utf-8")
+    document = json.loads(path.with_suffix(".json").read_text("utf-8"))
     del document["crc32"]
 
     assert document == tomli.loads(text), "run: make docs"
-    assert authored.read_data(f"{name}.toml") == document
+    assert authored.read_data(name) == document
 
 
 def test_after_an_edit_the_file_itself_is_read(tmp_path, monkeypatch):

@@ -8,10 +8,10 @@ from functools import cached_property
 from gpuinstall.base.values import Value
 
 # Of a pattern: a class, an escape or a character, with what repeats it; and what a fixed text is not part of.
-_PIECE = re.compile(r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^\\\[])([*+]?)")
-_CLASS = re.compile(r"(?<!\\)\[\^?\]?(?:\\.|[^\]\\])*\]")
-_GROUP = re.compile(r"(?<!\\)\((?:\\.|[^()\\])*\)")
-_VARYING = re.compile(r"\\?.(?:[?*]|\{[^}]*\})|\\\w|[\0 .^$…+?|]")
+_PIECE = r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^\\\[])([*+]?)"
+_CLASS = r"(?<!\\)\[\^?\]?(?:\\.|[^\]\\])*\]"
+_GROUP = r"(?<!\\)\((?:\\.|[^()\\])*\)"
+_VARYING = r"\\?.(?:[?*]|\{[^}]*\})|\\\w|[\0 .^$…+?|]"
 # Nothing repeats without end, so that no text can keep a pattern busy.
 _REPEATS = {"*": "{0,100}", "+": "{1,100}"}
 _BREAKS = {"": r"\s+", "+": r"\s+", "*": r"\s*"}
@@ -34,17 +34,17 @@ class Pattern(Value):
     @cached_property
     def regex(self) -> re.Pattern[str]:
         """What the text is searched with."""
-        says = _PIECE.sub(_translated, self.says.replace(" ?", r"\s*"))
+        says = re.sub(_PIECE, _translated, self.says.replace(" ?", r"\s*"))
         # A word ends where other letters follow: 显卡RTX 5090上.
         return re.compile(says, re.MULTILINE | re.ASCII)
 
     @cached_property
     def needle(self) -> str:
         """The longest text that stands in every match; empty if it has only alternatives."""
-        says = _CLASS.sub("\0", self.says.replace(r"\\", "\0"))
-        while (outside := _GROUP.sub("\0", says)) != says:
+        says = re.sub(_CLASS, "\0", self.says.replace(r"\\", "\0"))
+        while (outside := re.sub(_GROUP, "\0", says)) != says:
             says = outside
-        fixed = _VARYING.sub("\0", says).replace("\\", "")
+        fixed = re.sub(_VARYING, "\0", says).replace("\\", "")
         return max(fixed.split("\0"), key=len)
 
 

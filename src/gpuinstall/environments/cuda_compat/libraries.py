@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -76,6 +74,8 @@ def keep_libraries(libraries: CompatLibraries, environments: Path) -> None:
     Raises:
         InstallationError: They cannot be moved or recorded.
     """
+    import shutil
+
     folder = environments / COMPAT_FOLDER
     if libraries.folder == folder:
         return
@@ -121,6 +121,8 @@ def are_as_unpacked(libraries: CompatLibraries) -> bool:
 
 def _stamped(number: str, folder: Path) -> str:
     """Return the id of libraries with what tells each file of them from another."""
+    from hashlib import sha256  # loads OpenSSL, which a plan does without
+
     stamps = [
         f"{file.name}:{file_stamp(str(file))}" for file in sorted(folder.iterdir())
     ]

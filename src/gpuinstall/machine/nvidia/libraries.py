@@ -149,19 +149,21 @@ def without_driver() -> tuple[NvmlFacts, LibcudaFacts]:
     )
 
 
-def ask_libcuda(source: Source) -> LibcudaFacts:
-    """Ask libcuda; in a scheduler's job only about the cards given."""
-    environment = child_environment(os.environ, job_devices(os.environ))
-    command = (libcuda_command("devices"), environment)
-    finished = source.run_child("libcuda.txt", "libcuda", command)
-    return parse_libcuda(finished) if finished else LibcudaFacts()
+def ask_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
+    """Ask both libraries at once: each starts the driver on every card where persistence mode is off.
 
-
-def ask_nvml(source: Source) -> NvmlFacts:
-    """Ask NVML."""
-    command = (nvml_command(), child_environment(os.environ))
-    finished = source.run_child("nvml.txt", "NVML", command)
-    return parse_nvml(finished) if finished else NvmlFacts()
+    In a scheduler's job libcuda is asked only about the cards given.
+    """
+    given = child_environment(os.environ, job_devices(os.environ))
+    commands = {
+        "NVML": (nvml_command(), child_environment(os.environ)),
+        "libcuda": (libcuda_command("devices"), given),
+    }
+    nvml, cuda = source.run_children(commands)
+    return (
+        parse_nvml(nvml) if nvml else NvmlFacts(),
+        parse_libcuda(cuda) if cuda else LibcudaFacts(),
+    )
 
 
 def libcuda_command(*words: str) -> list[str]:

@@ -31,9 +31,7 @@ LINUX_LIBRARIES = (
     "/usr/lib/aarch64-linux-gnu",
 )
 # By the whole name: every kernel has nvidia-wmi-ec-backlight.ko, which is a laptop's backlight.
-_NVIDIA_MODULE = re.compile(
-    r"/nvidia(-current(-open)?|-legacy-\d+xx|-tesla(-\d+)?)?\.ko"
-)
+_NVIDIA_MODULE = r"/nvidia(-current(-open)?|-legacy-\d+xx|-tesla(-\d+)?)?\.ko"
 _OTHER_MAKERS = ("iigd", "igdlh", "ki", "u0", "c0", "amd", "ati")
 
 
@@ -109,7 +107,7 @@ def _nvidia_modules(release: str) -> str:
 
 def lists_nvidia(modules: str) -> bool:
     """Whether a list of modules has NVIDIA's: ``nvidia.ko``, and Debian's ``nvidia-current-open.ko.xz``."""
-    return _NVIDIA_MODULE.search(modules) is not None
+    return re.search(_NVIDIA_MODULE, modules) is not None
 
 
 def parse_secure_boot(text: str | None) -> bool:

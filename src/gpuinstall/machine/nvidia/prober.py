@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import replace
@@ -21,10 +20,7 @@ from gpuinstall.machine.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.machine.nvidia.libraries import (
     LIBCUDA,
     NVML,
-    LibcudaFacts,
-    NvmlFacts,
-    ask_libcuda,
-    ask_nvml,
+    ask_driver,
     may_load,
     permitted,
     without_driver,
@@ -51,7 +47,7 @@ class NvidiaProber(Prober[NvidiaEvidence]):
         """Ask NVML and libcuda, and read what files show of the driver."""
         jetson = read_jetson(source, facts.host.release)
         if jetson or _may_have_driver(source, facts):
-            nvml, cuda = _ask_both(source)
+            nvml, cuda = ask_driver(source)
         else:
             nvml, cuda = without_driver()
         # A job sees the nodes of the whole host, and NVML lists its own cards.
@@ -107,10 +103,3 @@ def _may_have_driver(source: Source, facts: MachineFacts) -> bool:
         or source.text(linux.PROC_VERSION) is not None
         or any(may_load(source, library) for library in (NVML, LIBCUDA))
     )
-
-
-def _ask_both(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
-    """Ask both libraries at once: each starts the driver on every card where persistence mode is off."""
-    with ThreadPoolExecutor(2) as pool:
-        nvml, cuda = pool.submit(ask_nvml, source), pool.submit(ask_libcuda, source)
-    return nvml.result(), cuda.result()

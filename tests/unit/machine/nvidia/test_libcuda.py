@@ -14,7 +14,7 @@ from gpuinstall.machine.nvidia.libcuda_child import LACKING, Cuda, mapped
 from gpuinstall.machine.nvidia.libraries import (
     CudaDevice,
     LibcudaFacts,
-    ask_nvml,
+    ask_driver,
     child_environment,
     is_compat,
     nvml_command,
@@ -87,7 +87,7 @@ def test_an_older_binding_beside_nvidias_own_is_passed_over(tmp_path, monkeypatc
 def test_without_nvidias_binding_nvml_is_not_asked(monkeypatch):
     folders = [folder for folder in sys.path if "site-packages" not in folder]
     monkeypatch.setattr("sys.path", folders)
-    facts = ask_nvml(Source())
+    facts, _ = ask_driver(Source())
     assert (facts.fault, facts.init) == ("unasked", None)
     assert "nvidia-ml-py is not installed" in (facts.error or "")
 

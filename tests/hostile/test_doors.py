@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base import process
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.diagnose.repair import run_repairs
@@ -128,21 +127,6 @@ def test_what_a_repair_builds_sees_no_token(tmp_path):
     assert result.message is None
     assert "https://index.example/simple" in seen.read_text("utf-8")
     assert "s3cret" not in seen.read_text("utf-8")
-
-
-LOADER_PATHS = ["", ":", ".", "./lib", "lib:", ":/nowhere", "/nowhere::/nowhere"]
-
-
-@pytest.mark.parametrize("value", LOADER_PATHS)
-def test_no_child_loads_a_library_of_the_working_folder(value):
-    code = "import os; print(os.environ.get('LD_LIBRARY_PATH'))"
-
-    done = process.run(
-        [sys.executable, "-c", code], env={**os.environ, "LD_LIBRARY_PATH": value}
-    )
-
-    entries = done.out.strip().split(":")
-    assert entries in (["None"], ["/nowhere"], ["/nowhere", "/nowhere"])
 
 
 def test_nvcc_of_a_folder_of_everybodys_is_not_started(tmp_path):

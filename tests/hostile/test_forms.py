@@ -937,6 +937,12 @@ def packed(files: Files, kind: str = "gz") -> bytes:
 
 META = f"Metadata-Version: 2.2\nName: lib\nVersion: 1\nRequires-Dist: {ON}\n"
 TREE = f'{LIB}dependencies = ["{ON}"]\n'
+BUILD = f'{LIB}[build-system]\nrequires = ["filelock"]\n'
+BUILT = {
+    "by an address": BUILD.replace("filelock", ON),
+    "from a source": f'{BUILD}[tool.uv.sources]\nfilelock = {{ url = "{AT}" }}\n',
+    "from an index": f'{BUILD}{INDEX}[tool.uv.sources]\nfilelock = {{ index = "corp" }}\n',
+}
 ARCHIVES: dict[str, tuple[str, bytes]] = {
     "METADATA of a wheel": (
         "lib-1-py3-none-any.whl",
@@ -980,6 +986,13 @@ ARCHIVES: dict[str, tuple[str, bytes]] = {
     "a tar that is called zip": ("lib-1.zip", packed({"lib-1/pyproject.toml": TREE})),
     "a damaged tar": ("lib-1.tar.gz", packed({"lib-1/pyproject.toml": TREE})[:-30]),
     "a form that is not read": ("lib-1.tar.zst", b"(\xb5/\xfd"),
+    **{
+        f"what builds it {how}": (
+            "lib-1.tar.gz",
+            packed({"lib-1/pyproject.toml": text}),
+        )
+        for how, text in BUILT.items()
+    },
 }
 """Archives in the folder that lead elsewhere."""
 UNREAD = {"a damaged tar", "a form that is not read", "a tar that is called zip"}

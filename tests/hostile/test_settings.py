@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.host import NOT_FOUND, Answer, Host
 
@@ -22,7 +19,6 @@ FILES = {
     "[tool.uv]": ("pyproject.toml", "[tool.uv]\n{key} = {value}\n"),
     "[tool.uv.pip]": ("pyproject.toml", "[tool.uv.pip]\n{key} = {value}\n"),
 }
-KEYS = ("find-links", "index-url")
 SPELLINGS = {
     "with a slash": "{0}/",
     "with another case": "HTTP://LOCALHOST{1}/",
@@ -110,31 +106,6 @@ def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_sa
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("file", "key", "spelling"), list(product(FILES, KEYS, SPELLINGS))
-)
-def test_a_source_of_a_stranger_is_named_in_any_file_and_not_asked_without_trust(
-    here, evil, file, key, spelling
-):
-    # The index of the test stands for the user's own, which would come before.
-    own = {"UV_DEFAULT_INDEX": ""} if key == "index-url" else {}
-    fresh = here.having(**own)
-    path = evil.choose(fresh, file, key, spelling)
-    words = ("lock", "--upgrade", "-q", "--target", "cpu", f"torch=={TORCH}")
-
-    done = fresh.run(*words)
-    evil.host.log.clear()
-    wary = fresh.having(GPUINSTALL_TRUST_FOLDER="0")
-    refused = wary.run(*words)
-
-    assert any(f"as {name} says" in done.err for name in (path, path.resolve())), (
-        done.err
-    )
-    assert "secret" not in done.err
-    assert (refused.status, evil.host.log) == (2, [])
-
-
-@pytest.mark.heavy
 def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here, evil):
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
     assert here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
@@ -152,78 +123,6 @@ def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here, evil):
     file.unlink()
     assert wary.refusal("sync", "--venv", "other", exit_code=6)["code"] == "lock-source"
     assert evil.host.log == []
-
-
-def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here, stand_in):
-    wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
-    address = f"{stand_in.default.url}/files/{wheel}"
-    project = (
-        '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "filelock"]\n'
-    )
-    sources = f'[tool.uv.sources]\nfilelock = {{ url = "{address}" }}\n'
-    (here.folder / "pyproject.toml").write_text(project + sources, "utf-8")
-    done = here.run("lock", "-q", "--target", "cpu")
-    assert done.status == 0, done.err
-    assert (
-        f"{address}, as {here.folder / 'pyproject.toml'} says: the source of filelock"
-        in done.err
-    )
-    wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
-    assert wary.refusal("lock", exit_code=2)["code"] == "folder-not-trusted"
-
-
-def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(here, tmp_path):
-    (here.folder / "mine").mkdir()
-    backend = f"open({str(tmp_path / 'executed')!r}, 'w').close()\n"
-    (here.folder / "mine" / "backend.py").write_text(backend, "utf-8")
-    build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    (here.folder / "mine" / "pyproject.toml").write_text(build, "utf-8")
-    (here.folder / "requirements.txt").write_text("torch\n-e ./mine\n", "utf-8")
-    wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
-    for words in (("lock", "--target", "cpu"), ("install",), ("plan", "--live")):
-        refused = wary.refusal(*words, exit_code=2)
-        assert refused["code"] == "folder-not-trusted", words
-    assert not (tmp_path / "executed").exists()
-
-
-@pytest.mark.heavy
-def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(
-    here, tmp_path
-):
-    requirements = here.folder / "requirements.txt"
-    (tmp_path / "base.txt").write_text("filelock\n", "utf-8")
-    requirements.write_text("-r ../base.txt\n", "utf-8")
-    wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
-    process.run([sys.executable, "-m", "venv", "--without-pip", here.folder / "other"])
-    commands = (
-        ("plan",),
-        ("lock", "--target", "cpu"),
-        ("install",),
-        ("install", "--into", "--venv", "other"),
-    )
-    for words in commands:
-        if "install" not in words:
-            named = here.run(*words, "-q").err
-            assert (
-                f"{tmp_path / 'base.txt'}, as {requirements} says: requirements"
-                in named
-            ), words
-        assert wary.refusal(*words, exit_code=2)["code"] == "folder-not-trusted", words
-    secretive = here.having(TOKEN="hunter2 hunter3")
-    (tmp_path / "secrets").write_text("hunter2 hunter3\n", "utf-8")
-    for line in ("-r /proc/self/environ", "-r ../secrets"):
-        requirements.write_text(f"{line}\n", "utf-8")
-        for words in commands:
-            done = secretive.run(*words)
-            assert done.status == 2, words
-            logs = [
-                path.read_text("utf-8")
-                for path in here.caches.rglob("*.log")
-                if path.is_file()
-            ]
-            assert not any("hunter" in text for text in (done.out, done.err, *logs)), (
-                words
-            )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli.self import remove_tool
-from gpuinstall.diagnose.repair import _OURS
 from gpuinstall.install.removal import remove
 from tests.lab.bounded import fault_of, run
 from tests.lab.clone import ROOT
@@ -83,15 +82,6 @@ def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
     assert not mark.exists()
 
 
-def test_a_repair_runs_no_module_of_the_working_folder(tmp_path):
-    for name in ("gpuinstall", "click", "msgspec"):
-        text = "raise SystemExit('of the working folder')"
-        (tmp_path / f"{name}.py").write_text(text, "utf-8")
-    command = (sys.executable, "-c", _OURS, "--version")
-    done = process.run(command, seconds=60, cwd=tmp_path)
-    assert (done.status, done.out[:10]) == (0, "gpuinstall")
-
-
 @pytest.mark.heavy
 def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
     here, stand_in, tmp_path
@@ -133,27 +123,6 @@ def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
     ):
         careful.started(*words.split())
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
-
-
-@pytest.mark.heavy
-def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(
-    here,
-):
-    for name in ("xdg/gpuinstall", "uv"):
-        cache = here.caches / name
-        cache.mkdir(parents=True, exist_ok=True)
-        cache.chmod(0o777)
-        assert here.refusal("install", exit_code=4)["code"] == "unsafe-cache"
-        cache.chmod(0o755)
-        if os.getuid() == 0:
-            os.chown(cache, 12345, -1)
-            assert (
-                "belongs to another user (uid 12345)"
-                in here.run("install", "--dry-run").err
-                or name == "uv"
-            )
-            os.chown(cache, 0, -1)
-    assert here.entries() == set()
 
 
 def test_no_script_runs_in_an_environment_that_others_could_make(here, tmp_path):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import tarfile
-import zipfile
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -54,44 +52,6 @@ def test_an_index_that_a_repository_chooses_ends_the_command(
     assert f"filelock would come from {stranger.url}/" in done.err
     assert "no index here lists it there" in done.err
     assert not here.entries() & {".venv", "pylock.cpu.toml"}
-
-
-FORMS = ("a tarball", "a zip", "a constraint")
-HOWS = ("an address", "a source", "an index")
-
-
-@pytest.mark.parametrize(
-    "form_and_how",
-    mostly_heavy([*product(FORMS, HOWS)], [*zip(FORMS, HOWS, strict=True)]),
-)
-def test_what_builds_an_archive_of_the_folder_is_named_or_refused(
-    here, stranger, form_and_how
-):
-    form, how = form_and_how
-    address = stranger.wheel
-    text = {
-        "an address": f'{HEAD}{BUILT}requires = ["filelock @ {address}"]\n',
-        "a source": f'{HEAD}{BUILT}requires = ["filelock"]\n'
-        f'[tool.uv.sources]\nfilelock = {{ url = "{address}" }}\n',
-        "an index": f'{HEAD}{BUILT}requires = ["filelock"]\n{INDEX}{SOURCE}',
-    }[how].replace("{host}", stranger.url)
-    name = "tool-1.0.zip" if form == "a zip" else "tool-1.0.tar.gz"
-    if form == "a zip":
-        with zipfile.ZipFile(here.folder / name, "w") as archive:
-            archive.writestr("tool-1.0/pyproject.toml", text)
-    else:
-        (here.folder / name).write_bytes(tarball(text))
-    line = f"tool @ ./{name}\n"
-    lines = "tool\n-c limits.txt\n" if form == "a constraint" else line
-    (here.folder / "requirements.txt").write_text(f"torch\n{lines}", "utf-8")
-    (here.folder / "limits.txt").write_text(line, "utf-8")
-
-    wary = here.having(GPUINSTALL_TRUST_FOLDER="0").run("lock", "--target", "cpu")
-    asked = list(stranger.log)
-    done = here.run("lock", "-q", "--target", "cpu")
-
-    assert (wary.status, asked) == (2, [])
-    assert f"Index       {stranger.url}/" in done.err.partition("Code")[0], done.err
 
 
 LINES = {

@@ -80,39 +80,6 @@ def test_what_a_change_breaks_of_the_users_is_named(project):
     assert holds(project) == {"alpha": "1.0", "beta": "1.0", "numpy": "2.3.4"}
 
 
-@pytest.mark.parametrize("words", [("install", "alpha==2.0"), ("remove", "alpha")])
-def test_a_checkout_in_the_place_of_a_package_is_not_touched(project, tmp_path, words):
-    checkout = tmp_path / "dev" / "alpha"
-    checkout.parent.mkdir()
-    shutil.move(site(project) / "alpha", checkout)
-    (site(project) / "alpha").symlink_to(checkout)
-    before = {path: path.read_bytes() for path in checkout.iterdir()}
-    error = project.refusal(*words, exit_code=2)
-    assert error["code"] == "leads-outside"
-    assert str(checkout) in error["message"]
-    assert error["hint"].startswith(f"rm {site(project) / 'alpha'}")
-    assert {path: path.read_bytes() for path in checkout.iterdir()} == before
-    # What does not name it goes on.
-    succeed(project, "install", "cowsay")
-    (site(project) / "alpha").unlink()
-    succeed(project, *words)
-    assert {path: path.read_bytes() for path in checkout.iterdir()} == before
-
-
-def test_an_edited_file_is_kept_and_named_when_its_package_goes(project):
-    file = site(project) / "alpha" / "__init__.py"
-    file.unlink()
-    file.write_text("edited")
-    said = succeed(project, "install", "alpha==2.0")
-    assert "alpha/__init__.py" in said.partition("Kept")[2].splitlines()[0]
-    [kept] = project.folder.glob(
-        ".venv.kept/*/lib/python*/site-packages/alpha/__init__.py"
-    )
-    assert kept.read_text() == "edited"
-    succeed(project, "install", "cowsay")
-    assert kept.exists()
-
-
 def test_a_record_that_a_power_cut_has_emptied_comes_back(project):
     (site(project) / "alpha" / "mine.py").write_text("mine")
     caches = (project.caches / "uv").rglob("alpha-1.0.dist-info/RECORD")
@@ -200,25 +167,6 @@ def test_a_moved_or_copied_environment_is_made_right(project, stand_in, word):
     assert "already up to date" in succeed(there, "sync")
     if word == "Copied":
         assert "already up to date" in succeed(project, "sync")
-
-
-@pytest.mark.heavy
-def test_a_data_folder_that_is_a_link_is_not_written_through(
-    project, stand_in_folder, tmp_path
-):
-    modules = {"gamma-1.0.data/data/share/jupyter/kernel.json": "the wheel's"}
-    make_wheel(stand_in_folder / "simple", "gamma", "1.0", modules=modules)
-    mine = tmp_path / "jupyter" / "kernel.json"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    (venv(project) / "share").mkdir(exist_ok=True)
-    (venv(project) / "share" / "jupyter").symlink_to(mine.parent)
-    assert project.refusal("install", "gamma", exit_code=2)["code"] == "leads-outside"
-    assert mine.read_text() == "mine"
-    succeed(project, "install", "cowsay")
-    (venv(project) / "share" / "jupyter").unlink()
-    succeed(project, "install", "gamma")
-    assert mine.read_text() == "mine"
 
 
 @pytest.mark.heavy

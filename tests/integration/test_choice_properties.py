@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from gpuinstall.api import Rejected, choose
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
@@ -18,7 +17,6 @@ from gpuinstall.lock.uv.errors import FAMILY_UNLISTED
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
-from tests.frozen import frozen_catalog
 from tests.lab.index import StandInIndex
 from tests.lab.index_text import publish, steps_of
 from tests.lab.releases import catalog_index
@@ -42,15 +40,6 @@ PROGRAMS = (
     "wavering",
     "axolotl",
     "faster-whisper",
-)
-NAMED = (
-    "torch",
-    "cupy-cuda12x",
-    "cupy-cuda13x",
-    "jax[cuda12]",
-    "tensorrt",
-    "torch<2.3",
-    "torch torchaudio",
 )
 
 
@@ -130,28 +119,3 @@ def test_a_newer_driver_never_gives_an_older_program_or_a_refusal_and_one_more_g
         assert (
             version_of(words, (card, card), CARDS[card][-1], session) == answers[-1]
         ), words
-
-
-@pytest.mark.parametrize("words", NAMED)
-def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more_gpu_another(
-    words,
-):
-    catalog, request = frozen_catalog(), Request(tuple(words.split()))
-    for card, drivers in CARDS.items():
-        plans = [
-            choose(machine_in_words((card,), driver, None, None), request, catalog)
-            for driver in drivers
-        ]
-        two = choose(
-            machine_in_words((card, card), drivers[-1], None, None), request, catalog
-        )
-        for older, newer in pairwise(plans):
-            if older.choice:
-                assert newer.choice is not None, (card, words)
-                assert newer.choice.build.torch >= older.choice.build.torch, (
-                    card,
-                    words,
-                )
-        assert isinstance(two, Rejected) == isinstance(plans[-1], Rejected)
-        if two.choice and plans[-1].choice:
-            assert two.choice.build == plans[-1].choice.build

@@ -1,6 +1,5 @@
 """``gpuinstall explain`` as a person and a program meet it."""
 
-import json
 import os
 import shlex
 import subprocess
@@ -15,7 +14,6 @@ from tests.lab.driver import NO_GPU, FakeDriver
 from tests.lab.forked import gpuinstall
 from tests.stories.test_stories import CARDS
 
-LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
 NO_KERNEL = (
     "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 )
@@ -23,19 +21,6 @@ NO_KERNEL = (
 
 def explain(*words, text=None):
     return gpuinstall("explain", *map(str, words), text=text or "")
-
-
-def document(*words, text=None):
-    done = explain("--json", *words, text=text)
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
-    assert (found["command"], found["status"], found["exit_code"], found["errors"]) == (
-        "explain",
-        "success",
-        0,
-        [],
-    )
-    return found["data"]
 
 
 def steps(name, count):
@@ -69,13 +54,6 @@ def test_a_closed_stdin_is_an_empty_text():
     done = process.run(["sh", "-c", f"{shlex.join(GPUINSTALL)} explain <&-"])
     assert (done.status, done.err) == (0, "")
     assert done.out == "the text is empty: there is nothing to explain\n"
-
-
-def test_what_only_looks_like_a_gpu_fault_is_said_and_is_no_cause():
-    data = document(LOGS / "healthy-out-of-memory.txt")
-    assert data["causes"] == []
-    assert [other["id"] for other in data["lookalikes"]] == ["out-of-memory"]
-    assert "expandable_segments" in explain(LOGS / "healthy-out-of-memory.txt").out
 
 
 @pytest.mark.skipif(

@@ -2,16 +2,14 @@
 
 import pytest
 
-from tests.lab.driver import NO_GPU, RTX_4090, RTX_5090, FakeDriver
+from tests.lab.driver import NO_GPU, FakeDriver
 from tests.lab.environments import small_torch
 from tests.stories.test_stories import CARDS
 
 NO_KERNEL = (
     "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 )
-NOT_AVAILABLE = "RuntimeError: Torch is not able to use GPU"
 GTX_1080 = FakeDriver((CARDS["GTX 1080"],))
-OLD_DRIVER = FakeDriver((CARDS["RTX 4090"],), driver="470.82.01", cuda=11040)
 CERTAIN = 0.99
 
 
@@ -35,21 +33,6 @@ def found(workshop, play):
         return explained(workshop, text)
 
     return look
-
-
-@pytest.mark.parametrize(
-    ("text", "driver", "build", "cause"),
-    [
-        (NO_KERNEL, GTX_1080, "2.7.1+cu128", "F37"),
-        (NO_KERNEL, RTX_5090, "2.6.0+cu124", "F38"),
-        (NOT_AVAILABLE, RTX_4090, "2.14.1+cpu", "F33"),
-        ("The NVIDIA driver is not recent enough", OLD_DRIVER, "2.14.1+cu126", "F02"),
-    ],
-)
-def test_what_is_found_where_it_failed_decides(text, driver, build, cause, found):
-    first, fits = found(text, driver, build)
-    assert [entry for entry, _ in first] == [cause]
-    assert fits[cause]
 
 
 def test_a_text_of_another_machine_is_left_as_it_is(workshop, found):

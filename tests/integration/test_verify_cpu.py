@@ -118,28 +118,11 @@ def test_a_file_that_torch_lost_is_named(torch_copy):
     assert fault.id == "F167"
 
 
-def test_a_file_of_torch_that_was_cut_is_named(torch_copy):
-    library = packages(torch_copy) / "torch" / "lib" / "libc10.so"
-    start = library.read_bytes()[:1000]
-    library.unlink()
-    library.write_bytes(start)
-    fault = the_fault(verify(torch_copy))
-    assert fault.name == "import"
-    assert str(fault.message).endswith(f"{LOST}torch/lib/libc10.so")
-
-
 def test_a_file_of_torch_that_is_damaged_fails_the_import(torch_copy):
     rewrite(packages(torch_copy) / "torch" / "version.py", "__version__ = (")
     fault = the_fault(verify(torch_copy))
     assert fault.name == "import"
     assert str(fault.message).startswith("SyntaxError: ")
-
-
-def test_an_environment_without_torch_says_so(tmp_path):
-    process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", tmp_path / "env"])
-    verdict = verify(tmp_path / "env")
-    assert the_fault(verdict).message == "torch is not installed in this environment"
-    assert verdict.environment.torch is None
 
 
 SURROUNDINGS = {
@@ -335,14 +318,3 @@ def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
     fault = the_fault(verify(real_torch))
     assert (fault.name, fault.id) == ("import", "F59")
     assert str(fault.message).endswith(f"it passes without LD_LIBRARY_PATH={tmp_path}")
-
-
-def test_an_interpreter_that_is_none_is_a_usage_error(tmp_path):
-    from gpuinstall.base.errors import UsageError
-
-    file = tmp_path / "bin" / "python"
-    file.parent.mkdir()
-    file.write_text("#!/bin/sh\necho no python >&2; exit 1\n")
-    os.chmod(file, 0o755)  # noqa: PTH101, S103
-    with pytest.raises(UsageError, match="cannot be run as a Python interpreter"):
-        verify(tmp_path)

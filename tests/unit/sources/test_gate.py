@@ -68,26 +68,6 @@ def test_uv_is_given_no_address_that_was_not_named(tmp_path, text, place):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x @ https://stranger.example/${HF_TOKEN}/x.whl",
-        "x @ https://${HF_TOKEN}@stranger.example/x.whl",
-        "https://stranger.example/x.whl?key=${HF_TOKEN}",
-        "git+https://stranger.example/x@${HF_TOKEN}",
-        "-e ./${HF_TOKEN}",
-        "x @ file:///${PROJECT_ROOT}/x.whl",
-    ],
-)
-def test_a_variable_in_an_address_of_a_file_is_refused(tmp_path, text):
-    listed = RequirementsFile.of(tmp_path / "limits.txt", constraints=[text])
-
-    with pytest.raises(
-        UsageError, match=r"limits.txt: name @ address.* cannot be obeyed"
-    ):
-        Sources().with_settings(listed.settings, tmp_path)
-
-
 LOGINS = {
     "x @ https://me:s3cret@h.example/x.whl": (
         "x @ https://h.example/x.whl",

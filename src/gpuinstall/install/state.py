@@ -451,6 +451,9 @@ class InstallState(Value):
             locks.append(own)
         wanted = request.machine, request.request, request.catalog
         judged = [fit(lock, *wanted, exact=not options.locked) for lock in locks]
+        # A lock is parsed once: that of the folder may be the very value that the environment's own is.
+        if options.locked:
+            return tuple(judged)
         # Why its own does not fit is of no interest: a new one is made.
         return tuple(
             one

@@ -1042,30 +1042,3 @@ def test_an_archive_is_named_as_the_source_of_what_it_names(
     trusting = attempt(files)
     assert "./lib-1.zip, as " in trusting.notices
     assert "the source of lib, and of what its own files name" in trusting.notices
-
-
-BY_FILE = [
-    "file://{}/lib",
-    "file://localhost{}/lib",
-    "file://{}/a/../l%69b",
-    "FILE://{}/lib",
-]
-
-
-@pytest.mark.parametrize("address", BY_FILE)
-@pytest.mark.parametrize("part", ["dependencies", "build"])
-def test_a_project_by_a_file_address_is_read(
-    attempt: Try, address: str, part: str
-) -> None:
-    text = TREE
-    if part == "build":
-        text = f'{LIB}[build-system]\nrequires = ["{ON}"]\n'
-    line = f"lib @ {address.format(Path.cwd())}"
-    files = {
-        "requirements.txt": f"torch\n{line}\n",
-        "lib/pyproject.toml": text,
-        "a/b": "",
-    }
-
-    assert attempt(files, trust=False).is_refused
-    assert attempt(files).is_named

@@ -89,7 +89,7 @@ BY_PLATFORM = (
 )
 """The modules that choose by ``sys.platform`` what they do to files and processes."""
 SNAPSHOT_S = 0.2
-"""How old may be what is known of other processes where thousands of files are removed."""
+"""How old may be what is known of other processes where thousands of files are moved or removed."""
 
 
 class Windows:
@@ -139,7 +139,8 @@ class Windows:
                 raise refusal(errno.EACCES, 5, new)
         for place in (old, new):
             if place:
-                self._check_use(place, snapshot=False)
+                # Thousands of files are moved, and few folders.
+                self._check_use(place, snapshot=not Path(place).is_dir())
 
     def _os_remove(self, path: object, _dir: int):
         if place := self._place(path):
@@ -195,16 +196,27 @@ class Windows:
 
     def _check_use(self, place: str, *, snapshot: bool = True):
         if not snapshot or monotonic() - self._seen > SNAPSHOT_S:
-            self._used_by_others = []
-            for process in Path("/proc").glob("[0-9]*"):
-                if process.name != str(os.getpid()):
-                    self._used_by_others += used_by(process)
-            self._seen = monotonic()
+            self._look_at_others()
+        if self._refusal_of_use(place):
+            # Who used it may have ended since.
+            self._look_at_others()
+        if refused := self._refusal_of_use(place):
+            raise refused
+
+    def _look_at_others(self):
+        self._used_by_others = []
+        for process in Path("/proc").glob("[0-9]*"):
+            if process.name != str(os.getpid()):
+                self._used_by_others += used_by(process)
+        self._seen = monotonic()
+
+    def _refusal_of_use(self, place: str) -> OSError | None:
         for path in (*used_by(Path("/proc/self")), *self._used_by_others):
             if path == place:
-                raise refusal(errno.EACCES, 32, place)
+                return refusal(errno.EACCES, 32, place)
             if path.startswith(f"{place}/"):
-                raise refusal(errno.EACCES, 5, place)
+                return refusal(errno.EACCES, 5, place)
+        return None
 
 
 def used_by(process: Path) -> Iterator[str]:

@@ -14,7 +14,7 @@ from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import judge_build
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
-from tests.unit.plan.machines import CARDS, card, machine
+from tests.unit.plan.machines import CARDS, machine
 
 BRANCHES = [str(branch) for branch, _ in load_catalog().drivers.branches]
 cards = st.lists(st.sampled_from(sorted(CARDS)), min_size=1, max_size=4)
@@ -71,29 +71,6 @@ def test_the_order_of_the_gpus_does_not_matter(names, driver, system, shuffler):
     shuffler.shuffle(shuffled)
 
     assert plan(replace(asked, gpus=tuple(shuffled))) == plan(asked)
-
-
-@given(cards, st.sampled_from(sorted(CARDS)), drivers, systems)
-def test_while_every_gpu_runs_another_gpu_never_gives_a_newer_torch(
-    names, another, driver, system
-):
-    asked = make(names, driver, system)
-    fuller = replace(asked, gpus=(*asked.gpus, card(another, len(asked.gpus))))
-    before, after = plan(asked), plan(fuller)
-
-    if before.status == after.status == "ok":
-        assert torch(after) <= torch(before)
-
-
-@given(cards, drivers, drivers, systems)
-def test_a_newer_driver_that_still_drives_the_gpus_never_gives_an_older_torch(
-    names, one, other, system
-):
-    older, newer = sorted((one, other), key=int)
-    before, after = plan(make(names, older, system)), plan(make(names, newer, system))
-
-    if before.status == after.status == "ok":
-        assert torch(after) >= torch(before)
 
 
 @given(cards, drivers, systems, requests)

@@ -242,7 +242,6 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path):
 
 ADDRESS = f"{INDEX}/mine-1-py3-none-any.whl"
 BY_ADDRESS = f'[tool.uv.sources]\nmine = {{ url = "{ADDRESS}" }}\n'
-GROUP = '[dependency-groups]\nall = [{ include-group = "some" }]\nsome = ["mine"]\n'
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine"]\n'
 WORKSPACE = '[tool.uv.workspace]\nmembers = ["members/*"]\n'
 EXPLICIT = f'[tool.uv.sources]\nmine = {{ index = "corp" }}\n{NAMED}'
@@ -277,24 +276,6 @@ def test_an_index_of_a_workspace_counts_in_its_members(tmp_path, environ):
     )
     sources = sources_of_folder(member, environ)
     assert (sources.extra_indexes, sources.chosen[0].file) == ((INDEX,), root)
-
-
-def test_an_address_counts_wherever_its_tool_reads_it(tmp_path):
-    required = {}
-    for name, text in {
-        "a group": GROUP + BY_ADDRESS,
-        "our own requirements": f'[tool.gpuinstall]\nrequirements = ["mine", "-e ."]\n{BY_ADDRESS}',
-        "Poetry's entry of a project": f'{PROJECT}[tool.poetry.dependencies]\nmine = {{ url = "{ADDRESS}" }}\n',
-        "Poetry's file": f'[tool.poetry.dependencies]\nmine = {{ file = "{ADDRESS}" }}\n',
-    }.items():
-        project = tmp_path / "pyproject.toml"
-        project.write_text(text, "utf-8")
-        if name == "a group":
-            required[name] = read_inputs(f"{project}:all").requirements
-        else:
-            own = ["mine", "-e ."] if "our own" in name else None
-            required[name] = read_declaration(tmp_path, own).listed.requirements[:1]
-    assert required == dict.fromkeys(required, (f"mine @ {ADDRESS}",))
 
 
 def test_the_source_of_a_package_in_a_workspace_is_refused_unless_the_member_says_it(
@@ -402,23 +383,6 @@ def test_the_default_index_and_pytorchs_own_are_passed_over(tmp_path):
                 wrong.append((name, text, refusal))
             (tmp_path / name).unlink()
     assert wrong == []
-
-
-def test_the_files_of_other_tools_count_beside_a_project_and_with_it(tmp_path):
-    (tmp_path / "pyproject.toml").write_text(PROJECT, "utf-8")
-    for name in ("pdm.toml", "hatch.toml"):
-        (tmp_path / name).write_text(UNKNOWN[name][0], "utf-8")
-        found = {
-            "declared": read_declaration(tmp_path).listed,
-            "configured": read_declaration(tmp_path, ["mine"]).listed,
-            "given with -r": read_inputs(str(tmp_path / "pyproject.toml")),
-        }
-        for how, listed in found.items():
-            assert refused(Sources().with_settings(listed.settings)), (name, how)
-        (tmp_path / name).unlink()
-    (tmp_path / "Pipfile").write_text('source = "corp', "utf-8")
-    with pytest.raises(UsageError, match=r"Pipfile is malformed"):
-        read_declaration(tmp_path)
 
 
 def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path):

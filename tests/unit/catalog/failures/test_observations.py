@@ -10,7 +10,6 @@ from gpuinstall.catalog.failures.classify import RELIABLE, classify, lookalikes
 from gpuinstall.catalog.failures.observations import load_kinds, observe
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.failures.transcript import Transcript
-from tests.unit.catalog.failures.test_classify import BREAKS
 
 LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
 SAID = tomli.loads((LOGS / "observations.toml").read_text("utf-8"))
@@ -36,33 +35,6 @@ def test_no_wording_of_a_family_is_lost():
     lost = [(name, text) for name, text in families() if name not in names_in(text)]
 
     assert lost == []
-
-
-DRESSES = (
-    "from Windows",
-    "indented",
-    "in a compose log",
-    "coloured",
-    "quoted",
-    "with times",
-    "in a system log",
-    "as one string of JSON",
-)
-
-
-def test_no_wording_is_lost_however_its_line_is_broken():
-    # The libraries have more than twenty wordings each as they are.
-    texts = [
-        (name, text)
-        for name, text in families()
-        if not name.startswith("missing library")
-    ]
-    broken = [
-        (name, BREAKS[dress](f"before\n{text}\nafter"))
-        for (name, text), dress in product(texts, DRESSES)
-    ]
-
-    assert [(name, text) for name, text in broken if name not in names_in(text)] == []
 
 
 def test_a_full_memory_is_one_whoever_says_it():

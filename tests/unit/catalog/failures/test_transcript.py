@@ -3,8 +3,6 @@
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuinstall.catalog.failures.pattern import Pattern
 from gpuinstall.catalog.failures.transcript import LONGEST, Transcript
@@ -164,8 +162,3 @@ def test_alternatives_of_the_table_stand_in_parentheses():
 )
 def test_a_class_of_signs_keeps_all_its_signs(says, text):
     assert quotation(text, Pattern(says)) == text
-
-
-@given(st.text())
-def test_no_text_is_too_strange(text):
-    Transcript(text).find(SAYS)

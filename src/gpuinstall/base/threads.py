@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -23,6 +22,8 @@ def side_by_side(
     arguments = list(items)
     if len(arguments) < 2:
         return [call(item) for item in arguments]
+    from concurrent.futures import ThreadPoolExecutor  # takes long to load
+
     with ThreadPoolExecutor(min(at_once, len(arguments))) as pool:
         results = pool.map(call, arguments)
         return list(results)

@@ -86,6 +86,7 @@ class DriverVersion(NamedTuple):
         return self.text
 
 
+@lru_cache
 def numbers(version: str) -> tuple[int, ...]:
     """Return the numbers in a version, which sort as the versions do: 12.10 comes after 12.9."""
     return tuple(map(int, re.findall(r"[0-9]+", version)))

@@ -12,7 +12,6 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.plan.candidates import NoCandidate, closest, rejections
 from gpuinstall.plan.gpus import never_made, refused
 from gpuinstall.plan.python import span
-from gpuinstall.plan.relax import nearest_request
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Rejected
 
@@ -64,6 +63,8 @@ def explain(
     nearest = closest(conflict.rejected, conflict.context.rules)
     fixes = [_fix(nearest, conflict.context)] if nearest else []
     if not request.relax:
+        from gpuinstall.plan.relax import nearest_request
+
         relaxed = nearest_request(request, unserved.context.catalog, attempt)
         if relaxed:
             fixes.append(f"{RELAX}: torch {relaxed.torch}, the nearest that runs here")

@@ -246,7 +246,3 @@ def compile_kernel(cuda: Cuda, ptx: bytes) -> c_void_p:
     cuda("cuModuleLoadData", byref(module), ptx)
     cuda("cuModuleGetFunction", byref(function), module, KERNEL)
     return function
-
-
-if __name__ == "__main__":
-    main()

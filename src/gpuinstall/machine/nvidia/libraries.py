@@ -34,8 +34,8 @@ COMPAT_FOLDER = ".cuda-compat"
 NVML, LIBCUDA = "libnvidia-ml.so.1", "libcuda.so.1"
 LOADER_CACHE = "/etc/ld.so.cache"
 
-_LIBCUDA_CHILD = Path(__file__).with_name("libcuda_child.py")
-_NVML_CHILD = Path(__file__).with_name("nvml_child.py")
+_CHILD = "import sys; sys.path.append(sys.argv.pop(1)); import {0}; {0}.main()"
+"""The program of a child: as a module it is compiled once, and not at each start."""
 
 _MISLEADING = {
     "LD_PRELOAD",
@@ -167,13 +167,19 @@ def ask_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
 
 
 def libcuda_command(*words: str) -> list[str]:
-    """Return what starts the child isolated from Python's own variables, site and user packages."""
-    return [sys.executable, "-I", "-S", str(_LIBCUDA_CHILD), *words]
+    """Return what starts the child that asks libcuda."""
+    return _child_command("libcuda_child", *words)
 
 
-def nvml_command(*words: str) -> list[str]:
-    """Return what starts the child likewise, with NVIDIA's binding alone."""
-    return [sys.executable, "-I", "-S", str(_NVML_CHILD), _nvml_binding(), *words]
+def nvml_command() -> list[str]:
+    """Return what starts the child that asks NVML, with NVIDIA's binding alone."""
+    return _child_command("nvml_child", _nvml_binding())
+
+
+def _child_command(module: str, *words: str) -> list[str]:
+    """Return what starts a child isolated from Python's own variables, site and user packages."""
+    folder = str(Path(__file__).parent)
+    return [sys.executable, "-I", "-S", "-c", _CHILD.format(module), folder, *words]
 
 
 def _nvml_binding() -> str:

@@ -23,6 +23,7 @@ import re
 import sys
 from ctypes import byref
 from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ def load_binding() -> bool:
     if spec is None or spec.loader is None:
         write_line(fault="unasked", error="nvidia-ml-py is not installed")
         return False
+    # The binding imports it for nothing, and it loads subprocess and shutil: two fifths of this program's time.
+    unused: Any = ModuleType("ctypes.util")
+    unused.find_library = lambda _name: None
+    sys.modules[unused.__name__] = unused
     nvml = sys.modules.setdefault(spec.name, module_from_spec(spec))
     try:
         spec.loader.exec_module(nvml)
@@ -212,7 +217,3 @@ def memory_mib(handle: Any) -> int | None:
     """Return the memory of a card or a MIG device; None if it is not told."""
     amounts = ask(nvml.nvmlDeviceGetMemoryInfo, handle)
     return amounts and (int(amounts.total) >> 20 or None)
-
-
-if __name__ == "__main__":
-    main()

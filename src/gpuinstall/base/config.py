@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.codec import MalformedError, read, read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
-from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, split_torch_index
 from gpuinstall.base.values import Value, replace
 
@@ -105,6 +104,8 @@ def _python_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
     # Several Pythons with a bar between them are no specifier.
     if not isinstance(python, str) or "|" in python:
         return None
+    from gpuinstall.base.poetry import poetry_specifiers
+
     return ",".join(poetry_specifiers(python)) or None
 
 

@@ -20,7 +20,6 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
-from gpuinstall.plan.drivers import newest_branch
 from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
@@ -114,6 +113,7 @@ def _selected_machine(options: CommandOptions) -> Machine | None:
     if not options.gpu_names or options.driver or options.machine:
         return options.other_machine
     from gpuinstall.machine.words import machine_in_words
+    from gpuinstall.plan.drivers import newest_branch
 
     return machine_in_words(
         *options.machine_words,

@@ -162,4 +162,4 @@ def _foreign_gpus(
             continue
         finding = findings.get(maker)
         if finding is None or not finding.problems:
-            yield f"{VENDORS[maker].rules.name} {device.id}"
+            yield f"{VENDORS[maker].rules().name} {device.id}"

@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import CPU
-from gpuinstall.machine.amd.rules import AmdRules
-from gpuinstall.machine.apple.rules import AppleRules
-from gpuinstall.machine.intel.rules import IntelRules
-from gpuinstall.machine.nvidia.rules import NvidiaRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,8 +29,8 @@ class Vendor(Value):
 
     kind: str
     """That of the backends that serve its GPUs."""
-    rules: type[Rules]
-    """Its rules, to be bound to a machine and a catalogue."""
+    rules: Callable[[], type[Rules]]
+    """Returns its rules, to be bound to a machine and a catalogue; a plan loads those of one maker."""
     visible: Callable[[Sequence[str]], Mapping[str, str]]
     """Returns the environment variables with which a program sees just these devices, in this order."""
     misleading: tuple[str, ...] = ()
@@ -45,6 +41,30 @@ class Vendor(Value):
     """Whether only a GPU whose architecture is known is planned for; any other is none for computing."""
     idle_causes: tuple[str, str] = ("F33", "F24")
     """The failure catalogue's entries for a GPU beside the CPU's build, and beside one for another maker's."""
+
+
+def _rules_of_nvidia() -> type[Rules]:
+    from gpuinstall.machine.nvidia.rules import NvidiaRules
+
+    return NvidiaRules
+
+
+def _rules_of_amd() -> type[Rules]:
+    from gpuinstall.machine.amd.rules import AmdRules
+
+    return AmdRules
+
+
+def _rules_of_intel() -> type[Rules]:
+    from gpuinstall.machine.intel.rules import IntelRules
+
+    return IntelRules
+
+
+def _rules_of_apple() -> type[Rules]:
+    from gpuinstall.machine.apple.rules import AppleRules
+
+    return AppleRules
 
 
 def _visible_to_sycl(devices: Sequence[str]) -> Mapping[str, str]:
@@ -76,11 +96,11 @@ def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
 VENDORS: dict[str, Vendor] = {
     # Its libraries obey it before torch's switches, by which the checks ask for exact products in float32.
     "nvidia": Vendor(
-        "cuda", NvidiaRules, _visible_to_cuda, misleading=("NVIDIA_TF32_OVERRIDE",)
+        "cuda", _rules_of_nvidia, _visible_to_cuda, misleading=("NVIDIA_TF32_OVERRIDE",)
     ),
     "amd": Vendor(
         "rocm",
-        AmdRules,
+        _rules_of_amd,
         _visible_to_hip,
         # The first takes GPUs away before HIP counts them, HIP reads the others instead of its own.
         misleading=(
@@ -94,7 +114,7 @@ VENDORS: dict[str, Vendor] = {
     ),
     "intel": Vendor(
         "xpu",
-        IntelRules,
+        _rules_of_intel,
         _visible_to_sycl,
         # It takes GPUs away before the selector counts them.
         misleading=("ZE_AFFINITY_MASK",),
@@ -103,7 +123,7 @@ VENDORS: dict[str, Vendor] = {
     ),
     "apple": Vendor(
         CPU.kind,
-        AppleRules,
+        _rules_of_apple,
         _nothing_hidden,
         torch_device="mps",
         by_architecture=True,
@@ -134,7 +154,7 @@ def rules_for(
 ) -> Rules:
     """Return the rules that decide for a machine: of the maker of the requested ``kinds``, else of its GPUs."""
     vendor = vendor_for(machine, kinds)
-    return vendor.rules(machine, catalog.serving(vendor.kind))
+    return vendor.rules()(machine, catalog.serving(vendor.kind))
 
 
 def vendor_for(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, is_private, parse_toml, real_path
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.base.text import number_of, without_logins
 from gpuinstall.base.values import Value, replace
@@ -374,6 +373,8 @@ def _from_source(text: str, sources: Mapping[str, Table]) -> str:
 
 def _poetry_requirements(poetry: Table) -> Iterator[str]:
     """Yield what Poetry's own tables ask for, which came before ``[project]``, with the groups that it installs."""
+    from gpuinstall.base.poetry import poetry_specifiers
+
     for name, entry in poetry_entries(poetry):
         if name == "python" or entry.get("optional"):
             continue

@@ -36,8 +36,7 @@ from gpuinstall.wheels.torch_abi import (
     Exports,
     hashed,
     load_exports,
-    ordinary_names,
-    stable_names,
+    torch_names,
 )
 from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -200,9 +199,7 @@ def read(
             )
         if elf is None:
             raise SystemExit(f"{library} of {wheel.filename} cannot be read")
-        defined = elf.defined()
-        names |= ordinary_names(defined)
-        names |= stable_names(defined)
+        names |= torch_names(elf.defined())
     cost = f"{reader.bytes_read >> 20} MB"
     sys.stdout.write(
         f"{wheel.filename}: {len(names)} names of {', '.join(libraries)}, {cost}\n"

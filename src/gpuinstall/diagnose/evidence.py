@@ -94,7 +94,16 @@ class DoctorEvidence(Value):
         fixes: tuple[Advice, ...] = (),
         blocking: bool = True,
     ) -> Finding:
-        """Return what is wrong with the environment; without ``fixes`` those of the table."""
+        """Return what is wrong with the environment.
+
+        Args:
+            code: The problem, which the table of failures may have.
+            message: What is wrong.
+            why: Why it is so, or what comes of it.
+            entry: The failure's id in the table, if it has one.
+            fixes: What to do; none: what the table says for the code, else for the entry.
+            blocking: Whether the environment does not work because of it.
+        """
         return finding_for(
             code,
             message,
@@ -112,7 +121,13 @@ class DoctorEvidence(Value):
         note: str = "",
         anew: bool = False,
     ) -> Advice:
-        """Advise to bring the right build into the environment, or to make it ``anew`` with all that the user has there."""
+        """Advise to bring the right build into the environment.
+
+        Args:
+            requirements: What else to ask for.
+            note: What the advice is for.
+            anew: Whether to make the environment again, with all that the user has there.
+        """
         arguments = list(self.renewing)
         if anew and "--into" in arguments:
             arguments.remove("--into")

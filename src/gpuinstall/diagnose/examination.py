@@ -277,6 +277,7 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
     command = [str(uv()), "pip", "check", "--python", str(interpreter(evidence.venv))]
     # uv starts that Python, which may never answer.
     done = process.run(command, env=uv_environment(os.environ, {}), seconds=CHECK_S)
+    # It ends with 1 for a requirement that is not met as for a fault of its own: its lines tell which.
     found = dict.fromkeys(match.groups() for match in _UNMET.finditer(done.err))
     if not done.ok and not found:
         cause = (done.err.splitlines() or [f"uv pip check took more than {CHECK_S} s"])[
@@ -318,7 +319,12 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
 def merge_failures(
     findings: Iterable[Finding], failures: Sequence[Finding]
 ) -> list[Finding]:
-    """Let what the packages and variables show stand for the failed checks that it explains."""
+    """Let what the packages and variables show stand for the failed checks that it explains.
+
+    Args:
+        findings: What files, variables and ``uv pip check`` show.
+        failures: The checks that failed in the environment.
+    """
     causes = {failure.id for failure in failures if failure.id}
     merged = []
     explained: set[str | None] = set()

@@ -108,6 +108,7 @@ def explain_text(
     causes = classify(transcript, here=here, placeholders=placeholders)
     others = lookalikes(transcript, here=here, placeholders=placeholders)
     view = None
+    # What only looks like a fault of the GPU's stack is none of this machine either: nobody has to look.
     is_sure = bool(causes) and causes[0].confidence >= RELIABLE
     if look and not is_sure and not (others and not causes):
         view = _view(transcript, look())

@@ -90,7 +90,14 @@ def read_repair(
     sources: Sources,
     family: frozenset[str],
 ) -> RepairSource:
-    """Return where the packages of an environment with this ``version`` of torch come from."""
+    """Return where the packages of an environment come from.
+
+    Args:
+        venv: The environment.
+        version: That of its torch, whose label tells the index; empty if there is none.
+        sources: The torch index of this run.
+        family: The packages that come from it too.
+    """
     marker = read_marker(venv)
     if marker and was_made_here(venv) and (venv / marker.lock).is_file():
         return RepairSource(venv, lock=venv / marker.lock)

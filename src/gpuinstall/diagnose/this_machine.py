@@ -72,13 +72,11 @@ class ThisMachine(Value):
     packages: tuple[InstalledPackage, ...] = ()
     torch: InstalledTorch | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
-    compiler: Compiler | None = None
-    """nvcc."""
 
     @cached_property
-    def versions(self) -> dict[str, str]:
-        """The packages of the environment with their versions."""
-        return {package.name: package.version for package in self.packages}
+    def compiler(self) -> Compiler | None:
+        """nvcc, which is started to tell its version."""
+        return find_compiler(self.environ)
 
     @cached_property
     def rules(self) -> Rules:
@@ -136,7 +134,6 @@ def read_this_machine(venv: Path, machine: Machine | None = None) -> ThisMachine
         packages,
         torch=_read_torch(venv, machine),
         environ=dict(os.environ),
-        compiler=find_compiler(os.environ),
     )
 
 
@@ -264,7 +261,8 @@ def other_companions(here: ThisMachine) -> Iterator[LocalFault]:
 
 def newer_numpy(here: ThisMachine) -> Iterator[LocalFault]:
     """Yield a NumPy that torch was not compiled with."""
-    numpy = here.versions.get("numpy")
+    versions = {package.name: package.version for package in here.packages}
+    numpy = versions.get("numpy")
     with suppress(InvalidVersion):
         is_newer = numpy is not None and Version(numpy).major > 1
         if is_newer and here.torch and Version(here.torch.version) < _FIRST_OF_NUMPY_2:

@@ -63,6 +63,7 @@ class VendorFindings(Value):
     """What one maker's prober concludes."""
 
     gpus: tuple[Gpu, ...] = ()
+    """Counted from 0: ``probe.numbered`` counts those of all makers on."""
     driver: Driver | None = None
     problems: tuple[Finding, ...] = ()
     """What is wrong with the GPUs or their driver, or should be known."""

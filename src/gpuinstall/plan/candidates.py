@@ -71,7 +71,14 @@ def judge_build(
     context: PlanContext,
     gpus: Sequence[Gpu],
 ) -> JudgedBuild:
-    """Judge a build: the first rule that it breaks is the reason against it."""
+    """Judge a build: the first rule that it breaks is the reason against it.
+
+    Args:
+        build: The build.
+        context: What is requested, and of which machine.
+        gpus: Those that have to run it; none: only the rules that ask for no GPU are asked.
+    """
+    # Also of a build that a rule rejects: what its GPUs would run tells how close it came.
     codes = tuple([context.rules.code(build, gpu) for gpu in gpus])
     judged = JudgedBuild(build, codes)
     for rule in RULES:
@@ -94,7 +101,12 @@ def missing_code(judged: JudgedBuild, gpus: Sequence[Gpu]) -> Reason | None:
 
 
 def closest(rejected: Iterable[JudgedBuild], rules: Rules) -> JudgedBuild | None:
-    """Return the build that came closest: the newest of those that the last rule rejected."""
+    """Return the build that came closest: the newest of those that the last rule rejected.
+
+    Args:
+        rejected: Builds with a reason, the newest first.
+        rules: The maker's, whose reasons come after those of every other rule.
+    """
     stages = (*chain(*RULES.values()), *rules.code_reasons, *rules.driver_reasons)
     return max(
         rejected,
@@ -113,6 +125,7 @@ def best_first(
         is_other = candidate.build.backend != context.demand.preferred_backend
         return is_other, maker_key(candidate, context)
 
+    # Twice, because one goes up and the other down: the second keeps the order of the first where torch is the same.
     by_merit = sorted(candidates, key=merit_key)
     return sorted(by_merit, key=lambda candidate: candidate.build.torch, reverse=True)
 

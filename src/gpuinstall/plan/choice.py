@@ -114,6 +114,7 @@ def _attempt(
         return fault
     if demand.backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
+    # Only Apple's rules are of a kind that macOS has builds of: beside any other card, or none, it is the CPU's.
     if machine.os == "macos" and rules.kind not in {
         each.backend.kind for each in context.builds
     }:

@@ -38,6 +38,7 @@ class Companions(Value):
     def missing(self, build: Build) -> Reason | None:
         """Return which companion has no version that loads beside a build."""
         for name, requirement in self.requirements.items():
+            # Not None, which is unknown: then METADATA decides.
             if self.suiting(build, name) == []:
                 return Reason("no-companion", self._why_none(build, requirement))
         return None
@@ -74,7 +75,14 @@ class Companions(Value):
         build: Build,
         python: str,
     ) -> str:
-        """Pin a companion to the first version with a wheel for a Python."""
+        """Pin a companion to the first version with a wheel for a Python.
+
+        Args:
+            requirement: What is requested of it.
+            versions: Those that load beside the build, the preferred first.
+            build: The build of torch, whose label its files have too.
+            python: The ``X.Y`` of the plan.
+        """
         name = requirement.name
         for version in versions:
             wheels = self._wheels(name, version)

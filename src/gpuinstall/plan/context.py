@@ -116,6 +116,7 @@ class PlanContext(Value, eq=False):
         for python in at_hand(request.preferred_pythons, self.machine):
             if python in fitting:
                 return python
+        # Of a machine that does not tell its Pythons any can be had.
         if not fitting or not (request.managed_pythons or self.machine.pythons is None):
             return ""
         newest = number(self.catalog.settled_python)

@@ -55,7 +55,12 @@ def serving_builds(outcomes: Iterable[Plan | Rejected]) -> list[ServingBuild]:
 
 
 def best_cover(candidates: Sequence[ServingBuild], machines: Collection[int]) -> Cover:
-    """Return few builds that serve all machines, of one torch if they can be; () if there are none."""
+    """Return few builds that serve all machines, of one torch if they can be; () if there are none.
+
+    Args:
+        candidates: The builds that some machine runs.
+        machines: The positions of the machines that have to be served.
+    """
     ages = sorted({serving.age for serving in candidates})
     groups = [[one for one in candidates if one.age == age] for age in ages]
     covers = [_cover(group, frozenset(machines)) for group in (*groups, candidates)]
@@ -66,7 +71,7 @@ def _cover(candidates: Sequence[ServingBuild], left: frozenset[int]) -> Cover:
     """Return builds that serve the machines ``left``, each time the one that serves most of them; () if none do."""
     cover: Cover = ()
     while left:
-
+        # A default is bound now, and ``left`` moves on with the loop.
         def merit(serving: ServingBuild, left: frozenset[int] = left) -> SortKey:
             own = left.intersection(serving.ranks)
             distance = sum(serving.ranks[position] for position in own)

@@ -94,6 +94,7 @@ def with_cpu_build(
     attempt: Attempt,
 ) -> Rejected:
     """Advise the CPU build last, on a machine with GPUs, if there is one for this very request and no near one."""
+    # A near request keeps the GPUs busy: the CPU build would be the worse advice beside it.
     if not refusal.gpus or request.is_for_cpu or RELAX in (refusal.fix or ""):
         return refusal
     for_cpu = attempt(replace(request, backend=CPU.tag))
@@ -252,6 +253,7 @@ def _disagreement(
             message = _unknown(culprits[0], context)
         return Reason(code, message)
     *first, last = [culprit.words for culprit in culprits]
+    # One alone disagrees with the machine, or with what its sources have.
     if not first:
         first = [last]
         last = str(side)

@@ -78,6 +78,7 @@ def nearest_request(
         if relaxed is None:
             continue
         moved = [limit for limit in limits if limit.name == "torch"]
+        # All of them were left out to find the torch: now each is tried beside it again.
         excluded = tied
         for limit in tied:
             # What goes with this torch beside what is kept already is kept too.

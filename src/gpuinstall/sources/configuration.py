@@ -381,6 +381,7 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
             key = f"{key} (by URL)"
         else:
             text = json.dumps(values)
+    # This one is what happens here in any case, and uv's default.
     if (key, text) != ("index-strategy", "first-index"):
         yield source_setting("uv", key, text, file)
 

@@ -107,6 +107,7 @@ def open_session(
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=sourcing.offline)
     variables |= patience.variables(os.environ)
+    # Without the user's: a file of another tool may mean the index that theirs is a mirror of.
     tools_own = {
         name: value for name, value in variables.items() if name != "UV_DEFAULT_INDEX"
     }

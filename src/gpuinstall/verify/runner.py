@@ -278,6 +278,7 @@ def _with_all_gpus(devices: list[Device], trial: EnvironmentTrial) -> list[Devic
     target = all_gpus_target(trial.targets)
     if target is None:
         return devices
+    # One child for all: its outcome is that of each of them.
     (report,) = trial.run.run_all([target])
     checks = [
         check

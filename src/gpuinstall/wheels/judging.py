@@ -122,7 +122,7 @@ def refused_by_driver(reading: LearnedRow, gpus: ServedGpus) -> str | None:
             rules.against_driver(_as_build(reading, toolkit=toolkit))
             for toolkit in toolkits
         ]
-        # That of the oldest says which driver would do.
+        # One library that runs is enough; the reason of the oldest says which driver would do.
         if refusals[0] and all(refusals):
             made = made_with(reading, *toolkits)
             return f"does not run on {rules.driver}: {made}, and {refusals[0].message}"

@@ -36,19 +36,15 @@ FIRST_STABLE = "2.9"
 """The oldest torch for which its authors promise the stable interface (docs/source/notes/libtorch_stable_abi.md)."""
 
 
-def torch_names(names: Iterable[bytes]) -> set[bytes]:
+def torch_names(names: Collection[bytes]) -> set[bytes]:
     """Return those that a library has of torch: of its own C++, or of the stable interface."""
-    return ordinary_names(names) | stable_names(names)
+    stable = {name for name in names if _STABLE.match(name)}
+    return stable | ordinary_names(names)
 
 
 def ordinary_names(names: Iterable[bytes]) -> set[bytes]:
     """Return those of torch's own C++, which change from one minor release to the next."""
     return {name for name in names if _ORDINARY.match(name)}
-
-
-def stable_names(names: Iterable[bytes]) -> set[bytes]:
-    """Return those of the stable interface."""
-    return {name for name in names if _STABLE.match(name)}
 
 
 class Exports(Value):

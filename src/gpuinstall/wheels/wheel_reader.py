@@ -7,6 +7,7 @@ import struct
 import zlib
 from contextlib import closing, contextmanager, suppress
 from email.parser import Parser
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
@@ -34,7 +35,7 @@ class WheelReader:
         self.size = self._file.size
         with _malformed_if_unreadable("the wheel"):
             self._zip = ZipFile(self._file)
-        members = sorted(self._zip.infolist(), key=_place)
+        members = sorted(self._zip.infolist(), key=attrgetter("header_offset"))
         self.members: Mapping[str, ZipInfo] = {
             member.filename: member for member in members
         }
@@ -44,7 +45,7 @@ class WheelReader:
                 "wheel-malformed",
                 "two files in the wheel have the same name",
             )
-        starts = [_place(member) for member in members]
+        starts = [member.header_offset for member in members]
         # Of a directory that has lost its first entries, zipfile takes the lost ones for bytes before the archive.
         if not starts or starts[0]:
             raise WheelError(
@@ -86,7 +87,7 @@ class WheelReader:
         """Return what the first ``most`` bytes of a packed file inflate to, without a checksum."""
         data = bytearray()
         member = self.members[name]
-        end = _place(member) + most
+        end = member.header_offset + most
         stop = min(end, self._ends[name])
         pieces = self._inflated(name, stop)
         with _malformed_if_unreadable(name), suppress(EOFError), closing(pieces):
@@ -114,11 +115,6 @@ class WheelReader:
                 self._file.count_inflated(len(piece))
                 yield piece
                 piece = data.read1(_PIECE)
-
-
-def _place(member: ZipInfo) -> int:
-    """Return where in the wheel a file begins."""
-    return member.header_offset
 
 
 @contextmanager

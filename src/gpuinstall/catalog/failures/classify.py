@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 # Weights.
 LEAST_WEIGHT = 0.25
 """What weighs less misleads more than it helps."""
-HIGHEST_WEIGHT = 0.99
-"""Odds need 1 - weight above 0."""
-CORROBORATION = 0.01
-"""What each further sign adds to a weight: it decides between equals and changes no order else."""
 CONSEQUENCE_DISCOUNT = 0.6
 """What is left of the weight of a consequence that is explained."""
 MOST_CAUSES = 5
@@ -419,29 +415,17 @@ def _match(
     failure: table.Failure,
     circumstances: Circumstances,
 ) -> _Match | None:
-    """Weigh a failure: its strongest sign, a little more for each further line that shows it."""
+    """Weigh a failure by its strongest sign; None if the text shows none."""
     if any(map(circumstances.hold, failure.unless)):
         return None
-    weights: dict[tuple[int, str], float] = {}
-    for sign in failure.signs:
-        evidence = circumstances.locate(sign)
-        if evidence is None:
-            continue
-        if any(map(circumstances.hold, sign.unless)):
+    for sign in sorted(failure.signs, key=lambda sign: -sign.weight):
+        passage = circumstances.locate(sign)
+        if passage is None or any(map(circumstances.hold, sign.unless)):
             continue
         if all(map(circumstances.hold, sign.when)):
-            weights[evidence] = max(sign.weight, weights.get(evidence, 0))
-    if not weights:
-        return None
-    strongest = max(weights, key=weights.__getitem__)
-    weight = weights[strongest] + CORROBORATION * (len(weights) - 1)
-    line, quotation = strongest
-    return _Match(
-        failure,
-        weight=min(HIGHEST_WEIGHT, weight),
-        evidence=quotation,
-        line=line,
-    )
+            line, quotation = passage
+            return _Match(failure, sign.weight, evidence=quotation, line=line)
+    return None
 
 
 def _ranked(matches: Sequence[_Match]) -> list[_Answer]:

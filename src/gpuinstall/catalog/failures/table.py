@@ -33,7 +33,7 @@ class Sign(Value):
     """What points to a failure: an observation, or a message or a command by its words if only they tell."""
 
     weight: float
-    """How sure it makes us, from 0 to 1."""
+    """How sure it makes us, above 0 and below 1."""
     says: Pattern | None = None
     """The words of a message."""
     runs: Pattern | None = None

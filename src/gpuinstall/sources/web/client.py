@@ -425,6 +425,7 @@ def read_chunks(
     faults = _watch(response, pace, patience, seconds, done)
     read = 0
     try:
+        # Not read(), which waits until a whole piece has come: a slow one would be seen too late.
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             read += len(chunk)
             if read > most:

@@ -81,12 +81,6 @@ def huge(repository, name):
         file.truncate(1 << 33)
 
 
-def deep(repository, name):
-    repository.write(
-        name, ("[" if name.endswith("json") else "a = " + "[") + "[" * 200_000
-    )
-
-
 def linked_folder(repository):
     """A marker that names a file above the repository, by way of a link."""
     repository.environment(lock="d/../../bashrc")
@@ -202,32 +196,8 @@ REPOSITORIES = {
         (SYNC,),
         "user name or password",
     ),
-    "lock with a path above": Hostile(
-        locked('path = "../torch-2.14.1-py3-none-any.whl"'),
-        (SYNC,),
-        "is outside its folder",
-    ),
     "pyproject.toml that is a link": Hostile(
         linked_project, ("plan", INSTALL), "points outside"
-    ),
-    "pyproject.toml that is deep": Hostile(
-        lambda repository: deep(repository, "pyproject.toml"),
-        ("plan", INSTALL),
-        "pyproject.toml",
-    ),
-    "uv.toml that chooses an index": Hostile(
-        lambda repository: repository.write(
-            "uv.toml", 'index-url = "https://me:secret@evil.example/simple"'
-        ),
-        (INSTALL,),
-        "Index       https://evil.example/simple, as",
-    ),
-    "pyproject.toml that chooses the torch index": Hostile(
-        lambda repository: repository.write(
-            "pyproject.toml", '[tool.gpuinstall]\ntorch-index = "https://evil.example"'
-        ),
-        (INSTALL,),
-        "Index       https://evil.example, as",
     ),
     "pip.conf of the environment that chooses an index": Hostile(
         lambda repository: repository.write(
@@ -235,11 +205,6 @@ REPOSITORIES = {
         ),
         ("install --offline --replace",),
         "Index       https://evil.example/simple, as",
-    ),
-    "requirements that are a pipe": Hostile(
-        lambda repository: repository.fifo("requirements.txt"),
-        ("plan -r requirements.txt",),
-        "not a regular file",
     ),
     "requirements that include a device": Hostile(
         lambda repository: repository.write("requirements.txt", "-r /dev/zero"),
@@ -272,8 +237,6 @@ QUICK = {
     "change that is said to have begun",
     "environment that is a link to another",
     "lock that is a link",
-    "lock with a path above",
-    "uv.toml that chooses an index",
     "requirements that include a device",
     "modules in the place of the standard library's",
 }

@@ -121,13 +121,6 @@ def test_the_catalogues_hashes_are_for_the_official_host_alone(
     assert hashes.missing.keys() == {mirror}
 
 
-def test_a_file_on_this_machine_is_hashed_where_it_lies(tmp_path, cache):
-    wheel = tmp_path / NAMES[1]
-    wheel.write_bytes(b"local")
-    file = LockedFile("triton", wheel.as_uri())
-    assert hashed((file,), cache) == {file.url: hashlib.sha256(b"local").hexdigest()}
-
-
 def test_a_file_on_this_machine_is_read_again_once_it_changed(tmp_path, cache):
     wheel = tmp_path / NAMES[1]
     wheel.write_bytes(b"local")

@@ -3,7 +3,6 @@
 import ast
 import os
 from collections.abc import Iterator
-from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -167,19 +166,6 @@ def test_a_path_outside_the_folder_is_named_and_one_inside_only_without_trust(tm
 
     assert named(trust=True) == ["../outside"]
     assert named(trust=False) == ["./lib", "../outside"]
-
-
-def test_what_is_joined_keeps_each_place(tmp_path):
-    files = [
-        RequirementsFile.of(tmp_path / name, [f"x @ {URL}"], line=3) for name in "ab"
-    ]
-
-    joined = reduce(RequirementsFile.__or__, files)
-
-    assert [(one.file.name, one.line) for one in joined.settings] == [
-        ("a", 3),
-        ("b", 3),
-    ]
 
 
 def test_git_has_a_login_from_a_file_and_no_variable(tmp_path):

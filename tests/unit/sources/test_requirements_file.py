@@ -17,23 +17,6 @@ from gpuinstall.sources.requirements_file import (
 )
 
 
-def test_requirements_constraints_and_further_files_are_read(tmp_path):
-    (tmp_path / "in.txt").write_text(
-        "-r more.txt\n-c only.txt\ntorch  # comment\n-e ./lib\ngit+https://git.example/a#egg=b\n"
-    )
-    (tmp_path / "more.txt").write_text("numpy \\\n  >=2\n")
-    (tmp_path / "only.txt").write_text("numpy<3\n-c deeper.txt\n")
-    (tmp_path / "deeper.txt").write_text("torch<2.15\n")
-    listed = read_requirements(tmp_path / "in.txt")
-    assert listed.requirements == (
-        "numpy    >=2",
-        "torch",
-        "-e ./lib",
-        "git+https://git.example/a#egg=b",
-    )
-    assert listed.constraints == ("numpy<3", "torch<2.15")
-
-
 def test_options_of_pip_are_read_in_every_spelling(tmp_path):
     read = {}
     for line in (

@@ -55,7 +55,7 @@ def libraries(folder):
         RUNS: (["libcudart.so.12"], SERVED),
         NEWER_CUDA: (["libcudart.so.13"], SERVED),
         OTHER_GPUS: (["libcudart.so.12"], fatbin((2, 80, 0), (2, 90, 0)) * 3),
-        PTX_ALONE: ([], fatbin((2, 80, 0), (1, 60, 0), isa=(8, 8)) * 3),
+        PTX_ALONE: ([], fatbin((2, 80, 0), (1, 60, 0), isa=(8, 2)) * 3),
         WITHOUT_GPU_CODE: ([], b""),
     }
     libraries = {}

@@ -1,8 +1,9 @@
 """The GPU code inside a library: which architectures its fatbin containers hold, and which torch's own strings name.
 
 A container is a header of 16 bytes (magic, version 1, header size, length of what follows) and entries, each with
-its kind at 0 (1 PTX, 2 machine code), header size at 4, length at 8, version at 24 (minor) and 26 (of PTX: its ISA's),
-architecture at 28 and flags at 40. Measured on wheels of CUDA 11 to 13, Linux and Windows.
+its kind at 0 (1 PTX, 2 machine code, 8 what is still to be linked), header size at 4, length at 8, version at 24
+(minor) and 26 (of PTX: its ISA's), architecture at 28 and flags at 40. Measured on wheels of CUDA 11 to 13, Linux and
+Windows.
 Architectures go by the names that programs give them: ``sm_90a`` machine code, ``compute_90`` PTX, ``gfx942`` AMD's.
 """
 
@@ -19,6 +20,8 @@ _LENGTH = struct.Struct("<Q")
 _ENTRY = struct.Struct("<H2xIQ8xHHI8xQ")
 _COMPUTE = 1
 _KINDS = {_COMPUTE: "compute", 2: "sm"}
+_OTHER_KINDS = {4, 8, 16, 32, 64}
+"""Those that no driver runs: 8 is code for nvJitLink (fairseq2n 0.8.1)."""
 _SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
 _ENOUGH = 3
@@ -40,7 +43,7 @@ class FatbinCode(NamedTuple):
 
     architectures: tuple[str, ...] = ()
     isa: tuple[int, int] | None = None
-    """The newest ISA version of its PTX, ``(8, 7)``; None if there is no PTX."""
+    """The ISA version of most of its PTX, ``(8, 7)``; None if there is no PTX."""
     is_whole: bool = True
     """Whether all of it was read: only then it has no other architectures."""
 
@@ -57,13 +60,13 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
         whole: Whether to read to its end, and return every architecture that more than single kernels are made for.
     """
     counts = Counter[tuple[str, ...]]()
-    versions = set()
+    versions = Counter[tuple[int, int]]()
     common: tuple[str, ...] | None = None
     is_whole = True
     for code in read_containers(pieces):
         counts[code.architectures] += 1
         if code.isa:
-            versions.add(code.isa)
+            versions[code.isa] += 1
         if whole:
             continue
         is_shared = len(code.architectures) > 1
@@ -76,7 +79,8 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
         return FatbinCode()
     if is_whole or common is None:
         common = ordered(_frequent(counts))
-    return FatbinCode(common, isa=max(versions, default=None), is_whole=is_whole)
+    isa = max(versions, key=lambda one: (versions[one], one), default=None)
+    return FatbinCode(common, isa=isa, is_whole=is_whole)
 
 
 def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
@@ -131,7 +135,8 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
         if entry is None:
             return None
         left -= entry.size
-        names.add(entry.name)
+        if entry.name:
+            names.add(entry.name)
         if entry.isa:
             versions.add(entry.isa)
     if not names:
@@ -143,6 +148,7 @@ class _Entry(NamedTuple):
     """One program of a container."""
 
     name: str
+    """Empty if no driver runs it."""
     size: int
     """With its header."""
     isa: tuple[int, int] | None
@@ -154,7 +160,7 @@ def _read_entry(data: _Stream, most: int) -> _Entry | None:
     if header is None:
         return None
     kind, header_size, length, minor, major, number, flags = _ENTRY.unpack(header)
-    if kind not in _KINDS or not 10 <= number <= 999:
+    if kind not in {*_KINDS, *_OTHER_KINDS} or not 10 <= number <= 999:
         return None
     if not _ENTRY.size <= header_size <= _LONGEST_HEADER:
         return None
@@ -166,8 +172,9 @@ def _read_entry(data: _Stream, most: int) -> _Entry | None:
         if flags & bit:
             suffix = letter
     is_portable = kind == _COMPUTE
+    name = _KINDS.get(kind)
     return _Entry(
-        f"{_KINDS[kind]}_{number}{suffix}",
+        f"{name}_{number}{suffix}" if name else "",
         size=size,
         isa=(major, minor) if is_portable and major else None,
     )

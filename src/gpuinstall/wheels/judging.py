@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import Backend, ComputeCapability
+from gpuinstall.base.versions import Backend, ComputeCapability, numbers
 from gpuinstall.catalog import Build
 from gpuinstall.machine.protocol import Code, Rules, Toolkit
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
@@ -21,6 +21,7 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     TorchNeeds,
     comes_apart,
+    cuda_of_isa,
     declared_cuda,
     load_libraries,
 )
@@ -158,11 +159,13 @@ class Lack(NamedTuple):
     """The largest of the libraries that lack it."""
     architectures: tuple[str, ...]
     """What that one has."""
+    why: str
+    """Why the driver does not run it, if that is the reason."""
     is_whole: bool
 
     def __str__(self) -> str:
         names = " and ".join(self.gpus)
-        compiled = f"is compiled for {' '.join(self.architectures)}"
+        compiled = f"is compiled for {' '.join(self.architectures)}{self.why}"
         if self.is_whole:
             return f"has no code for {names}: {self.library} {compiled}"
         part = f"the part of {self.library} that was read {compiled}"
@@ -181,17 +184,23 @@ def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
         has_code = 0
         lacking = []
         for code in reading.codes:
-            made = _as_build(reading, code.architectures)
-            if isinstance(rules.code(made, gpu), Code):
+            # A driver compiles the PTX of its own CUDA and of older ones alone, also within a major.
+            toolkit = cuda_of_isa(numbers(code.ptx)) if code.ptx else None
+            made = _as_build(reading, code.architectures, toolkit)
+            served = rules.code(made, gpu)
+            if isinstance(served, Code):
                 has_code += 1
             elif not members.is_optional(reading.package, code.library):
-                lacking.append(code)
+                is_too_new = served.code == "driver-too-old-for-ptx"
+                lacking.append((code, f", and {served.message}" if is_too_new else ""))
         if len(lacking) > has_code:
             lacking_gpus[gpu.label] = None
             at_fault = at_fault or lacking[0]
     if at_fault is None:
         return None
-    return Lack(tuple(lacking_gpus), *at_fault, is_whole=reading.is_whole)
+    code, why = at_fault
+    names = tuple(lacking_gpus)
+    return Lack(names, code.library, code.architectures, why, reading.is_whole)
 
 
 def process_cuda(reading: LearnedRow) -> int | None:

@@ -226,16 +226,21 @@ def own_cuda(
     for majors in (needs.cudas, load_libraries().cuda_majors(windows)):
         if majors:
             return min(majors) if len(majors) == 1 else None
-    return cuda_of_isa(isa) if isa else None
+    return cuda_of_isa(isa)[0] if isa else None
 
 
-def cuda_of_isa(isa: tuple[int, int]) -> int:
-    """Return the CUDA major that wrote PTX: 11 began with ISA 7.0, 12 with 8.0, 13 with 9.0.
+def cuda_of_isa(isa: tuple[int, ...]) -> tuple[int, int]:
+    """Return the first CUDA whose compiler writes an ISA version of PTX: 11 began with ISA 7.0, 12 with 8.0, 13 with 9.0.
 
-    NVIDIA, PTX ISA, release notes, table of versions (2026-11-20).
+    The driver of an older CUDA does not read it. NVIDIA, PTX ISA, release notes, table of versions (2026-11-20).
     """
-    major, _ = isa
-    return max(10, min(major + 4, 13))
+    major, minor = isa
+    if major < 7:
+        return 10, 0
+    # 12.6 wrote that of 12.5.
+    if major == 8 and minor > 5:
+        minor += 1
+    return min(major + 4, 13), minor
 
 
 def pinned_cuda(requires: Iterable[str], platform: str) -> int | None:

@@ -45,6 +45,8 @@ class LibraryCode(NamedTuple):
     library: str
     """Its path in the wheel."""
     architectures: tuple[str, ...]
+    ptx: str = ""
+    """The ISA version of most of its PTX, as in ``8.7``; empty: it has none, or does not say."""
 
 
 class WheelFacts(Value):
@@ -278,9 +280,10 @@ def _read_library(
 
     with closing(wheel.stream(name)) as stream:
         code = read_fatbins(pieces(), whole=whole)
-    codes = (LibraryCode(name, code.architectures),) if code.architectures else ()
+    ptx = ".".join(map(str, code.isa or ()))
+    found = LibraryCode(name, code.architectures, ptx)
     return _Code(
-        codes=codes,
+        codes=(found,) if code.architectures else (),
         is_whole=code.is_whole and left == 0,
         isa=code.isa,
         opens=frozenset(opens),

@@ -30,7 +30,14 @@ def _read(files, package, cuda=None, *, whole=False):
 
 def _codes(files, package, cuda=None, *, whole=False):
     """The libraries that answer for a package, with their architectures."""
-    return dict(_read(files, package, cuda, whole=whole).codes)
+    codes = _read(files, package, cuda, whole=whole).codes
+    return {code.library: code.architectures for code in codes}
+
+
+def test_what_is_still_to_be_linked_hides_no_other_code_of_its_container():
+    [code] = read_containers([fatbin((2, 80, 0), (8, 80, 0), (1, 80, 0))])
+
+    assert code.architectures == ("sm_80", "compute_80")
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
@@ -187,7 +194,7 @@ def test_code_is_looked_for_beside_a_bundled_runtime_though_nothing_says_cuda():
     }
     wheel = WheelReader(Bytes(archive(files)))
     facts = read_package(wheel, "some", may_have_code=False)
-    assert dict(facts.codes) == {"some/own.so": ("sm_80",)}
+    assert [code.library for code in facts.codes] == ["some/own.so"]
 
 
 def test_packages_that_do_not_go_together_are_known():

@@ -16,5 +16,6 @@ def test_a_dll_is_of_the_cuda_that_its_imports_name():
         dll = make_dll({library: ("?call@@YAXXZ",)}) + fatbin((2, 80, 0)) * 3
         wheel = WheelReader(Bytes(archive({"painter/_C.pyd": dll})))
         facts = read_package(wheel, "painter", may_have_code=True)
-        assert (facts.cuda, dict(facts.codes)) == (cuda, {"painter/_C.pyd": ("sm_80",)})
+        [code] = facts.codes
+        assert (facts.cuda, *code) == (cuda, "painter/_C.pyd", ("sm_80",), "")
         assert facts.torch.kind == "unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -79,14 +80,15 @@ def resolve_near(
     else:
         if not isinstance(answer, Conflict):
             return _buildable(answer, near, session)
-        # What a silent index has may be all that is missing.
+        # What a silent index has may be all that is missing, if it is about torch.
         silence = session.client.unreachable(session.sources.torch_index)
-        if silence is None:
-            return answer
-        # What could not be had, and why, shows whether the index is to blame.
         conflict = answer.error
+        told = f"{conflict.message}: {conflict.why}"
+        family = requests[0].catalog.family
+        if silence is None or family.isdisjoint(re.findall(r"[\w-]+", told)):
+            return answer
         if conflict.why:
-            silence.evidence = f"{conflict.message}: {conflict.why}"
+            silence.evidence = told
     error = refusal_anyway(usual or requests, silence, session)
     if error is silence:
         raise silence

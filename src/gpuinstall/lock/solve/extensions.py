@@ -551,7 +551,7 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
     }
     if not rows:
         names = [source.id for source in extension.sources]
-        return f"there is no file of it from {' or '.join(names) or 'any source'}"
+        return f"no file of it is known from {' or '.join(names) or 'any source'}"
     lines = [
         f"{row.candidate[0].wheel.filename} {row.reason.message}"
         for row in [*reversed(rows.values())][:REASONS]

@@ -75,7 +75,7 @@ def _losses(
             continue
         best, here = usual.choice.build.name, now.choice.build.name
         if here != best:
-            yield f"{silent} is unreachable, so the build is {here} instead of {best}"
+            yield f"{silent} is unreachable: the best build without it is {here} instead of {best}"
 
 
 def _ask_ahead(

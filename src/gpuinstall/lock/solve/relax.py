@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.errors import (
     GpuInstallError,
     InstallationError,
-    MachineError,
-    NoBuildError,
 )
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.reporter import Reporter
@@ -186,7 +184,8 @@ def _nearest_request(requests: Sequence[LockRequest]) -> RelaxedRequest | None:
         for request in requests:
             own = replace(candidate, backend=request.request.backend)
             attempts.append(replace(request, request=own))
-        with suppress(MachineError, NoBuildError):
+        # What lies on an index that does not answer cannot be had either.
+        with suppress(GpuInstallError):
             return pose_together(attempts)[0].plan
         return None
 

@@ -83,7 +83,8 @@ class Remarks:
         # What excludes the newest alone is not what the next one waits for.
         for one in reversed(newer):
             why = self._why_not("torch", one)
-            if why == next_why or not next_why:
+            as_of_next = why.replace(f"torch {one} ", f"torch {newer[0]} ")
+            if as_of_next == next_why or not next_why:
                 break
         return why, one
 
@@ -170,7 +171,13 @@ class Remarks:
         if demand is None:
             return ""
         sentence = f"{name} {newest} requires {_in_words(demand)}"
-        if demand.name in self._problem.requested | self._shelf.names:
+        if demand.name in self._shelf.names:
+            return sentence
+        limits = self._shelf.limits(demand.name)
+        own = [one.text for one in limits if one.specifier]
+        if own:
+            return f"{sentence}, and {some(own)} is requested"
+        if demand.name in self._problem.requested:
             return sentence
         allowed = filter(demand.allows, self._shelf.releases(demand.name))
         version = next(iter(allowed), None)

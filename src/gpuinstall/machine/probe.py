@@ -97,7 +97,7 @@ def machine_of(
                 chain.from_iterable(maker.problems for maker in makers),
                 key=lambda problem: not problem.blocking,
             ),
-            *findings_of("any", _circumstances(facts, findings), facts.place()),
+            *findings_of("any", _circumstances(facts, findings), facts.place),
         ),
         distribution=facts.host.distribution,
         signs=facts.container.signs,

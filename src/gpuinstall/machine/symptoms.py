@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -103,11 +103,18 @@ def finding_of(
 def findings_of(
     subject: str,
     circumstances: KnownFacts,
-    context: FixContext,
+    place: Callable[[], FixContext],
     evidence: str | None = None,
 ) -> tuple[Finding, ...]:
-    """Return the findings of all rows of a subject that hold."""
+    """Return the findings of all rows of a subject that hold.
+
+    Args:
+        subject: What the rows are about.
+        circumstances: What is known of it.
+        place: Returns where a fix would be applied; most machines need none.
+        evidence: The facts that show what blocks.
+    """
     return tuple(
-        finding_of(symptom, circumstances, context, evidence=evidence)
+        finding_of(symptom, circumstances, place(), evidence=evidence)
         for symptom in symptoms(subject, circumstances)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from string import Formatter
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Where
@@ -140,6 +139,8 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
 
 def placeholders_in(line: str) -> set[str]:
     """Return the names that stand in braces in a line."""
+    from string import Formatter
+
     return {name for _, name, _, _ in Formatter().parse(line) if name}
 
 

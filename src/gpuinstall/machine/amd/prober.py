@@ -183,7 +183,7 @@ class AmdProber(Prober[AmdEvidence]):
             problems=findings_of(
                 "amd",
                 _circumstances(evidence, given),
-                evidence.facts.place(),
+                evidence.facts.place,
                 _evidence_line(evidence),
             ),
             shows_gpu=bool(gpus),

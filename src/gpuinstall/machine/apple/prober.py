@@ -92,7 +92,7 @@ class AppleProber(Prober[AppleEvidence]):
                     and evidence.is_apple_silicon,
                     "virtual": evidence.is_virtual and evidence.is_apple_silicon,
                 },
-                evidence.facts.place(),
+                evidence.facts.place,
                 evidence="sysctl.proc_translated: 1",
             ),
             shows_gpu=is_usable,

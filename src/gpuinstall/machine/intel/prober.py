@@ -133,7 +133,7 @@ class IntelProber(Prober[IntelEvidence]):
             problems=findings_of(
                 "intel",
                 _circumstances(evidence),
-                evidence.facts.place(),
+                evidence.facts.place,
                 _evidence_line(evidence),
             ),
             shows_gpu=bool(gpus),

@@ -362,7 +362,8 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
 
 def driver_notes(evidence: NvidiaEvidence) -> tuple[Finding, ...]:
     """Return what should be known, and stops nothing."""
-    return findings_of("note", _of_surroundings(evidence), evidence.fix_context)
+    surroundings = _of_surroundings(evidence)
+    return findings_of("note", surroundings, lambda: evidence.fix_context)
 
 
 def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:

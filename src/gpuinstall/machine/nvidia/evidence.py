@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value, field
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog.drivers import JetsonChip, load_drivers
 from gpuinstall.catalog.failures.problems import FixContext
-from gpuinstall.catalog.gpus import Product, product_of
 from gpuinstall.machine.bus import PciDevice
 from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
 from gpuinstall.machine.nvidia.linux import LentByWindows, LinuxKernel
 from gpuinstall.machine.prober import MachineFacts
 from gpuinstall.machine.source import Source
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.gpus import Product
 
 NVIDIA_ON_PCI = 0x10DE
 JETSON_RELEASE = "/etc/nv_tegra_release"
@@ -71,6 +74,8 @@ class BusCard(Value):
     @cached_property
     def chip(self) -> Product | None:
         """Its chip, if the catalogue knows it."""
+        from gpuinstall.catalog.gpus import product_of
+
         return product_of(self.device.device)
 
     @property

@@ -8,7 +8,6 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from gpuinstall.base.values import Value, field
-from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.container import JOBS, ContainerInfo, Wsl
 from gpuinstall.machine.host import Host
 from gpuinstall.machine.vendors import vendor_of
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Driver, Gpu, Machine
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.catalog.failures.problems import FixContext
     from gpuinstall.machine.bus import PciDevice
     from gpuinstall.machine.source import Source
 
@@ -50,6 +50,8 @@ class MachineFacts(Value):
 
     def place(self, *, jetson: bool = False) -> FixContext:
         """Return where a fix would be applied."""
+        from gpuinstall.catalog.failures.problems import FixContext
+
         return FixContext.of_place(
             self.host.os,
             self.host.distribution,

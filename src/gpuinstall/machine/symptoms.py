@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from gpuinstall.base.codec import read
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import authored
-from gpuinstall.catalog.failures.problems import FixContext, finding_for
-from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.machine.prober import format_gpus
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.failures.problems import FixContext
 
 SYMPTOMS = str(Path(__file__).with_name("symptoms.toml"))
 KnownFacts = Mapping[str, object]
@@ -80,6 +81,10 @@ def finding_of(
     evidence: str | None = None,
 ) -> Finding:
     """Return a symptom as a finding about these GPUs, or about the whole machine."""
+    # A healthy machine has none, and need not load the table.
+    from gpuinstall.catalog.failures.problems import finding_for
+    from gpuinstall.catalog.failures.table import load_problems
+
     if symptom.gpus:
         gpus = cast("tuple[int, ...]", circumstances[symptom.gpus])
     kind = load_problems()[symptom.code]

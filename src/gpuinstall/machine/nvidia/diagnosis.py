@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Environment, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.catalog.failures.problems import FixContext
-from gpuinstall.catalog.failures.table import load_cuda_errors
 from gpuinstall.machine.nvidia.driver import MachineDriver
 from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence
 from gpuinstall.machine.nvidia.gpus import DetectedGpu
@@ -32,6 +30,9 @@ from gpuinstall.machine.symptoms import (
     findings_of,
     symptoms,
 )
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.failures.problems import FixContext
 
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
@@ -199,6 +200,8 @@ def explain_refusal(
         "other-release": release if differs else None,
         "several-blackwells": len(blackwells) > 1,
     }
+    from gpuinstall.catalog.failures.table import load_cuda_errors
+
     name, code = load_cuda_errors().get(status, (f"CUresult {status}", "cuda-error"))
     symptom = next(symptoms("cuda", circumstances), Symptom(code))
     facts = [f"CUDA error {status} ({name})", driver and f"driver {driver}", library]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.values import Value, field
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog.drivers import JetsonChip, load_drivers
-from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.bus import PciDevice
 from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
 from gpuinstall.machine.nvidia.linux import LentByWindows, LinuxKernel
@@ -17,6 +16,7 @@ from gpuinstall.machine.prober import MachineFacts
 from gpuinstall.machine.source import Source
 
 if TYPE_CHECKING:
+    from gpuinstall.catalog.failures.problems import FixContext
     from gpuinstall.catalog.gpus import Product
 
 NVIDIA_ON_PCI = 0x10DE

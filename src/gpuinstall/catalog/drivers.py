@@ -189,11 +189,11 @@ class Drivers(Value, eq=False):
         """Every branch as a driver of its newest release, ascending."""
         return [DriverVersion.parse(str(branch)) for branch, _ in self.branches]
 
-    def branch(self, version: DriverVersion) -> tuple[int, CudaVersion] | None:
-        """Return a release's branch and the CUDA that it reports; None before the first branch."""
-        for branch, cuda in reversed(self.branches):
-            if branch <= version.branch:
-                return branch, cuda
+    def branch(self, version: DriverVersion) -> Branch | None:
+        """Return a release's branch; None before the first."""
+        for row in reversed(self.branches):
+            if row.branch <= version.branch:
+                return row
         return None
 
     def generation(self, capability: ComputeCapability) -> Generation | None:

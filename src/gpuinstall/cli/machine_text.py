@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 def machine_line(machine: Machine) -> str:
     """Return ``2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Ubuntu 22.04``."""
-    kinds = _counted(Counter(map(_kind, machine.gpus)))
+    kinds = [
+        f"{count} × {kind}" if count > 1 else kind
+        for kind, count in Counter(map(_kind, machine.gpus)).items()
+    ]
     parts = [", ".join(kinds) or "no GPU"]
     if machine.driver:
         cuda = f" ({_cuda(machine.driver)})" if machine.driver.cuda else ""
@@ -27,11 +30,6 @@ def _cuda(driver: Driver) -> str:
     return (
         f"CUDA {driver.cuda} by cuda-compat" if driver.compat else f"CUDA {driver.cuda}"
     )
-
-
-def _counted(kinds: Counter[str]) -> list[str]:
-    """Return each kind behind its number: ``2 × NVIDIA L4``."""
-    return [f"{count} × {kind}" if count > 1 else kind for kind, count in kinds.items()]
 
 
 def _kind(gpu: Gpu) -> str:

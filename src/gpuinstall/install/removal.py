@@ -15,10 +15,6 @@ from gpuinstall.base.in_use import programs_in
 from gpuinstall.base.removal import is_folder, remove_file, remove_path, size_of
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
-from gpuinstall.environments.cuda_compat.libraries import (
-    libraries_beside,
-    remove_libraries,
-)
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.environments.records import changed_by_into, forget, remembered
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
 
 
 _ROOM = 1_000_000
@@ -70,12 +65,8 @@ def remove(
         reporter.warn(f"{paths.venv} is in use: {some(programs)}")
     with hold(paths, reporter, wait):
         removed = find_removable(paths, with_packages=with_packages)
-        libraries = _libraries_of_last(paths)
         for folder in removed:
-            if libraries and folder == libraries.folder:
-                remove_libraries(libraries)
-            else:
-                removed[folder] = _remove_folder(folder, paths, reporter)
+            removed[folder] = _remove_folder(folder, paths, reporter)
     forget(paths.venv)
     return removed
 
@@ -229,16 +220,5 @@ def find_removable(paths: EnvironmentPaths, *, with_packages: bool) -> dict[Path
             hint="Run it again with --yes: it removes them too",
             data={"packages": list(packages)},
         )
-    folders = [folder for folder in (venv, paths.last_change) if is_folder(folder)]
-    libraries = _libraries_of_last(paths)
-    if libraries:
-        folders.append(libraries.folder)
+    folders = filter(is_folder, (venv, paths.last_change))
     return {folder: size_of(folder) for folder in folders}
-
-
-def _libraries_of_last(paths: EnvironmentPaths) -> CompatLibraries | None:
-    """Return the libraries of cuda-compat beside an environment, if no other environment there is started with them."""
-    for other in paths.folder.iterdir():
-        if other != paths.venv and read_marker(other):
-            return None
-    return libraries_beside(paths.folder)

@@ -16,7 +16,7 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value, asdict, replace
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.environments.environment import fingerprint
-from gpuinstall.environments.records import forget, is_vouched, remember, vouch
+from gpuinstall.environments.records import is_vouched, remember, vouch
 from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.machine.nvidia.compat import compat_rejection
 from gpuinstall.machine.nvidia.libraries import (
@@ -127,13 +127,6 @@ def _stamped(number: str, folder: Path) -> str:
         f"{file.name}:{file_stamp(str(file))}" for file in sorted(folder.iterdir())
     ]
     return f"{number}:{sha256(repr(stamps).encode()).hexdigest()}"
-
-
-def remove_libraries(libraries: CompatLibraries) -> None:
-    """Remove libraries that this user has kept, and forget them."""
-    remove_path(libraries.folder)
-    forget(libraries.folder)
-    forget(libraries.record)
 
 
 class MachineHere(NamedTuple):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
+# Not the process's number: a container may give the same one to every run.
 _RUN = os.urandom(4).hex()
 _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
 
@@ -81,6 +82,7 @@ class EnvironmentPaths(Value):
                         message,
                         hint=hint,
                     )
+            # Raises for what stands for bytes that are no text.
             str(place).encode("utf-8")
             if not place.name:
                 raise _unusable(place, "it is the root of the file system")
@@ -157,6 +159,11 @@ class EnvironmentPaths(Value):
         return self.work / "changing"
 
     @property
+    def is_unfinished(self) -> bool:
+        """Whether a change of it is under way, or was killed."""
+        return os.path.lexists(self.current_change)
+
+    @property
     def last_change(self) -> Path:
         """The journal of the last change, which can be taken back."""
         return self.work / "last"
@@ -169,7 +176,12 @@ class EnvironmentPaths(Value):
 
 
 def below(folder: Path, root: Path) -> str:
-    """Return how the paths of what lies in a folder begin below another: empty, or with a slash at its end."""
+    """Return how the paths of what lies in a folder begin below another: empty, or with a slash at its end.
+
+    Args:
+        folder: The folder; it may be ``root`` itself.
+        root: The folder that it lies in, written in the same way: no link is followed.
+    """
     name = folder.relative_to(root).as_posix()
     return "" if name == "." else f"{name}/"
 

@@ -35,7 +35,6 @@ command = click.Group(
 def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import changed_by_into, remembered
     from gpuinstall.install.journal import journal_entry
-    from gpuinstall.install.transaction import unfinished
 
     venvs = set(remembered())
     here = EnvironmentPaths.at(Path(".venv")).venv
@@ -50,7 +49,7 @@ def _list(_options: CommandOptions) -> Outcome:
             "status": marker and marker.verdict.get("status"),
             "bytes": size_of(venv),
             "rollback": journal_entry(paths.last_change),
-            "unfinished": unfinished(paths),
+            "unfinished": paths.is_unfinished,
         }
         environments.append(environment)
         size = readable(environment["bytes"])
@@ -97,7 +96,7 @@ def _environment(venv: Path) -> dict[str, Any]:
 )
 def _rollback(options: CommandOptions) -> Outcome:
     with options.open() as project:
-        # A Python is named only of an environment that others made.
+        # Ours is named by its folder: a Python is named only of an environment that others made.
         if options.into or options.python_path:
             python = interpreter_of_others(options.python_path, options.environment)
             return _restore_others(python, project, takes_over=options.replace)
@@ -169,7 +168,15 @@ def _restored(
     *,
     verdict: dict[str, Any] | None = None,
 ) -> Outcome:
-    """Return an environment that was brought back, with the versions that it has changed."""
+    """Return the outcome of a change that was taken back.
+
+    Args:
+        environment: What lies there now, as documents have it.
+        before: The versions of its packages before.
+        now: Those that it has now.
+        rows: What a person reads besides.
+        verdict: The Verdict document of its proof; None if it has none of ours.
+    """
     from gpuinstall.lock.file.lock import compare_versions
 
     changes = compare_versions(before, now)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_json, write_atomically
 from gpuinstall.base.values import Value, asdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 STAMP_SCHEMA = "gpuinstall.stamp/1"
@@ -96,7 +98,7 @@ class Stamp(Value):
 
 def read_stamp(path: Path) -> Stamp | None:
     """Return a stamp of this user's; None if there is none, or none that we would have written."""
-    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+    with suppress(OSError, ValueError):
         status = path.stat()
         # Whoever else can write there could have anything called proven.
         if os.name == "posix" and (
@@ -104,13 +106,9 @@ def read_stamp(path: Path) -> Stamp | None:
         ):
             return None
         document = read_json(path)
-        if document.pop("schema") != STAMP_SCHEMA or TORCH not in document["files"]:
-            return None
-        for stamps in document["files"].values():
-            # JSON has no tuples.
-            for name, (size, time, inode) in stamps.items():
-                stamps[name] = (size, time, inode)
-        return Stamp(**document)
+        stamp = read_object(Stamp, document)
+        if document.get("schema") == STAMP_SCHEMA and TORCH in stamp.files:
+            return stamp
     return None
 
 

@@ -9,8 +9,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.shell import quoted
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.ownership import MADE_FILES
 from gpuinstall.environments.packages import file_size, recorded_digest, written_files
@@ -59,43 +57,20 @@ class WriteFault(NamedTuple):
     """Whether they may not be installed; else they are as pip installs them, which lets the last one win."""
 
 
-def check_written_files(
-    packages: Sequence[InstalledPackage],
-    changed: Collection[str],
-    root: Path,
-    staying: Sequence[InstalledPackage] = (),
-) -> Iterator[WriteFault]:
-    """Yield the packages that write the same files as others, and may.
-
-    Args:
-        packages: All packages of the environment, or those that are about to come into one.
-        changed: The names of those that are new: the others were looked at when they were.
-        root: The environment, or the folder in which what comes was unpacked as it will lie there.
-        staying: The other packages of the environment into which they come.
-
-    Raises:
-        InstallationError: a package has written where it may not.
-    """
-    for fault in write_faults(packages, changed, root, staying):
-        if fault.is_refused:
-            package = fault.packages[0]
-            others = quoted(f"{package.name}!={package.version}")
-            raise InstallationError(
-                "foreign-files",
-                fault.message,
-                why="its files would be imported as another package's",
-                hint=f"gpuinstall install {others}   # another version; or leave it out",
-            )
-        yield fault
-
-
 def write_faults(
     packages: Sequence[InstalledPackage],
     changed: Collection[str],
     root: Path,
     staying: Sequence[InstalledPackage] = (),
 ) -> Iterator[WriteFault]:
-    """Yield the faults of changed packages that have written where they may not; arguments as above."""
+    """Yield the faults of packages that have written where they may not, or the same files as others.
+
+    Args:
+        packages: All packages of the environment, or those that are about to come into one.
+        changed: The names of those that are new: the others were looked at when they were.
+        root: The environment, or the folder in which what comes was unpacked as it will lie there.
+        staying: The other packages of the environment into which they come.
+    """
     modules = _TOOLS | _modules_of_family([*packages, *staying])
     written = {package: written_files(package, root) for package in packages}
     if staying:

@@ -190,33 +190,28 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
     real_root = place.root.resolve()
     seen = set[str]()
     for name in sorted(names):
-        if str(place.root / name) in mounts:
-            raise _mounted(place, name)
-        folder = posixpath.dirname(name)
-        while folder and folder not in seen:
-            seen.add(folder)
-            path = place.root / folder
+        part = name
+        while part and part not in seen:
+            seen.add(part)
+            path = place.root / part
             if str(path) in mounts:
-                raise _mounted(place, folder)
-            # Most are plain folders, of which one call tells enough.
-            if is_link(path) and not path.resolve().is_relative_to(real_root):
+                raise UsageError(
+                    "leads-outside",
+                    f"something is mounted at {path}",
+                    why="the change would remove or write files of what is mounted there",
+                    hint=f"umount {quoted(path)}   # then run it again",
+                )
+            # A link that lies at the name itself is replaced, and not followed. Most folders are plain ones, of which
+            # one call tells enough.
+            is_on_the_way = part != name and is_link(path)
+            if is_on_the_way and not path.resolve().is_relative_to(real_root):
                 raise UsageError(
                     "leads-outside",
                     f"{path} is a link to {path.resolve()}",
                     why="the change would remove or write files there, which are not the environment's",
                     hint=f"rm {quoted(path)}   # the link alone; then run it again",
                 )
-            folder = posixpath.dirname(folder)
-
-
-def _mounted(place: EnvironmentPaths, name: str) -> UsageError:
-    path = place.root / name
-    return UsageError(
-        "leads-outside",
-        f"something is mounted at {path}",
-        why="the change would remove or write files of what is mounted there",
-        hint=f"umount {quoted(path)}   # then run it again",
-    )
+            part = posixpath.dirname(part)
 
 
 def _differs(path: Path, other: Path) -> bool:

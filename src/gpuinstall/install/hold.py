@@ -13,7 +13,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_document, unwritable, write_atomically
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
-from gpuinstall.install.transaction import clear_away, heal, roll_back, unfinished
+from gpuinstall.install.transaction import clear_away, heal, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ _IGNORED = ".gitignore"
 def needs_tidying(place: EnvironmentPaths) -> bool:
     """Whether a run that works there, or was killed, has left a change or, where this user can write, preparations."""
     has_owner = os.path.lexists(place.work / _OWNER)
-    return unfinished(place) or (has_owner and os.access(place.work, os.W_OK))
+    return place.is_unfinished or (has_owner and os.access(place.work, os.W_OK))
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def hold(
             with suppress(InstallationError):
                 # The star covers this file, too: git shows nothing of the folder.
                 write_atomically(place.work / _IGNORED, "*\n", is_cached=True)
-            was_unfinished = unfinished(place)
+            was_unfinished = place.is_unfinished
             heal(place, reporter, takes_over=takes_over)
             clear_away(place)
             yield has_waited or was_unfinished
@@ -90,7 +90,7 @@ def take_back(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) 
     Raises:
         UsageError: there is none by this user.
     """
-    was_unfinished = unfinished(place)
+    was_unfinished = place.is_unfinished
     with hold(place, reporter, takes_over=takes_over):
         if not was_unfinished:
             roll_back(place, reporter)

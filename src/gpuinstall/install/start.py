@@ -70,7 +70,7 @@ def environment_to_start(
         for warning in fit.plan.warnings:
             reporter.warn(warning.message)
     venv = existing.paths.venv
-    if os.path.lexists(existing.paths.current_change):
+    if existing.paths.is_unfinished:
         with hold(existing.paths, reporter):
             pass
     check_start(venv, reporter, if_others=trusts_folder(os.environ))

@@ -266,11 +266,6 @@ def publish_lock(place: EnvironmentPaths) -> None:
         sync_folder(lock.parent)
 
 
-def unfinished(place: EnvironmentPaths) -> bool:
-    """Whether a change is under way, or was killed."""
-    return os.path.lexists(place.current_change)
-
-
 def heal(
     place: EnvironmentPaths,
     reporter: Reporter,
@@ -290,7 +285,7 @@ def heal(
         UsageError: another user's run, or one on another host, has begun it.
         InstallationError: a file cannot be put back.
     """
-    if not unfinished(place):
+    if not place.is_unfinished:
         return
     journal = read_journal(place.current_change, place)
     if journal is None:

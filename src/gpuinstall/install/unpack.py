@@ -15,7 +15,7 @@ from gpuinstall.base.environment_paths import below, interpreter, packages_folde
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import write_atomically
 from gpuinstall.base.removal import remove_path
-from gpuinstall.base.shell import joined
+from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.activation import relocate_activation
 from gpuinstall.environments.damage import find_losses
@@ -27,7 +27,7 @@ from gpuinstall.environments.guard import (
     write_guard,
 )
 from gpuinstall.environments.packages import InstalledPackage, read_packages
-from gpuinstall.environments.written_files import check_written_files
+from gpuinstall.environments.written_files import write_faults
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.lock.file.fetch import (
     Transfer,
@@ -228,7 +228,16 @@ def _check_files(
     if not priced.is_rebuild:
         staying = _packages_beside(new, place, names | priced.goes)
     overlapping = set[str]()
-    for fault in check_written_files(packages, names, staging, staying):
+    for fault in write_faults(packages, names, staging, staying):
+        if fault.is_refused:
+            intruder = fault.packages[0]
+            others = quoted(f"{intruder.name}!={intruder.version}")
+            raise InstallationError(
+                "foreign-files",
+                fault.message,
+                why="its files would be imported as another package's",
+                hint=f"gpuinstall install {others}   # another version; or leave it out",
+            )
         project.reporter.warn(
             f"{fault.message}; the last in the lock wins, as with pip"
         )

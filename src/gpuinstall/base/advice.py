@@ -38,6 +38,7 @@ class Advice(Value):
         """Return a line that is one command and nothing else; None for any other."""
         import shlex  # which a plan does without
 
+        # On Windows a backslash is part of a path, and takes nothing of its meaning from the next character.
         try:
             program, *arguments = shlex.split(
                 line,
@@ -112,6 +113,7 @@ def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
     before = ""
     for word in command:
         name = word.partition("=")[0]
+        # What follows an option with a value is that value; behind a flag stands another word of the command.
         if name not in options and not options.get(before):
             words.append(word)
         before = word
@@ -121,11 +123,17 @@ def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
 def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the lines of an advice, those to run a command again as ``gpuinstall install`` with ``words``."""
     lines = for_command(hint, (OURS, "install", *words))
+    # No installation was run that could be run again.
     return tuple(line.replace("Run it again without", "Without") for line in lines)
 
 
 def as_pasted(lines: str, shell: ShellName) -> str:
-    """Return lines of advice for a shell: those of Windows set a variable otherwise, and in cmd # begins no note."""
+    """Return lines of advice for a shell: those of Windows set a variable otherwise, and in cmd # begins no note.
+
+    Args:
+        lines: The advice, written for the shells of Unix.
+        shell: The one that it is pasted into.
+    """
     match shell:
         case "cmd":
             return re.sub(_EXPORT, r'set "\1=\3"', lines).replace(NOTE, "   & rem ")

@@ -76,6 +76,11 @@ def read(
 ) -> Any:
     """Return the part of a document at a place as a value of a type.
 
+    Args:
+        kind: The type, as a field is annotated with it.
+        value: The part, as JSON or TOML has it.
+        place: How it is reached from the document, for the message of a fault.
+
     Raises:
         MalformedError: It is of another type.
     """
@@ -85,6 +90,7 @@ def read(
             # Shortened: it may be a whole document of another kind.
             shown = reprlib.repr(value)
             raise MalformedError(f"{place} is {shown}, not {_NAMES[kind]}")
+        # No document counts below zero, and a negative index would reach an item from behind.
         if kind is int and value < 0:  # type: ignore[operator]
             raise MalformedError(f"{place} is {value!r}, not a number from 0 up")
         return value
@@ -185,6 +191,7 @@ def write(value: Any) -> Any:
     return write_object(value)
 
 
+# A hundred rows of a table have one class, whose annotations are texts that have to be evaluated.
 @cache
 def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
     """Return the types of a class's fields, and the names of those without a default."""

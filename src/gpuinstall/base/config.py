@@ -51,13 +51,22 @@ def read_config(folder: Path) -> Request:
     except OSError as error:
         raise _malformed(f"cannot be read: {error.strerror}") from None
     except ValueError as error:
+        # TOML's parser shows the place in further lines.
         reason = str(error).splitlines()[0]
         raise _malformed(f"cannot be read: {reason}") from None
     return parse_config(pyproject, version)
 
 
 def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Request:
-    """Return the request in a parsed pyproject.toml and the text of ``.python-version``."""
+    """Return the request in a parsed pyproject.toml and the text of ``.python-version``.
+
+    Args:
+        pyproject: The document; empty if there is none.
+        python_version: The text of ``.python-version``; empty if there is none.
+
+    Raises:
+        UsageError: They are malformed.
+    """
     if not (pyproject or python_version):
         return FOLDERS_OWN
     values = {}
@@ -93,6 +102,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
 
 def _first_python(python_version: str) -> str | None:
     """Return the ``X.Y`` in the first line of ``.python-version`` that names a CPython."""
+    # pyenv takes several lines, the first of which may be a PyPy.
     line = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+t?)", python_version)
     return line[1] if line else None
 

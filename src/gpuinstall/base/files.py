@@ -35,6 +35,7 @@ _WIDEST = 100_000_000
 """The bytes in memory of its text."""
 _LOGIN = rb"://[^/\s]+@"
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
+# Between the look at a file and its opening another may have put a pipe or a terminal in its place.
 _AT_ONCE = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
@@ -54,9 +55,14 @@ _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 
 
 def check_outside(path: Path, named_by: Path) -> None:
-    """Raise UsageError for a path outside a project that a file of it, ``named_by``, must not lead to.
+    """Check that a file of a project may lead to a path outside it: to files and folders of its own owner alone.
 
-    It may lead to files and folders of its own owner. /proc/self/environ is a regular file of this user, too.
+    Args:
+        path: The path, through whatever links.
+        named_by: The file of the project that names it.
+
+    Raises:
+        UsageError: It is another user's, the kernel's, or neither a file nor a folder.
     """
     place = real_path(path)
     why = None
@@ -66,6 +72,7 @@ def check_outside(path: Path, named_by: Path) -> None:
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     else:
+        # /proc/self/environ is a regular file of this user, too.
         if any(place.is_relative_to(folder) for folder in _KERNEL_FOLDERS):
             fault = "is no file of a project"
         elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
@@ -85,15 +92,21 @@ def real_path(path: Path | str) -> Path:
 
 
 def read_document(path: Path | str, folder: Path | None = None) -> str:
-    """Read a text; raise OSError if it is not a regular file, too large, or led out of ``folder`` by a link.
+    """Return the text of a file.
 
-    Raise UnicodeDecodeError if it is not text.
+    Args:
+        path: The file.
+        folder: The folder out of which no link may lead; None: any may.
+
+    Raises:
+        OSError: It is not a regular file, too large, or led out of ``folder`` by a link.
+        UnicodeDecodeError: It is not text.
     """
     return read_raw(path, folder).decode("utf-8-sig")
 
 
 def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
-    """The same, of any bytes."""
+    """Return the bytes of a file; arguments and OSError as ``read_document`` has them."""
     if folder is not None and not real_path(path).is_relative_to(real_path(folder)):
         raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
     with open_regular(path) as file:
@@ -178,6 +191,7 @@ def close_umask() -> None:
     Such a cache or environment would be refused by the next run. ``restore_umask`` is for the
     user's own program.
     """
+    # It can only be read by setting another.
     usual = os.umask(0o077)
     os.umask(usual | stat.S_IWOTH)
     _USUAL_UMASK.set(usual)
@@ -192,6 +206,10 @@ def restore_umask() -> None:
 
 def check_cache(folder: Path, reporter: Reporter) -> None:
     """Make a cache; say whose it is if it, or a folder on the way to it, is another user's.
+
+    Args:
+        folder: The cache.
+        reporter: Is told of another user who can change it.
 
     Raises:
         InstallationError: Everyone can write to it, sticky or not, as the names in it can be foreseen; or exchange it.
@@ -280,7 +298,15 @@ def holds_text(path: Path, text: str) -> bool:
 
 
 def link_or_copy(source: str | Path, destination: str | Path) -> None:
-    """Give a file a second name, or copy it; a link is copied as one, and what has the name already stays."""
+    """Give a file a second name, or copy it; a link is copied as one, and what has the name already stays.
+
+    Args:
+        source: The file.
+        destination: Its second name, in a folder that is there.
+
+    Raises:
+        OSError: It can be neither linked nor copied.
+    """
     # Another owner's file, a file system without links, or too many links to this one.
     with suppress(OSError, NotImplementedError):
         os.link(source, destination, follow_symlinks=False)
@@ -299,7 +325,7 @@ def write_atomically(
     is_private: bool = False,
     is_cached: bool = False,
 ) -> None:
-    """Write ``text`` beside ``path``, or in ``folder``, and rename it; raise InstallationError if it may not be."""
+    """Write a text beside ``path``, or in ``folder``, and rename it; arguments and errors as ``written`` has them."""
     with written(path, folder, is_private=is_private, is_cached=is_cached) as file:
         file.write(text.encode())
 
@@ -312,7 +338,7 @@ def written(
     is_private: bool = False,
     is_cached: bool = False,
 ) -> Iterator[IO[bytes]]:
-    """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError.
+    """Write a file beside ``path`` that takes its place at the end, if nothing went wrong.
 
     From its first byte it has the owner and the mode of the file that it replaces.
 
@@ -321,6 +347,12 @@ def written(
         folder: where it lies until it is complete, on the same file system; beside ``path`` without it.
         is_private: only this user can read it.
         is_cached: it can be had again, so that nobody waits until the disk has it.
+
+    Yields:
+        The file, to be written.
+
+    Raises:
+        InstallationError: it cannot be written.
     """
     import secrets
 
@@ -373,9 +405,14 @@ def has_login(text: bytes) -> bool:
 
 
 def write_in_place(path: Path, text: str) -> None:
-    """Write a file, behind a link if there is one; a pipe or /dev/stdout is not replaced.
+    """Write a file that the user names, behind a link if there is one; a pipe or /dev/stdout is not replaced.
 
-    Raise InstallationError if it cannot be written.
+    Args:
+        path: The file.
+        text: All that it is to hold; to a pipe it is added.
+
+    Raises:
+        InstallationError: It cannot be written.
     """
     if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
         with path.open("a", encoding="utf-8") as stream:

@@ -62,7 +62,14 @@ def remove_abandoned(parent: Path) -> None:
 
 
 def programs_in(folder: Path) -> list[str]:
-    """Return this user's programs that were started from a folder, work in it or have loaded a file of it."""
+    """Return this user's programs that were started from a folder, work in it or have loaded a file of it.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        Their names and numbers, as people read them.
+    """
     if sys.platform == "linux":
         return [
             f"{_name_of(process)} (process {process.name})"
@@ -71,6 +78,7 @@ def programs_in(folder: Path) -> list[str]:
         ]
     if os.name == "nt":
         return []  # Windows removes nothing that is in use
+    # It tells how a program was started; where it works, and what it has loaded, it does not.
     command = ["ps", "-xww", "-o", "command="]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return [line for line in done.stdout.splitlines() if f"{folder}/" in line]

@@ -51,7 +51,13 @@ def interrupted() -> bool:
 def within(seconds: float, call: Callable[[], Result]) -> Result:
     """Make a call in a thread of its own: what may hold its thread for hours, such as a server that dribbles.
 
-    Raise TimeoutError after ``seconds``, or when this run is to end, and what the call raises.
+    Args:
+        seconds: How long it is waited for.
+        call: Goes on by itself after that time, until this process ends.
+
+    Raises:
+        TimeoutError: The time is over, or this run is to end.
+        Exception: What the call raises.
     """
     from threading import Thread
 
@@ -67,6 +73,7 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
     thread.start()
     deadline = monotonic() + seconds
     while thread.is_alive() and monotonic() < deadline and not interrupted():
+        # Not until the end: an interrupt is to be seen.
         thread.join(min(0.1, max(0.0, deadline - monotonic())))
     if not outcome:
         raise TimeoutError

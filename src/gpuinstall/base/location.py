@@ -16,7 +16,11 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def file_path(path: str) -> str:
-    """Return the path on this machine that the path of a ``file:`` address names."""
+    """Return the path on this machine that the path of a ``file:`` address names.
+
+    Args:
+        path: What stands behind the scheme and the host, as it is written there.
+    """
     if sys.platform == "win32":
         # Imported here: it loads what speaks HTTP, TLS and mail, more than the rest of a plan together.
         from urllib.request import url2pathname
@@ -47,6 +51,7 @@ class Location(Value):
                 return cls("file://", os.path.realpath(file_path(parts.path)))
             if "://" not in address:
                 return cls("file://", os.path.realpath(address))
+            # A dot at the end of a name says that it is whole: it is the same host.
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or _PORTS.get(parts.scheme)
         except ValueError as error:

@@ -203,6 +203,7 @@ class Machine(Value):
             if body.get(maker) not in (None, {})
         }
         machine = read_object(cls, {**body, "gpus": numbered, "makers": makers})
+        # A choice names GPUs by their indices.
         if len({gpu.index for gpu in machine.gpus}) < len(gpus):
             raise MalformedError("gpus has two entries with the same index")
         return machine

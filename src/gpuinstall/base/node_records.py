@@ -160,7 +160,10 @@ def this_node() -> str:
 
 
 def node_names(text: str) -> list[str]:
-    """Return the names in ``login1,node01``, or with blanks between them.
+    """Return the names in ``login1,node01``, or with blanks between them, as the launchers of sites write them.
+
+    Args:
+        text: The names.
 
     Raises:
         UsageError: One is no name of a node.
@@ -228,6 +231,10 @@ def _failure(record: _Record) -> NodeFailure:
 def recorded_machines(folder: Path, reporter: Reporter) -> list[Machine]:
     """Return the machines in a folder of records that can be used, each kind once; name the others.
 
+    Args:
+        folder: The records of ``probe --record``, or of another command.
+        reporter: Is told of nodes that are left out.
+
     Raises:
         UsageError: The folder has none, or a file of it is no record.
     """
@@ -262,6 +269,7 @@ def _without_identity(machine: Machine) -> Machine:
 
 def _read_all(folder: Path) -> Iterator[tuple[Path, _Record | str]]:
     """Yield each record, or what is wrong with its file."""
+    # What is hidden there is not of our writing.
     for path in sorted(folder.glob("[!.]*.json")):
         yield path, _read(path)
 

@@ -51,6 +51,7 @@ class Finished(NamedTuple):
 
 def is_trusted(program: Path) -> bool:
     """Whether a program may be run: none from a folder of everybody's, unless that is sticky and the file ours."""
+    # A link counts where it lies and where it leads: who can exchange either chooses what is run.
     try:
         real = program.resolve(strict=True)
         return (
@@ -71,7 +72,15 @@ def _is_safe(program: Path) -> bool:
 
 
 def find_program(name: str, path: str | None = None) -> str | None:
-    """Find the first program of a name on PATH, unless it may not be run."""
+    """Find the first program of a name on PATH.
+
+    Args:
+        name: The name.
+        path: Another list of folders than the variable's.
+
+    Returns:
+        Its path; None if there is none, or it may not be run.
+    """
     program = shutil.which(name, path=path)
     return program if program and is_trusted(Path(program)) else None
 
@@ -146,6 +155,7 @@ def run(
 
         if memory is not None and sys.platform == "linux":
             Thread(target=_watch, args=(process, memory, end), daemon=True).start()
+        # It ends a program as too much memory does: whoever reads its streams sees their end.
         timer = Timer(limit or 0, end, (f"took more than {limit or 0:.0f} s",))
         timer.daemon = True
         if limit is not None:
@@ -239,5 +249,6 @@ class _Group(subprocess.Popen[str]):
     """A program that whatever it started ends with, but for what has left its session."""
 
     def kill(self) -> None:
+        # It leads its own session, and with it a group of its number.
         with suppress(OSError):  # nothing of it is left
             os.killpg(self.pid, signal.SIGKILL)

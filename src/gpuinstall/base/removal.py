@@ -34,7 +34,11 @@ def is_folder(path: Path) -> bool:
 
 
 def mounts_in(folder: Path) -> frozenset[str]:
-    """Return the paths in a folder, or its own, at which something else is mounted: a disk, a folder, a single file."""
+    """Return the paths in a folder, or its own, at which something else is mounted: a disk, a folder, a single file.
+
+    Args:
+        folder: The folder; the paths begin as it is written.
+    """
     if sys.platform != "linux":
         return frozenset(_other_devices(folder))
     # A folder of the same file system may be mounted too: only the kernel's table tells.

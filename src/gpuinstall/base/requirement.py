@@ -159,7 +159,11 @@ def is_remote(address: str) -> bool:
 
 
 def fault_in(address: str) -> str:
-    """Return why programs could read an address differently: a mark that one passes over, no ``//``; empty: none could."""
+    """Return why programs could read an address differently: a mark that one passes over, no ``//``; empty: none could.
+
+    Args:
+        address: An address, or any other text: a path or a name has no such fault.
+    """
     if ":" not in address:
         return ""
     scheme = re.match(_SCHEME, re.sub(_MARKS, "", address.strip()))
@@ -190,6 +194,7 @@ def standard_marker(text: str) -> Marker:
         return Marker(text)
 
 
+# The same texts come from the command line, files and locks; a lock of a large program has some hundred.
 @lru_cache(maxsize=10_000)
 def parse_requirement(text: str) -> ParsedRequirement:
     """Return one requirement, without the login of its address.
@@ -279,7 +284,14 @@ def marker_environment(
     arch: str,
     python: str,
 ) -> dict[str, str]:
-    """Return the values of the markers of a system, this one or another, for CPython ``X.Y`` or ``X.Y.Z``."""
+    """Return the values of the markers of a system, this one or another.
+
+    Args:
+        os: Its name in our documents, such as ``macos``.
+        arch: Its processor, as our documents have it.
+        python: The CPython, ``X.Y`` or ``X.Y.Z``.
+    """
+    # X.Y stands for its first patch: what a marker says of later ones may not hold.
     full = python if python.count(".") > 1 else f"{python}.0"
     return {
         **_SYSTEMS[os],

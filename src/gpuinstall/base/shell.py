@@ -40,6 +40,7 @@ _USUAL_NUMBERS = ("$'", "\\x{:02x}", "'")
 def this_shell(environ: Mapping[str, str], parent: str | None = None) -> ShellName:
     """Return the shell: the program that started us, as far as that is told, else what the variables say."""
     names: dict[str, ShellName] = {name: name for name in get_args(ShellName)}
+    # What a program is called, and which of our shells reads the same lines.
     names["dash"] = "sh"
     names["tcsh"] = "csh"
     names["pwsh"] = "powershell"
@@ -134,10 +135,17 @@ def activation(
     *,
     windows: bool,
 ) -> str:
-    """Return the line that activates an environment."""
+    """Return the line that activates an environment.
+
+    Args:
+        venv: Its folder, absolute or from the working folder.
+        shell: The shell that the line is for.
+        windows: Whether its scripts lie where Windows has them.
+    """
     folder = "\\Scripts\\" if windows else "/bin/"
     path = f"{venv}{folder}{_SCRIPTS.get(shell, 'activate')}"
     file = quoted(path, shell)
+    # A quoted word by itself is a text for PowerShell, and nothing is run.
     if shell == "powershell" and file != path:
         return f"& {file}"
     return _ACTIVATIONS.get(shell, "source {}").format(file)

@@ -24,6 +24,7 @@ _GUARD_HEAD = r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n"
 
 def redacted(text: str) -> str:
     """Show that every address in ``text`` has a user and password, and not which."""
+    # Nearly every text has none, and a log has many lines.
     return re.sub(rf"{_LOGIN}|{_DAMAGED_LOGIN}", "****@", text) if "@" in text else text
 
 
@@ -45,6 +46,7 @@ def some(names: Sequence[str]) -> str:
     """Name things in one line: ``numpy, pandas and 20 more``."""
     most = MOST_NAMES.get()
     more = len(names) - most
+    # "and 1 more" is no shorter than its name.
     return (
         ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"
     )

@@ -16,6 +16,11 @@ def side_by_side(
 ) -> list[_Result]:
     """Return the results of a call for each item, in order; a few calls run at once.
 
+    Args:
+        call: Is made in other threads.
+        items: What it is made for.
+        at_once: The most calls at once.
+
     Raises:
         Exception: What the first call raises that fails.
     """

@@ -111,13 +111,21 @@ def environment(
     *,
     offline: bool = False,
 ) -> dict[str, str]:
-    """Return uv's environment: ours with ``sources`` (indexes, certificates, credentials) and no configuration."""
+    """Return uv's environment: ours without what would choose other files.
+
+    Args:
+        environ: Ours.
+        sources: Indexes, certificates and credentials, by uv's names.
+        offline: Whether uv may use no network.
+    """
     variables = {}
     for name, value in environ.items():
         is_harmless = name.startswith(_HARMLESS) and name not in _INDEX_LISTS
         if is_harmless or not name.startswith("UV_"):
             variables[name] = value
+    # What the user's files say is read by us, and handed over where it counts.
     variables["UV_NO_CONFIG"] = "1"
+    # Only a command of ours fetches a Python, once that was said.
     variables["UV_PYTHON_DOWNLOADS"] = "manual"
     variables["UV_PREVIEW_FEATURES"] = "pylock"
     variables.update(sources)
@@ -233,7 +241,13 @@ def put_into(
     lock: Path,
     words: Iterable[str] = (),
 ) -> list[str]:
-    """Put what ``lock`` names into an environment, and nothing else."""
+    """Put what a lock names into an environment, and nothing else.
+
+    Args:
+        python: The interpreter of the environment.
+        lock: The lock.
+        words: Further options.
+    """
     return [
         *_pip("install", python),
         "--no-deps",

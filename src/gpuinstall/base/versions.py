@@ -129,6 +129,7 @@ class Backend(NamedTuple):
         for kind, (prefix, pattern, dotted) in SPELLINGS.items():
             version = tag.removeprefix(prefix)
             if tag.startswith(prefix) and re.fullmatch(pattern, version):
+                # CUDA's minor has one digit so far: 12.6 is 126, and 9.2 is 92.
                 if not dotted:
                     version = f"{version[:-1]}.{version[-1]}"
                 return Backend(kind, version or None)
@@ -162,7 +163,12 @@ def known_backend(tag: str | None) -> Backend | None:
 
 
 def torch_backend(version: str, toolkit: Backend | None) -> Backend:
-    """Return the backend that a torch was built for: by its label, else by its toolkit."""
+    """Return the backend that a torch was built for.
+
+    Args:
+        version: The version, with its label if it has one: ``2.14.1+cu126``, ``2.9.0a0+git1234``.
+        toolkit: What torch itself says; it decides if the label names no backend.
+    """
     label = version.partition("+")[2]
     known = known_backend(label) or known_backend(label.partition(".")[0])
     return known or toolkit or CPU

@@ -53,7 +53,12 @@ def served(terminal: Terminal) -> Iterator[Path]:
 
 
 def located(value: Any, folder: Path) -> Any:
-    """Return the value of an option with the paths in it as they are from ``folder``, in which it was typed."""
+    """Return the value of an option with the paths in it as they are from where it was typed.
+
+    Args:
+        value: The value, or a tuple of several; what is no path stays as it is.
+        folder: The folder in which it was typed.
+    """
     if isinstance(value, tuple):
         return tuple(located(one, folder) for one in value)
     if isinstance(value, Path):
@@ -81,6 +86,10 @@ def environment_to_read(options: CommandOptions) -> Path:
 
 def check_started(venv: Path, reporter: Reporter) -> None:
     """Write that the user has made another environment in the folder.
+
+    Args:
+        venv: The environment that an installation is for, though nobody has named it.
+        reporter: Is told of the other.
 
     Raises:
         UsageError: An application lies there, which would not use the new one.
@@ -148,7 +157,15 @@ def name_active(
 
 
 def active_environment(venv: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the environment that the shell has activated; None if it is ``venv``, or the one that runs gpuinstall."""
+    """Return the environment that the shell has activated.
+
+    Args:
+        venv: The environment that a command is for.
+        environ: The variables of the shell.
+
+    Returns:
+        Its folder; None if there is none, or it is ``venv``, or the one that runs gpuinstall.
+    """
     # What was activated in a conda environment comes before it.
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         active = Path(environ.get(name, ""))

@@ -97,7 +97,19 @@ def _repair(
     examination: Examination,
     project: Project,
 ) -> tuple[RepairResult, ...]:
-    """Show what is wrong and the repairs, ask, and make them; raise UsageError if they are not to be made."""
+    """Show what is wrong and the repairs, ask, and make them.
+
+    Args:
+        options: Whether to ask, and where.
+        examination: What was found.
+        project: The run.
+
+    Returns:
+        What became of each repair; nothing if there is none to make.
+
+    Raises:
+        UsageError: They are not to be made.
+    """
     from gpuinstall.diagnose.repair import repair_steps, run_repairs
     from gpuinstall.environments.kept_files import copy_edited
     from gpuinstall.sources.session import open_session
@@ -107,6 +119,7 @@ def _repair(
         terminal.step("Found", finding.message)
     environment = examination.environment
     steps: tuple[Advice, ...] = ()
+    # What others made, and the user does not start, is not repaired either.
     if environment is None or environment.was_started:
         steps = repair_steps(examination.findings, project.paths.venv)
     for step in steps:

@@ -204,7 +204,7 @@ def _read_text(text: str) -> str:
         UsageError: if it cannot be read, or is the number of no failure.
     """
     if text in {"", "-"}:
-        # A program may have closed it.
+        # Whoever started us may have closed it.
         if sys.stdin is None:
             return ""
         if sys.stdin.isatty():
@@ -239,7 +239,7 @@ def _read(file: IO[bytes]) -> str:
     """Return a log; of a very long one its beginning and its end. What cannot be read in it is replaced."""
     start = file.read(MOST_BYTES)
     end: deque[bytes] = deque(maxlen=MOST_BYTES // _BLOCK)
-    # A terminal would be asked for more after its end.
+    # A terminal would be asked for more after its end: it is read again only if it may have more.
     if len(start) == MOST_BYTES:
         end.extend(iter(lambda: file.read(_BLOCK), b""))
     is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))

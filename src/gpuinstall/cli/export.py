@@ -116,7 +116,16 @@ def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:
 
 
 def _read_locks(paths: Iterable[Path], *, takes_several: bool) -> list[Lock]:
-    """Return the locks that are selected, or those of this folder."""
+    """Return the locks that are selected, or those of this folder.
+
+    Args:
+        paths: Those that are selected; none: those of this folder.
+        takes_several: Whether the format holds more than one.
+
+    Raises:
+        LockError: There is none, or one cannot be read.
+        UsageError: There are several, and the format holds one.
+    """
     from gpuinstall.lock.file.lock import read_lock
     from gpuinstall.lock.request.declaration import locks_in
 
@@ -154,6 +163,14 @@ def _warn_of_folders(lock: Lock, terminal: Terminal) -> None:
 
 
 def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outcome:
+    """Return the outcome of an export, written into a file if one is named.
+
+    Args:
+        format_: Its name.
+        text: All of it.
+        output: The file; None: stdout.
+        more: What its document has besides.
+    """
     document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:
         return Outcome(document, lambda screen: screen.block(text))

@@ -77,7 +77,7 @@ def command(options: CommandOptions, tool: str) -> Outcome:
             if os.environ.get(name):
                 options.terminal.warn(f"{name} is set: {tool} reads that instead")
     if tool == "pip" and bound:
-        # Before the file that names it, which is never without it.
+        # Before the file that names it: pip fails at a constraints file that is not there.
         _write_bound(file.with_name(BOUND), bound)
     status = "unchanged"
     if after != before:
@@ -105,6 +105,12 @@ def _hooked(
     project: Project,
 ) -> tuple[str, str]:
     """Return a text with the hook for this machine, and the versions that run.
+
+    Args:
+        tool: ``pip`` or ``uv``.
+        file: The tool's configuration, which the text is to be written to.
+        plain: What it holds without the hook.
+        project: The run.
 
     Raises:
         NoBuildError: no build runs here, or MachineError.
@@ -154,7 +160,13 @@ def bound_of(
     machine: Machine,
     catalog: Catalog,
 ) -> str:
-    """Return the versions of the chosen backend that run on the plan's machine."""
+    """Return the versions of the chosen backend that run on a machine, as one requirement.
+
+    Args:
+        plan: What was chosen there.
+        machine: The machine.
+        catalog: What was chosen from.
+    """
     backend = plan.choice.build.backend
     running = {build.torch for build in plan.runnable if build.backend == backend}
     bound = [f"torch>={min(running)}", f"<={max(running)}"]
@@ -198,6 +210,11 @@ def _write(
     before: str,
 ) -> None:
     """Write a file of the user's; one that has nothing but the hook goes with it.
+
+    Args:
+        file: The file.
+        after: What it is to hold; empty: it goes.
+        before: What it held when it was read.
 
     Raises:
         UsageError: It is another than before.

@@ -116,6 +116,10 @@ def _check_combination(options: CommandOptions) -> None:
 def interpreter_of_others(python: str | None, venv: Path) -> Path:
     """Return the interpreter that ``--python`` selects, or else ``--venv``.
 
+    Args:
+        python: The value of ``--python``; empty or None if it was not given.
+        venv: That of ``--venv``; if nothing lies there, the environment of the application that does is meant.
+
     Raises:
         UsageError: if there is none.
     """
@@ -137,11 +141,18 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
 
 
 def _change_request(project: Project, options: CommandOptions, *words: str) -> Outcome:
-    """Install what a folder requests now; ``words`` are the command that has changed the request."""
+    """Install what a folder requests now.
+
+    Args:
+        project: The folder.
+        options: How to install.
+        words: The command that has changed the request, for the advice.
+    """
     from gpuinstall.base.requirement import requirement_names
     from gpuinstall.install.state import InstallOptions
 
     name_active(words, project.paths.venv, project.reporter)
+    # "install -U numpy" moves numpy alone, as with pip.
     typed = requirement_names(options.requirements) if options.upgrade else ()
     selected = InstallOptions(
         replace=options.replace,
@@ -157,7 +168,13 @@ def carry_out(
     *,
     is_dry_run: bool,
 ) -> Outcome:
-    """Install, or show what an installation would do."""
+    """Install, or show what an installation would do.
+
+    Args:
+        project: The run.
+        selected: How to install.
+        is_dry_run: Whether nothing is to be changed.
+    """
     from gpuinstall.install.install import dry_run, install
     from gpuinstall.lock.file.fit import misfit_rows, read_locks
     from gpuinstall.lock.file.lock import outdated_locks
@@ -348,6 +365,7 @@ def _check_inputs(project: Project, target: Target | None) -> None:
             *changed_inputs(lock.record.requirements_files, today),
             *changed_build_files(lock.record, folder),
         ]
+        # The first is enough: what helps is the same for all.
         for reason in reasons:
             raise LockError(
                 "lock-stale",

@@ -114,7 +114,13 @@ def _write(
     requests: Sequence[LockRequest],
     project: Project,
 ) -> tuple[dict[str, Any], list[Row]]:
-    """Write the locks; return what became of them as data and as rows."""
+    """Write the locks; return what became of them as data and as rows.
+
+    Args:
+        options: What may move.
+        requests: What to lock, one for each lock.
+        project: The folder that they are written into.
+    """
     from gpuinstall.base.requirement import normalised
     from gpuinstall.lock.file.lock import split_packages, versions_in_words
     from gpuinstall.lock.file.write import write_locks

@@ -183,7 +183,12 @@ def run_command_line(arguments: list[str]) -> int:
 
 
 def _run_to_the_end(arguments: list[str], run: Callable[[list[str]], int]) -> int:
-    """Run a command line; return the exit status, of an error that is written."""
+    """Run a command line; return the exit status, of an error that is written.
+
+    Args:
+        arguments: The words behind the program.
+        run: Runs them.
+    """
     fault: GpuInstallError
     try:
         return run(arguments)
@@ -258,7 +263,7 @@ def handed_over(arguments: list[str]) -> list[str]:
     if arguments and arguments[0] in first_words:
         return arguments
     if arguments in (["-h"], ["--help"]):
-        # Its commands are the help that somebody without any of them looks for.
+        # Who runs bootstrap.py for the first time looks for all commands, not for the options of one.
         return arguments
     for word in arguments:
         if word.lower() in COMMANDS:

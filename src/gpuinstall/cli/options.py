@@ -305,7 +305,7 @@ class CommandOptions:
         gpus = None
         if self.gpus is not None:
             gpus = tuple(filter(None, map(str.strip, self.gpus.split(","))))
-        # "install requirements.txt", without its -r.
+        # "install requirements.txt", without its -r: no package is called so.
         files = [word for word in self.requirements if word.endswith((".txt", ".in"))]
         requirements = [
             with_variables(word, os.environ)
@@ -459,6 +459,10 @@ def _read_document(name: str) -> bytes:
 def find_interpreter(python: str, *, hint: str) -> Path:
     """Return the path of the interpreter that ``--python`` names.
 
+    Args:
+        python: A path, or the name of a program on PATH.
+        hint: What to do if there is none.
+
     Raises:
         UsageError: if there is none.
     """
@@ -467,4 +471,5 @@ def find_interpreter(python: str, *, hint: str) -> Path:
     program = which(python)
     if program is None:
         raise UsageError("python-missing", f"no such interpreter: {python}", hint=hint)
+    # No link is followed: that of an environment leads to the Python behind it.
     return Path(program).absolute()

@@ -109,7 +109,12 @@ def _programs_followed_by(terminal: Terminal) -> AbstractContextManager[None]:
 
 
 def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outcome:
-    """Do a work; again with the system's certificates if a server's issuer is unknown, as a company's is to uv."""
+    """Do a work; again with the system's certificates if a server's issuer is unknown, as a company's is to uv.
+
+    Args:
+        work: Is ended by an error of a server before it changes anything.
+        terminal: Is told of the second attempt.
+    """
     try:
         return work()
     except GpuInstallError as error:
@@ -151,7 +156,13 @@ def _recorded(
     name: str,
     call: Callable[[], Outcome],
 ) -> Outcome:
-    """Return the outcome of a command, of which a record is written if there is a folder for it."""
+    """Return the outcome of a command, of which a record is written if there is a folder for it.
+
+    Args:
+        options: The folder, and the machine once the command has read it.
+        name: What the command is called.
+        call: Runs it.
+    """
     folder = options.record
     try:
         if folder:
@@ -177,7 +188,13 @@ def present(
     name: str,
     outcome: Outcome,
 ) -> int:
-    """Print the outcome of a command, as a document or for a person; return its exit status."""
+    """Print the outcome of a command, as a document or for a person; return its exit status.
+
+    Args:
+        terminal: Where, and how much.
+        name: What the command is called.
+        outcome: How it ended.
+    """
     show = outcome.show
     is_done = name in CHANGING and not (outcome.exit_code or outcome.is_listing)
     if terminal.as_json:

@@ -128,7 +128,15 @@ def _show(
     everything: bool,
     terminal: Terminal,
 ) -> None:
-    """Write a plan, on request with everything that was rejected."""
+    """Write a plan, on request with everything that was rejected.
+
+    Args:
+        plan: What was chosen, or why nothing was.
+        machine: What it is for.
+        extensions: The rows of what is compiled against torch, as documents have them.
+        everything: Whether what was rejected is shown, and not only counted.
+        terminal: Where it is written.
+    """
     if everything:
         for line in _rejected_lines(plan):
             terminal.line(line)
@@ -181,7 +189,14 @@ def _with_remarks(
     request: Request,
     catalog: Catalog,
 ) -> Plan:
-    """Return a plan with what newer libraries above the driver would give, and whether it has not looked at programs."""
+    """Return a plan with what newer libraries above the driver would give, and whether it has not looked at programs.
+
+    Args:
+        plan: The plan, made without asking any index.
+        machine: What it is for.
+        request: What was requested.
+        catalog: What was chosen from.
+    """
     if plan.status != "cpu":
         choose_on = partial(choose, request=request, catalog=catalog)
         plan = with_compat_reason(plan, compat_offer(machine, catalog, choose_on))

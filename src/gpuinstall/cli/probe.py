@@ -54,7 +54,11 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def refusals(machine: Machine) -> tuple[Finding, ...]:
-    """Return why no build of torch runs on the GPUs of a machine, unless its own problems say it."""
+    """Return why no build of torch runs on the GPUs of a machine, unless its own problems say it.
+
+    Args:
+        machine: The machine; nothing is said of one without a GPU, which has the CPU's build.
+    """
     from gpuinstall.plan import Plan, choose
     from gpuinstall.wheels.learned.store import known_catalog
 

@@ -105,7 +105,14 @@ def _cached_environment(
     terminal: Terminal,
     check: FitnessCheck,
 ) -> EnvironmentPaths:
-    """Return the environment of a script, in the cache; install it if need be."""
+    """Return the environment of a script, in the cache; install it if need be.
+
+    Args:
+        script: The script, and what it requests.
+        sourcing: How packages are had.
+        terminal: Where what happens is written.
+        check: Raises an error if what lies there cannot be started, or is for another machine.
+    """
     paths = script.paths
     _prepare(paths.folder)
     request = Request(
@@ -129,7 +136,7 @@ def _make_right(project: Project) -> None:
     from gpuinstall.install.moved import place_before, relocate_environment
 
     paths = project.paths
-    if os.path.lexists(paths.current_change) or place_before(paths.venv):
+    if paths.is_unfinished or place_before(paths.venv):
         from gpuinstall.install.hold import hold  # which takes long to load
 
         with hold(paths, project.reporter):
@@ -229,7 +236,16 @@ def _become(
     paths: EnvironmentPaths,
     libraries: CompatLibraries | None = None,
 ) -> NoReturn:
-    """Become the command; on Windows, start it and end as it does."""
+    """Become the command; on Windows, start it and end as it does.
+
+    Args:
+        words: The command line.
+        paths: The environment that it runs in.
+        libraries: What is loaded before the system's libraries.
+
+    Raises:
+        UsageError: It cannot be started.
+    """
     variables = _activated(paths.venv, libraries)
     restore_umask()
     try:
@@ -261,6 +277,7 @@ def _activated(venv: Path, libraries: CompatLibraries | None) -> dict[str, str]:
         folders = variables.get("LD_LIBRARY_PATH", "").split(os.pathsep)
         others = [folder for folder in folders if folder and folder != libraries.path]
         variables["LD_LIBRARY_PATH"] = os.pathsep.join((libraries.path, *others))
+    # PYTHONHOME, which is left out, would have its Python load another's library.
     programs = interpreter(venv).parent
     variables["PATH"] = f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}"
     variables["VIRTUAL_ENV"] = str(venv)
@@ -268,7 +285,12 @@ def _activated(venv: Path, libraries: CompatLibraries | None) -> dict[str, str]:
 
 
 def _windows_program(word: str, path: str) -> str:
-    """Return the path of a program; Windows would look beside our own Python and in the working folder first."""
+    """Return the path of a program; Windows would look beside our own Python and in the working folder first.
+
+    Args:
+        word: What was typed: a name or a path.
+        path: The folders to look in, those of the environment first.
+    """
     folder = path.partition(os.pathsep)[0] if Path(word).name == word else ""
     return (
         shutil.which(str(Path(folder, word))) or shutil.which(word, path=path) or word

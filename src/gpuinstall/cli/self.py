@@ -67,7 +67,7 @@ def program_name() -> str:
 )
 def _uninstall(options: CommandOptions) -> Outcome:
     home = tool_home()
-    # Windows does not let go of a program that runs.
+    # Windows removes no program that runs.
     if home is None or os.name == "nt":
         hint = "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it"
         if home:
@@ -108,6 +108,10 @@ def _uninstall(options: CommandOptions) -> Outcome:
 
 def remove_tool(home: Path, reporter: Reporter) -> None:
     """Remove what bootstrap.py made in its folder.
+
+    Args:
+        home: The folder.
+        reporter: Is told what of the user's was found in the tool's environments.
 
     Raises:
         InstallationError: if something cannot be removed: a disk is read-only, or the folder is another user's.

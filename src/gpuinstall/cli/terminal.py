@@ -266,6 +266,7 @@ class Terminal(Reporter, Value):
     ) -> None:
         """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on."""
         text = f"{self._styled(head, style, self.err)}{text}\n"
+        # The first of them takes all from the screen, and draws them again.
         bars: AbstractContextManager[None] = nullcontext()
         for bar in self.bars[:1]:
             bars = bar.external_write_mode(file=self.err)
@@ -287,7 +288,10 @@ def in_a_line(word: str) -> str:
 
 
 def hint_of(error: GpuInstallError) -> str | None:
-    """Return what to do about an error, for the command that was run."""
+    """Return what to do about an error, for the command that was run.
+
+    Lines to run it again are whole command lines; those that need an option which the command lacks are left out.
+    """
     words = (OURS, *sys.argv[1:])
     end = len(words)
     options: list[str] | None = None

@@ -142,6 +142,7 @@ def _outcome(
     for device in verdict.devices:
         for fault in device.faults:
             code = fault.code
+            # What is wrong with the machine is known under the code of its own problem.
             if fault.where == "machine":
                 code = machine.refusing[0].code
             message = f"{device.label}: {fault.message}"

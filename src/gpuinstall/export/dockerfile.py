@@ -41,10 +41,14 @@ def image_parts() -> dict[str, Any]:
 
 
 def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
-    """Return a Dockerfile for the folder that holds ``lock``; raise UsageError if it does not say enough.
+    """Return a Dockerfile for the folder that holds a lock.
 
     Args:
+        lock: The lock.
         extras: ``jupyter``.
+
+    Raises:
+        UsageError: It does not say enough.
     """
     parts = image_parts()
     backend = _served_backend(lock)
@@ -118,7 +122,7 @@ def locks_of_image(locks: Sequence[Lock]) -> list[Lock]:
     linux = [
         lock for lock in locks if not {"windows", "macos"} & set(lock.name.split("-"))
     ]
-    # Without one for Linux the first is named in the error.
+    # Without one for Linux the first is named in the error that _platform_of raises.
     platforms = {lock.name: _platform_of(lock) for lock in linux or locks[:1]}
     first = min(platforms.values())
     return [lock for lock in linux if platforms[lock.name] == first]
@@ -137,6 +141,7 @@ def _platform_of(lock: Lock) -> str:
         raise not_exportable(
             f"{', '.join(lock.unserved)} in {lock.name}: {cause}",
         )
+    # A lock of the standard may be for several: an image is for the first.
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform

@@ -54,6 +54,7 @@ def conda(lock: Lock) -> str:
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
         text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"
+    # Packages of Anaconda's own channel would come under another licence, whatever the user's settings name.
     text += f"name: {name_for_others(lock)}\n"
     text += "channels:\n  - conda-forge\n  - nodefaults\ndependencies:\n"
     for name, version in virtual_packages.items():
@@ -68,7 +69,7 @@ def conda(lock: Lock) -> str:
 
 
 def _virtual_packages(lock: Lock) -> dict[str, str]:
-    """Return conda's names of what a lock needs of a machine, each with the least version."""
+    """Return conda's names of what a lock needs of a machine, each with the least version; none if it does not say."""
     try:
         (needs,) = machine_needs(lock, load_catalog())
     except (UsageError, ValueError):

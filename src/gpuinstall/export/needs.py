@@ -155,7 +155,13 @@ def _glibc(
     os: str,
     arch: str,
 ) -> str | None:
-    """Return the oldest glibc under which every package of a lock has a file; None: any, or another system."""
+    """Return the oldest glibc under which every package of a lock has a file.
+
+    It is found by asking for each in turn, as whoever installs the lock will.
+
+    Returns:
+        None: any will do, no known one does, or the system has none.
+    """
     if os != "linux":
         return None
     for minor in _GLIBCS:
@@ -187,7 +193,13 @@ def _gpu_needs(
     machine: Machine,
     catalog: Catalog,
 ) -> Iterator[GpuNeeds]:
-    """Yield the GPUs of a machine that run a lock, those with the same oldest driver together."""
+    """Yield the GPUs of a machine that run a lock, those with the same oldest driver together.
+
+    Args:
+        lock: The lock.
+        machine: One with a GPU of every kind, and no driver.
+        catalog: The builds and drivers that are known.
+    """
     drivers: list[DriverVersion | None] = [None]
     if any(gpu.compute_capability for gpu in machine.gpus):
         drivers = list(_drivers(machine.os, catalog))

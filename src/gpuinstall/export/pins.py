@@ -57,6 +57,7 @@ def local_folders(lock: Lock) -> dict[str, str]:
 
     pip takes no folder beside files that have hashes.
     """
+    # uv takes a bare "lib" for a package, and "./lib" for a folder.
     folders: dict[str, str] = {}
     for package in lock.pylock.packages:
         if not package.directory:
@@ -149,6 +150,11 @@ def requirement_of(
     by_address: bool,
 ) -> str:
     """Return a package by its version, or by the address of its only file.
+
+    Args:
+        package: The package.
+        files: Its files that have a sha256.
+        by_address: Whether no default index has its files.
 
     Raises:
         UsageError: if others cannot use it.

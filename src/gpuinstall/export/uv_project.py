@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 
 def uv_tables(locks: Sequence[Lock], torch_index: str) -> str:
-    """Return the tables to add to a pyproject.toml; raise UsageError if a lock does not say its backend.
+    """Return the tables to add to a pyproject.toml.
 
     Args:
         locks: The locks; those of one backend for several systems become one group.
         torch_index: The base of the groups' indexes.
+
+    Raises:
+        UsageError: A lock does not say its backend, or they are for several Pythons.
     """
     python = one_python(locks)
     by_backend: dict[str, list[Lock]] = defaultdict(list)
@@ -50,6 +53,7 @@ def uv_tables(locks: Sequence[Lock], torch_index: str) -> str:
         indexes += f'\n[[tool.uv.index]]\nname = "gpuinstall-{tag}"\nurl = {url}\nexplicit = true\n'
     if len(backends) > 1:
         choices = ", ".join(f'{{ group = "torch-{tag}" }}' for tag in backends)
+        # Without this uv looks for versions that all groups can have at once.
         conflicts = f"conflicts = [[{choices}]]\n"
     for package, entries in sorted(sources.items()):
         tables += f"{package} = [\n{_items(entries)}]\n"

@@ -113,6 +113,7 @@ def read_files(
     Raises:
         UsageError: Sources were named in one that is gone: its packages would come from the default index.
     """
+    # A file of the folder counts as it is today, whatever the lock says of it.
     recorded = contents.read_recorded()
     files = {**contents.declaration.files, **contents.limits}
     gone = []

@@ -88,9 +88,16 @@ def declared_request(project: Project) -> Request:
 
 
 def _announce(project: Project, preferred: int, reporter: Reporter) -> None:
-    """Report which files of the folder count, with how many preferred versions, and which are not read."""
+    """Report which files of the folder count, and which are not read.
+
+    Args:
+        project: The run.
+        preferred: How many versions of the project's own lock count.
+        reporter: Is told.
+    """
     declared = project.contents.declaration
     listed = joined_files(declared.files.values())
+    # torch alone is what everybody gets who has said nothing.
     if listed.requirements not in {(), ("torch",)}:
         message = str(declared)
         if preferred:
@@ -113,9 +120,15 @@ def _conda_request(project: Project) -> CondaRequest:
 def _completed(
     listed: Request, project: Project, preferred: tuple[str, ...]
 ) -> Request:
-    """Return a request for what is ``listed``, with how it is to be had.
+    """Return a request for what is listed, with how it is to be had.
 
-    Raise UsageError for a path of this machine that does not exist.
+    Args:
+        listed: The requirements and constraints that count, with their files.
+        project: The run.
+        preferred: The versions that stay if nothing stands against them.
+
+    Raises:
+        UsageError: A path of this machine does not exist.
     """
     settings, config = project.settings, project.contents.config
     request = settings.request

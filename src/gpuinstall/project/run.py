@@ -50,7 +50,16 @@ def open_project(
     settings: Settings | None = None,
     reporter: Reporter | None = None,
 ) -> Iterator[Project]:
-    """Open the project in ``folder``; what it needs of the world is closed with it."""
+    """Open a project; what it needs of the world is closed with it.
+
+    Args:
+        folder: Its folder.
+        settings: What the caller says; None: nothing.
+        reporter: Is told what happens; None: nobody is.
+
+    Yields:
+        The run.
+    """
     with ExitStack() as resources:
         yield Project(
             folder,
@@ -223,7 +232,12 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
 
 
 def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
-    """Yield the indexes that only the configuration of whoever made the locks in a folder named."""
+    """Yield the indexes that only the configuration of whoever made the locks in a folder named.
+
+    Args:
+        folder: The folder.
+        removed: The packages that are taken out, whose indexes are not asked any more.
+    """
     for path in locks_in(folder):
         from gpuinstall.lock.file.fit import readable_lock  # which takes long to load
 

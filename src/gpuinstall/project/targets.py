@@ -26,6 +26,7 @@ def environment_request(project: Project, request: Request) -> Request:
     if existing:
         pythons = (existing.python, *request.preferred_pythons)
         request = replace(request, preferred_pythons=pythons)
+    # Who asks for a backend, or begins anew, means no target of before.
     if not (request.backend or project.settings.anew):
         request = _within_targets(project, request)
     parse_request(request, project.catalog.family, project.machine)
@@ -79,6 +80,12 @@ def lock_requests(
     """Return the locks to make, by default for the targets that the project or its locks name.
 
     If they name none, it is one for this machine; that of the environment here is for this very machine too.
+
+    Args:
+        project: The run.
+        request: What is to be locked.
+        targets: The targets that the caller names.
+        machines: The machines that the caller names; those that one lock serves share it.
 
     Raises:
         UsageError: A target is none.

@@ -133,7 +133,14 @@ def family_wheels(
     backend: str,
     package: str,
 ) -> tuple[Wheel, ...]:
-    """Return what the family's own sources list of one package for one backend."""
+    """Return what the family's own sources list of one package for one backend.
+
+    Args:
+        sources: The torch index and the find-links; the default index is left out.
+        client: What asks them.
+        backend: The tag of the backend.
+        package: A package of the family.
+    """
     own_sources = replace(sources, default_index=None)
     return read_listing(own_sources, client, (backend,), (package,)).wheels
 
@@ -169,7 +176,14 @@ def own_names(
     backend: str,
     names: Collection[str],
 ) -> frozenset[str]:
-    """Return those of ``names`` whose files the torch index has itself, beside torch's."""
+    """Return those of ``names`` whose files the torch index has itself, beside torch's.
+
+    Args:
+        sources: The torch index.
+        client: What asks it.
+        backend: The tag of the backend.
+        names: Packages that its page names: of some it lists files of other hosts.
+    """
     read_hosts = partial(_hosts, sources, client, backend)
     own_hosts, *others = side_by_side(read_hosts, ("torch", *names))
     own_hosts.add(Location.parse(sources.torch_index).server)
@@ -306,7 +320,13 @@ def offered(
     os: str,
     arch: str,
 ) -> dict[tuple[str, str], frozenset[str]]:
-    """Return the versions, with labels, listed for a platform, by companion and backend."""
+    """Return the versions, with labels, listed for a platform, by companion and backend.
+
+    Args:
+        listing: What the sources list.
+        os: The operating system.
+        arch: The processor, as platform tags name it.
+    """
     offered: dict[tuple[str, str], frozenset[str]] = {}
     for package in listing.packages - {"torch"}:
         for backend in listing.backends:
@@ -324,7 +344,14 @@ def _by_build(
     os: str,
     arch: str,
 ) -> _Listed:
-    """Return torch's wheels for a platform by build and source, the first source first."""
+    """Return torch's wheels for a platform by build and source, the first source first.
+
+    Args:
+        wheels: What the sources list.
+        known: The builds of the catalogue: they tell which backend a torch without a label has.
+        os: The operating system.
+        arch: The processor, as platform tags name it.
+    """
     defaults = {build.torch: build.backend for build in known if build.on_default_index}
     newest = max(defaults, default=Version("0"))
     by_build: dict[_Key, dict[WheelSource, list[Wheel]]] = defaultdict(

@@ -219,7 +219,16 @@ def read_evidence(
     *,
     is_there: bool,
 ) -> DoctorEvidence:
-    """Return what the checks are given; of the GPUs those that the environment was made for."""
+    """Return what the checks are given; of the GPUs those that the environment was made for.
+
+    Args:
+        folder: The project's folder.
+        venv: The environment's.
+        machine: This machine.
+        request: What ``install`` would be asked for here.
+        sources: Where packages would come from again.
+        is_there: Whether there is an environment: only then its path is put into fixes.
+    """
     catalog = known_catalog()
     packages = read_packages(packages_folders(venv))
     versions = {package.name: package.version for package in packages}

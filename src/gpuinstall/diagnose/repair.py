@@ -171,7 +171,13 @@ def run_repairs(
     environment: Mapping[str, str],
     reporter: Reporter,
 ) -> tuple[RepairResult, ...]:
-    """Make the steps in order, up to the first that fails."""
+    """Make the steps in order, up to the first that fails.
+
+    Args:
+        steps: The commands.
+        environment: The variables of the session for uv, whose tokens no step is given.
+        reporter: What is told of the progress.
+    """
     results = []
     for step in steps:
         reporter.wait(f"running {step.program}")

@@ -152,7 +152,13 @@ class Rules(Value):
         code: str,
         gpus: Sequence[Gpu],
     ) -> str | None:
-        """Return what to do for GPUs about a build that was rejected with ``code``; None if no driver helps."""
+        """Return what to do for GPUs about a build that was rejected with ``code``; None if no driver helps.
+
+        Args:
+            build: The build that came closest.
+            code: The code of the reason against it.
+            gpus: Those that it is for.
+        """
         return None
 
     def preference(
@@ -161,7 +167,13 @@ class Rules(Value):
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> tuple[object, ...]:
-        """Return a key that sorts builds of one torch that fit, by their toolkits and codes: the better, the lower."""
+        """Return a key that sorts builds of one torch that fit, by their toolkits and codes: the better, the lower.
+
+        Args:
+            toolkit: The toolkit that a build was made with.
+            codes: What each GPU runs of it, or why it runs nothing.
+            gpus: Those GPUs, in the same order.
+        """
         return ()
 
     def merit(

@@ -80,7 +80,15 @@ def finding_of(
     gpus: tuple[int, ...] = (),
     evidence: str | None = None,
 ) -> Finding:
-    """Return a symptom as a finding about these GPUs, or about the whole machine."""
+    """Return a symptom as a finding about these GPUs, or about the whole machine.
+
+    Args:
+        symptom: The row.
+        circumstances: What was read: the values of the names in its words.
+        context: Where its fix would be applied.
+        gpus: The GPUs that it is about, unless a circumstance holds them.
+        evidence: The facts that it rests on, in a line.
+    """
     # A healthy machine has none, and need not load the table.
     from gpuinstall.catalog.failures.problems import finding_for
     from gpuinstall.catalog.failures.table import load_problems

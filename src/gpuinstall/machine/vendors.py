@@ -152,7 +152,13 @@ def rules_for(
     catalog: Catalog,
     kinds: Collection[str] = (),
 ) -> Rules:
-    """Return the rules that decide for a machine: of the maker of the requested ``kinds``, else of its GPUs."""
+    """Return the rules that decide for a machine: of the maker of the requested ``kinds``, else of its GPUs.
+
+    Args:
+        machine: The machine.
+        catalog: The builds; those of another kind are read if the maker needs them.
+        kinds: The kinds of the backends that were requested; none: the GPUs decide.
+    """
     vendor = vendor_for(machine, kinds)
     return vendor.rules()(machine, catalog.serving(vendor.kind))
 

@@ -35,7 +35,14 @@ def choose_as_locked(
 def newer_torch(
     plan: Plan, machine: Machine, request: Request, catalog: Catalog
 ) -> Reason | None:
-    """Return which newer torch would run, and what keeps a plan from it; None if the request does not."""
+    """Return which newer torch would run, and what keeps a plan from it; None if the request does not.
+
+    Args:
+        plan: What was chosen.
+        machine: The machine.
+        request: What it was chosen for.
+        catalog: The builds.
+    """
     bounds = [limit for limit in limits_of(request, {"torch"}) if limit.is_of_torch]
     if not (request.preferred or bounds):
         return None

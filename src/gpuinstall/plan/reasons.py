@@ -48,7 +48,13 @@ def pass_over(
     best: JudgedBuild,
     context: PlanContext,
 ) -> list[JudgedBuild]:
-    """Return the builds but for the best, each with a reason, also those that run too."""
+    """Return the builds but for the best, each with a reason, also those that run too.
+
+    Args:
+        judged: Every build, the best among them.
+        best: What is chosen.
+        context: What it was chosen from.
+    """
     passed_over = []
     for each in judged:
         if each is not best:
@@ -121,7 +127,13 @@ def newest_reasons(
     passed_over: Iterable[JudgedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield where what is known of the best comes from, and what keeps a newer torch and newer programs away."""
+    """Yield where what is known of the best comes from, and what keeps a newer torch and newer programs away.
+
+    Args:
+        best: What is chosen.
+        passed_over: All but the best, the newest first.
+        context: What it was chosen from, with the GPUs that it serves.
+    """
     build = best.build
     if build.learned:
         unlisted = f"the catalogue of {context.catalog.date} does not have it"

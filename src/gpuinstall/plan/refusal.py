@@ -93,7 +93,13 @@ def with_cpu_build(
     request: Request,
     attempt: Attempt,
 ) -> Rejected:
-    """Advise the CPU build last, on a machine with GPUs, if there is one for this very request and no near one."""
+    """Advise the CPU build last, on a machine with GPUs, if there is one for this very request and no near one.
+
+    Args:
+        refusal: What the request came to.
+        request: The request.
+        attempt: What another request would come to.
+    """
     # A near request keeps the GPUs busy: the CPU build would be the worse advice beside it.
     if not refusal.gpus or request.is_for_cpu or RELAX in (refusal.fix or ""):
         return refusal
@@ -219,7 +225,14 @@ def _conflict(
     request: Request,
     attempt: Attempt,
 ) -> tuple[list[Limit], NoCandidate]:
-    """Return a smallest part of the request that cannot be served, without whatever the failure does not need."""
+    """Return a smallest part of the request that cannot be served, without whatever the failure does not need.
+
+    Args:
+        unserved: What the whole request came to.
+        limits: All that can stand in its way.
+        request: The request.
+        attempt: What another request would come to.
+    """
     needed = limits
     # torch last: what goes with a torch that cannot be had is no reason of its own.
     for limit in sorted(limits, key=lambda limit: limit.is_of_torch):
@@ -295,7 +308,13 @@ def _change(
     build: Build,
     context: PlanContext,
 ) -> str:
-    """Return how to request ``build`` by taking back what stands in its way."""
+    """Return how to request ``build`` by taking back what stands in its way.
+
+    Args:
+        limit: What is to be taken back.
+        build: The build that would then be chosen.
+        context: What is requested, and of which machine.
+    """
     words = limit.words
     match limit.field:
         case "backend" if not context.gpus:

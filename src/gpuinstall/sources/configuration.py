@@ -290,7 +290,13 @@ def pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
 
 
 def parse_pip_file(text: str, file: Path, folder: Path) -> list[SourceSetting]:
-    """Parse a ``pip.conf``: its sections global and install; raise ValueError if it is malformed."""
+    """Parse a ``pip.conf``: its sections global and install; raise ValueError if it is malformed.
+
+    Args:
+        text: What it holds.
+        file: Where it lies, for messages.
+        folder: The working folder, where pip begins relative paths.
+    """
     settings = list[SourceSetting]()
     for option, value in _pip_options(text).items():
         settings += _pip_settings(option, value, file, folder)

@@ -104,7 +104,13 @@ class RequirementsFile(Value):
 def address_settings(
     texts: Iterable[str], file: Path, line: int | None = None
 ) -> Iterator[SourceSetting]:
-    """Yield the address of each requirement that has one, with its login, and with the place where it stands."""
+    """Yield the address of each requirement that has one, with its login, and with the place where it stands.
+
+    Args:
+        texts: Requirements and constraints.
+        file: The file that has them.
+        line: The number of their line; None: of no single one.
+    """
     for text in texts:
         requirement = parse_requirement(text)
         if requirement.url:
@@ -392,7 +398,14 @@ def _read_options(
     number: int,
     package: str,
 ) -> Iterator[SourceSetting]:
-    """Yield pip's options of a line, those of a requirement with its package."""
+    """Yield pip's options of a line, those of a requirement with its package.
+
+    Args:
+        text: What stands behind the requirement, or alone.
+        path: The file.
+        number: The number of the line.
+        package: The package of the requirement; empty if the options stand alone.
+    """
     place = f"{path}, line {number}"
     try:
         words = deque(shlex.split(text))

@@ -115,7 +115,13 @@ def check_results(
     report: KernelReport,
     proof: ProofContext,
 ) -> list[CheckResult]:
-    """Turn what one child ran into results: those that failed have cause and fix."""
+    """Turn what one child ran into results: those that failed have cause and fix.
+
+    Args:
+        target: The device.
+        report: What the child told.
+        proof: What is known of the environment and the machine.
+    """
     checks = []
     for record in report.records:
         if record.status == "failed":
@@ -182,7 +188,15 @@ def _cause(
     report: KernelReport,
     proof: ProofContext,
 ) -> str | None:
-    """Return the entry of the failure catalogue for a failed check: by its text, else by what failed and on what."""
+    """Return the entry of the failure catalogue for a failed check: by its text, else by what failed and on what.
+
+    Args:
+        name: The check.
+        text: All that is known of its failure: our message, and what the child printed.
+        target: The device.
+        report: What else the child told.
+        proof: What is known of the environment and the machine.
+    """
     known = cause_of(text, proof.machine)
     # torch itself has passed: what is known of its own failures says nothing of a package beside it.
     if report.program:

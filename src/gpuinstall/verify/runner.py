@@ -123,7 +123,15 @@ def verify_programs(
     origin: Origin,
     reporter: Reporter,
 ) -> Verdict:
-    """Run the checks of some modules alone, in an environment whose torch was proven before."""
+    """Run the checks of some modules alone, in an environment whose torch was proven before.
+
+    Args:
+        programs: Their modules.
+        python: The interpreter.
+        machine: This machine.
+        origin: What the environment was made for.
+        reporter: What is told of the progress.
+    """
     trial = _prepare(python, machine, origin, reporter)
     reporter.wait(f"testing {', '.join(programs)}")
     devices = [target.tested(unproven=target.unproven) for target in trial.targets]

@@ -204,7 +204,13 @@ def _read_table(
     machine: int,
     first: int,
 ) -> Elf | None:
-    """Return the table of symbols that begins at a row of zeros, and their names behind it; None if a part is lacking."""
+    """Return the table of symbols that begins at a row of zeros, and their names behind it; None if a part is lacking.
+
+    Args:
+        data: The beginning of a library.
+        machine: The number of its processor.
+        first: Where the row of zeros is.
+    """
     end = first + _SYMBOL.size
     furthest = 0
     while end + _SYMBOL.size <= len(data):

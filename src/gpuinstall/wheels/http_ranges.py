@@ -174,7 +174,14 @@ def _rejection(
     start: int,
     end: int,
 ) -> WheelError | None:
-    """Return why an answer is not the part that was requested; None if it is."""
+    """Return why an answer is not the part that was requested; None if it is.
+
+    Args:
+        response: The answer.
+        host: Who gave it.
+        start: The first byte that was requested.
+        end: The byte behind the last.
+    """
     if response.status_code == 200:
         return WheelError("no-ranges", f"{host} does not support range requests")
     if response.status_code != 206:

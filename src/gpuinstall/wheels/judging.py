@@ -283,7 +283,13 @@ def _comes_for(
     package: str,
     versions: Mapping[str, str],
 ) -> bool:
-    """Whether what a package is named after comes for a CUDA too: what requires both takes the one of the process."""
+    """Whether what a package is named after comes for a CUDA too: what requires both takes the one of the process.
+
+    Args:
+        cuda: The CUDA major of torch, and so of the process.
+        package: A package whose name carries another CUDA.
+        versions: The packages of the environment.
+    """
     stem, _, label = package.rpartition("-cu")
     return label.isdigit() and f"{stem}-cu{cuda}" in versions
 

@@ -271,7 +271,13 @@ def _opened_by_name(
     path: str,
     package: str,
 ) -> set[str]:
-    """Return the libraries that a file opens, of those that its package is known to need."""
+    """Return the libraries that a file opens, of those that its package is known to need.
+
+    Args:
+        data: The bytes of the file.
+        path: Its path from the folder of packages.
+        package: The package that recorded it.
+    """
     members = load_members()
     must_open = members.must_open.get(package)
     # A name that occurs as a string alone may never be opened, unless it is known that it is.

@@ -263,7 +263,13 @@ def extra_requirements(
     extras: Iterable[str],
     platform: str,
 ) -> list[str]:
-    """Return the requirements of METADATA that extras add: who requests an extra has requested these."""
+    """Return the requirements of METADATA that extras add: who requests an extra has requested these.
+
+    Args:
+        requires: Requires-Dist of METADATA.
+        extras: The extras that are requested.
+        platform: As in ``linux-x86_64``.
+    """
     added = []
     for text in requires:
         if _is_required_on(platform, text):
@@ -308,7 +314,13 @@ def label_cuda(label: str | None) -> int | None:
 
 
 def declared_cuda(package: str, version: Version, label: str | None) -> int | None:
-    """Return the CUDA major of a file as its maker states it, or as its name or its label carries it; None if none."""
+    """Return the CUDA major of a file as its maker states it, or as its name or its label carries it; None if none.
+
+    Args:
+        package: Its normalized name.
+        version: The version.
+        label: What stands behind its ``+``; None if nothing does.
+    """
     return (
         load_members().stated_cuda(package, version)
         or name_cuda(package)

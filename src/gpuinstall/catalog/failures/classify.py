@@ -57,9 +57,7 @@ On texts that took no part in the making 118 of 126 answers with such a share we
 the true part lies between 88 and 97 in 100), and 30 of 58 of the others (docs/evidence.md).
 """
 CERTAIN = 0.99
-"""What a text shows, and the machine where it failed too: more than any text alone can show."""
-ONE_OF_CERTAIN = 0.7
-"""Of several that both show, to divide among them."""
+"""What a text shows, and the machine where it failed too: more than any text alone can show. Several divide it."""
 LIKELY = 0.65
 """What a symptom may be of, and the machine shows: to divide among all of them."""
 LEAST_CONFIDENCE = 0.1
@@ -185,7 +183,7 @@ def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Answ
                 failure = table.load_failures()[entry]
                 narrowed[entry] = match._replace(failure=failure)
     if shown:
-        return _divided(CERTAIN if len(shown) == 1 else ONE_OF_CERTAIN, shown)
+        return _divided(CERTAIN, shown)
     # Symptoms alone fit many failures; a text that names a failure itself is not narrowed by them.
     if not narrowed or not all(match.failure.is_symptom for match in matches):
         return []

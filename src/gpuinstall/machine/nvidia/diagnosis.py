@@ -292,7 +292,13 @@ def card_faults(
     *,
     driver_works: bool,
 ) -> Iterator[Finding]:
-    """Yield what is wrong with single GPUs; cards that only the bus shows are judged if the driver works."""
+    """Yield what is wrong with single GPUs; cards that only the bus shows are judged if the driver works.
+
+    Args:
+        evidence: What was read.
+        detected: The GPUs that were concluded from it.
+        driver_works: Whether nothing is wrong with the machine as a whole: else a card that it does not list is no news.
+    """
     line = evidence_line(evidence)
     for gpu in evidence.nvml.gpus:
         circumstances = _of_gpu(gpu)

@@ -63,7 +63,14 @@ def code_for(
     drivers: Drivers,
     cuda: CudaVersion | None,
 ) -> Code | Reason:
-    """Return the code of ``build`` that ``chip`` runs with a driver that serves ``cuda``, or why there is none."""
+    """Return the code of ``build`` that ``chip`` runs with a driver that serves ``cuda``, or why there is none.
+
+    Args:
+        build: The build.
+        chip: What the GPU can execute.
+        drivers: What is known of chips, toolkits and cuDNN.
+        cuda: The newest CUDA that the driver serves, which has to compile PTX; None: unknown.
+    """
     made = (build.code, build.toolkit, build.libraries)
     return _code_for(made, chip, drivers, cuda)
 

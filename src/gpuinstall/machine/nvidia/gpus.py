@@ -93,7 +93,15 @@ def _gpu(
     address: str | None,
     found_via: str,
 ) -> DetectedGpu:
-    """Return a GPU: of each fact what NVML tells, else CUDA, else its chip."""
+    """Return a GPU: of each fact what NVML tells, else CUDA, else its chip.
+
+    Args:
+        evidence: What was read of the whole machine.
+        listed: The card as NVML has it; of any other source its index alone.
+        device: The same as CUDA has it; empty if CUDA does not show it.
+        address: Where it sits on the bus, if that is known.
+        found_via: The source that lists it.
+    """
     cards = {card.address: card for card in evidence.cards}
     card = cards.get(address or "")
     chip = card.chip if card else None

@@ -109,7 +109,13 @@ class CheckContext(NamedTuple):
         expected: Any,
         magnitude: Any = 1.0,
     ) -> None:
-        """Raise Wrong if ``result`` is further than the limit from ``expected``, relative to ``magnitude``."""
+        """Raise Wrong if ``result`` is further than the limit from ``expected``, relative to ``magnitude``.
+
+        Args:
+            result: What the device has computed.
+            expected: The same in float64, on the CPU.
+            magnitude: What the error is measured by: the sum of the sizes of all that was added.
+        """
         difference = (result.cpu().double() - expected).abs()
         error = float((difference / magnitude).max())
         # Not "error > limit": a result that is not a number is wrong too.

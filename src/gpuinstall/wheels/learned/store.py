@@ -80,7 +80,13 @@ class LearnedStore(Value):
         backend: str,
         depth: int,
     ) -> LearnedRow | None:
-        """Return what a wheel said beside the torch of ``backend`` when it was read to a depth."""
+        """Return what a wheel said beside the torch of ``backend`` when it was read to a depth.
+
+        Args:
+            wheel: The wheel.
+            backend: The tag of torch's backend, or what stands for any.
+            depth: How much of it was read.
+        """
         row = self._read(self._file(wheel, backend, depth))
         if row and (row.url, row.sha256) == (wheel.url, wheel.sha256):
             return row

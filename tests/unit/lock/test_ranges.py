@@ -45,13 +45,6 @@ def test_each_machine_gets_its_newest_torch():
     }
 
 
-def test_a_target_that_would_need_two_torches_has_one():
-    cover = covered(*SERIES)
-
-    targets = [(lock.build.backend.tag, lock.build.platform) for lock in cover.locks]
-    assert len(set(targets)) == len(targets)
-
-
 def test_cards_that_share_no_build_have_a_lock_each():
     cover = covered("GTX 1080", "RTX 5090", drivers="580")
 
@@ -68,7 +61,7 @@ def test_what_no_build_runs_on_is_named_by_gpu_and_driver():
     assert spanned(cover.unserved) == "RTX 40 with driver 470–515"
 
 
-def test_every_gpu_is_served_under_some_driver_or_named():
+def test_every_gpu_is_served_under_some_driver_or_named_and_a_target_has_one_torch():
     catalog = load_catalog()
     names = [*SERIES, "RX 7900 XTX", "Arc B580"]
     machines = machines_in(names, None, "x86_64", catalog)
@@ -77,6 +70,8 @@ def test_every_gpu_is_served_under_some_driver_or_named():
     served = sum(len(lock.machines) for lock in cover.locks)
     assert served + len(cover.unserved) == len(machines)
     assert {lock.build.backend.kind for lock in cover.locks} == {"cuda", "rocm", "xpu"}
+    targets = [(lock.build.backend.tag, lock.build.platform) for lock in cover.locks]
+    assert len(set(targets)) == len(targets)
 
 
 @pytest.mark.parametrize("drivers", ["new", ">=", "470-580"])

@@ -102,7 +102,7 @@ def read_document(path: Path | str, folder: Path | None = None) -> str:
         OSError: It is not a regular file, too large, or led out of ``folder`` by a link.
         UnicodeDecodeError: It is not text.
     """
-    return read_raw(path, folder).decode("utf-8-sig")
+    return read_raw(path, folder).decode().removeprefix("\ufeff")
 
 
 def read_raw(path: Path | str, folder: Path | None = None) -> bytes:

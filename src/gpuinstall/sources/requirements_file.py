@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections import deque
 from contextlib import contextmanager
 from itertools import chain
@@ -406,6 +405,8 @@ def _read_options(
         number: The number of the line.
         package: The package of the requirement; empty if the options stand alone.
     """
+    import shlex
+
     place = f"{path}, line {number}"
     try:
         words = deque(shlex.split(text))

@@ -78,14 +78,15 @@ class Recording(Source):
         """Return what was answered; empty if it was not recorded."""
         return self._read(name) or ""
 
-    def run_children(self, commands: Mapping[str, Command]) -> list[Finished | None]:
+    def run_children(self, commands: Mapping[str, Command]) -> list[Finished]:
         """Return how children ended, and what they had written by then."""
         return [self._ended(f"{library.lower()}.txt") for library in commands]
 
-    def _ended(self, name: str) -> Finished | None:
+    def _ended(self, name: str) -> Finished:
         match = re.match(r"status (None|-?[0-9]{1,5})\n", self._read(name) or "")
         if match is None:
-            return None
+            # It was asked, and had nothing to say.
+            return Finished((), 0, '{"end": true}', "")
         status = None if match[1] == "None" else int(match[1])
         return Finished((), status, match.string[match.end() :], "")
 

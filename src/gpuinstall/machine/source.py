@@ -88,16 +88,11 @@ class Source:
         """
         return ask()
 
-    def run_children(
-        self, commands: Mapping[str, Command]
-    ) -> Sequence[Finished | None]:
+    def run_children(self, commands: Mapping[str, Command]) -> Sequence[Finished]:
         """Return how children ended that ask libraries of the driver, all at once.
 
         Args:
             commands: The words and the environment of each, by its library.
-
-        Returns:
-            None for one that has no answer where answers are played.
         """
         message = f"waiting for {' and '.join(commands)}, up to {DRIVER_SECONDS:.0f} s"
         return run_children(

@@ -160,10 +160,7 @@ def ask_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
         "libcuda": (libcuda_command("devices"), given),
     }
     nvml, cuda = source.run_children(commands)
-    return (
-        parse_nvml(nvml) if nvml else NvmlFacts(),
-        parse_libcuda(cuda) if cuda else LibcudaFacts(),
-    )
+    return parse_nvml(nvml), parse_libcuda(cuda)
 
 
 def libcuda_command(*words: str) -> list[str]:

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -394,3 +395,13 @@ def test_no_text_raises(text):
 @given(st.sampled_from(FAILING), st.integers(0, 3000), st.integers(0, 3000))
 def test_no_piece_of_a_log_raises(log, start, length):
     classify(log.read_text("utf-8")[start : start + length])
+
+
+def test_fifty_megabytes_are_read_in_seconds():
+    lines = "".join(
+        f"2026-11-20 10:00:{n % 60:02} epoch {n // 100} cuda:0 error {n} driver\n"
+        for n in range(1_000_000)
+    )
+    start = time.process_time()
+    assert first(f"{lines}{NO_KERNEL}\n{lines[:1000]}") == "F37"
+    assert time.process_time() - start < 20

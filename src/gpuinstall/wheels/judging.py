@@ -247,6 +247,7 @@ def misfit_beside(
     cuda = judgement.cuda
     if cuda and build.toolkit and cuda != build.toolkit[0]:
         is_apart = _has_own_runtime(reading, versions)
+        is_apart &= not _share_files(cuda, build.toolkit[0], versions)
         if not is_apart and not _comes_for(build.toolkit[0], reading.package, versions):
             return f"{beside}: {made_with(reading)}"
     if loads_beside(judgement.torch, build) is False:
@@ -276,6 +277,13 @@ def _has_own_runtime(
     runtimes = filter(members.runtime.fullmatch, versions)
     majors = {Version(versions[name]).major for name in runtimes}
     return process_cuda(reading) in majors
+
+
+def _share_files(cuda: int, other: int, versions: Mapping[str, str]) -> bool:
+    """Whether packages for two CUDAs write the same files, of which one of the two would load the other's."""
+    endings = (f"-cu{cuda}", f"-cu{other}")
+    both = {name: versions[name] for name in versions if name.endswith(endings)}
+    return any(load_members().clashes(both))
 
 
 def _comes_for(

@@ -119,7 +119,12 @@ def fingerprint(machine: Machine) -> str:
 
 
 def installed_packages(venv: Path, known: Collection[str] = ("pip",)) -> dict[str, str]:
-    """Return the version of each package in an environment; of pip, which every one has, only if it is ``known``."""
+    """Return the version of each package in an environment.
+
+    Args:
+        venv: The environment.
+        known: The names that somebody asked for: pip, which every environment has, counts only if it is one of them.
+    """
     from gpuinstall.environments.packages import read_packages
 
     return versions_of(read_packages(packages_folders(venv)), known)
@@ -168,7 +173,12 @@ def changed_build(
 def changed_packages(
     installed: Mapping[str, str], recorded: Mapping[str, str]
 ) -> list[str]:
-    """Return which packages are gone or have another version than is recorded, in words."""
+    """Return which packages are gone or have another version than is recorded, in words.
+
+    Args:
+        installed: The versions of an environment's packages.
+        recorded: Those that its marker has.
+    """
     texts = []
     for name, version in sorted(recorded.items()):
         now = installed.get(name)

@@ -84,6 +84,11 @@ def remove_environment(
 def copy_edited(venv: Path, kept: Path, reporter: Reporter) -> None:
     """Copy the edited files of an environment's packages into a dated folder: they are about to be replaced.
 
+    Args:
+        venv: The environment.
+        kept: Where dated folders lie.
+        reporter: Is told which they are, and where they are now.
+
     Raises:
         InstallationError: they cannot be written there.
     """
@@ -146,7 +151,15 @@ def dated_name() -> str:
 
 
 def dated_folder(kept: Path, name: str = "") -> Path:
-    """Make a folder for what is kept; raise InstallationError if a link or a file is in its place."""
+    """Make a folder for what is kept.
+
+    Args:
+        kept: Where dated folders lie.
+        name: Its name, which a journal may have said before; empty: a new one.
+
+    Raises:
+        InstallationError: A link or a file is in its place.
+    """
     if os.path.lexists(kept) and not is_folder(kept):
         raise InstallationError(
             "not-writable",

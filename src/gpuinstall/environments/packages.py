@@ -143,7 +143,12 @@ def broken_by(
     versions: Mapping[str, str | None],
     packages: Iterable[InstalledPackage],
 ) -> Iterator[str]:
-    """Yield which packages require another version than one that is about to come; None goes."""
+    """Yield which packages require another version than one that is about to come; None goes.
+
+    Args:
+        versions: The versions that come, by name; None for a package that goes.
+        packages: Those that stay.
+    """
     for package in packages:
         if package.name in versions:
             continue

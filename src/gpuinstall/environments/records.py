@@ -38,7 +38,11 @@ def remember(venv: Path, identity: str) -> None:
 
 
 def vouch(path: Path, identity: str) -> None:
-    """Record that this user has made ``identity`` at ``path``.
+    """Record that this user has made something.
+
+    Args:
+        path: Where: an environment, the folder of its journals, or libraries beside it.
+        identity: What nobody else can know of it before: a random number, or a digest of every byte.
 
     Raises:
         InstallationError: it cannot be written.
@@ -126,7 +130,11 @@ def admit_start(venv: Path, reporter: Reporter, *, if_others: bool) -> bool:
 
 
 def check_start(venv: Path, reporter: Reporter, *, if_others: bool) -> None:
-    """Raise UsageError if the Python of an environment may not be started; ``if_others`` as above."""
+    """Check that the Python of an environment may be started; arguments as ``admit_start`` has them.
+
+    Raises:
+        UsageError: It may not.
+    """
     if not admit_start(venv, reporter, if_others=if_others):
         raise UsageError(
             "folder-not-trusted",
@@ -137,8 +145,7 @@ def check_start(venv: Path, reporter: Reporter, *, if_others: bool) -> None:
 
 def forget(venv: Path) -> None:
     """Forget an environment."""
-    with suppress(OSError):
-        _record(venv).unlink(missing_ok=True)
+    remove_file(_record(venv))
 
 
 def remembered() -> list[Path]:

@@ -147,7 +147,12 @@ def loading_variables() -> dict[str, str]:
 
 
 def startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:
-    """Yield the files that Python runs at its start, in ``folders`` of packages below ``venv``, and those that have it do so."""
+    """Yield the files that Python runs at its start, in ``folders`` of packages below ``venv``, and those that have it do so.
+
+    Args:
+        venv: The environment.
+        folders: The folders of its packages, by their paths below it.
+    """
     yield "pyvenv.cfg"
     for folder in folders:
         try:

@@ -112,7 +112,13 @@ def plan_change(
 def placed_files(
     packages: Iterable[InstalledPackage], folder: Path, place: EnvironmentPaths
 ) -> dict[str, Path]:
-    """Return the files of packages that were unpacked into a folder, by where they come to lie in an environment."""
+    """Return the files of packages that were unpacked into a folder, by where they come to lie in an environment.
+
+    Args:
+        packages: The packages.
+        folder: Where they were unpacked, laid out as a virtual environment is.
+        place: The environment, which others may have laid out in another way.
+    """
     files = {}
     for package in packages:
         for name in written_files(package, folder):
@@ -152,7 +158,13 @@ def shared_with_others(
     leaving: Collection[InstalledPackage],
     names: Collection[str],
 ) -> dict[str, set[str]]:
-    """Return which of some files of packages that go are also files of packages that stay, by the names of these."""
+    """Return which of some files of packages that go are also files of packages that stay, by the names of these.
+
+    Args:
+        place: The environment.
+        leaving: The packages that go.
+        names: The files, by their paths below the environment.
+    """
     shared: dict[str, set[str]] = {}
     tops = {path.partition("-packages/")[2].partition("/")[0] for path in names}
     going = {package.record for package in leaving}

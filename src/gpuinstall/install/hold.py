@@ -47,6 +47,12 @@ def hold(
 ) -> Iterator[bool]:
     """Hold an environment for one run; what a run that died has begun is finished or put back first.
 
+    Args:
+        place: The environment; nothing has to lie there.
+        reporter: Is told for whom this run waits, and what became of a change that was killed.
+        wait: The seconds to wait for another run.
+        takes_over: Whether a change is put back that was begun on another host.
+
     Yields:
         Whether the environment may have changed since it was looked at: another run had it, or something was healed.
 

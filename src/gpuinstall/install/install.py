@@ -232,14 +232,28 @@ def _report_added(state: InstallState, priced: PricedLock, reporter: Reporter) -
 def report_broken(
     packages: Iterable[InstalledPackage], priced: PricedLock, reporter: Reporter
 ) -> None:
-    """Name the packages that require another version than one that comes, or what goes."""
+    """Name the packages that require another version than one that comes, or what goes.
+
+    Args:
+        packages: Those of the environment that may.
+        priced: What comes and goes.
+        reporter: Is told, package by package.
+    """
     versions = {change.package: change.new for change in priced.changes}
     for conflict in broken_by(versions, packages):
         reporter.warn(conflict)
 
 
 def dry_run(project: Project, options: InstallOptions) -> PricedLock:
-    """Look, choose, resolve and price as an installation does; return that."""
+    """Look, choose, resolve and price as an installation does; return that.
+
+    Args:
+        project: What to install, and where.
+        options: How.
+
+    Raises:
+        GpuInstallError: what an installation would raise before it fetches anything.
+    """
     check_folder(project.paths.venv)
     return _price(read_state(project, options), project)
 
@@ -250,7 +264,13 @@ def held_state(
     options: InstallOptions,
     catalog: Catalog | None,
 ) -> Iterator[InstallState]:
-    """Yield the state; if something is to change, hold the environment, read the state again, and prove the driver."""
+    """Yield the state; if something is to change, hold the environment, read the state again, and prove the driver.
+
+    Args:
+        project: What to install, and where.
+        options: How.
+        catalog: What to choose from; None: the project's.
+    """
     place = project.paths
     state = read_state(project, options, catalog)
     if state.action is Action.NOTHING and not needs_tidying(place):
@@ -284,7 +304,15 @@ def _check_rights(state: InstallState, project: Project) -> None:
 
 
 def with_preflight(state: InstallState, project: Project) -> InstallState:
-    """Prove the driver; what is wrong with it counts in every choice from now on."""
+    """Prove the driver; what is wrong with it counts in every choice from now on.
+
+    Args:
+        state: What there is to install.
+        project: The run.
+
+    Returns:
+        The same state, with the problems that the driver has shown; as it was if no kernel is to run here.
+    """
     from gpuinstall.machine.probe import preflight
 
     request, here = state.request, state.here
@@ -472,7 +500,14 @@ def _change(
 def _prove_there(
     fit: Fit, ahead: Verdict | None, state: InstallState, project: Project
 ) -> Proof:
-    """Prove an environment that holds a lock by now; what kernels have shown ahead is not shown again."""
+    """Prove an environment that holds a lock by now; what kernels have shown ahead is not shown again.
+
+    Args:
+        fit: The lock.
+        ahead: What kernels have shown of torch before it came; None if it did not come.
+        state: What there was before.
+        project: The run.
+    """
     place, here = state.existing.paths, state.here
     if place.is_ours:
         earlier = state.existing.stamp

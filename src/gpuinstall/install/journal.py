@@ -139,7 +139,12 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
 
 
 def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
-    """Return the journal in a folder; None if there is none that this user has written for this environment."""
+    """Return the journal in a folder; None if there is none that this user has written for this environment.
+
+    Args:
+        folder: The folder.
+        place: The environment whose journals lie there.
+    """
     with suppress(OSError, ValueError):
         text = read_document(folder / _RECORD, place.work)
         if is_folder(folder) and is_vouched(*_voucher(text, place)):

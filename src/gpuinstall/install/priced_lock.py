@@ -157,7 +157,17 @@ def price_lock(
     state: InstallState,
     project: Project,
 ) -> PricedLock:
-    """Reckon what a lock that is there costs and changes."""
+    """Reckon what a lock that is there costs and changes.
+
+    Args:
+        fit: The lock, and its plan.
+        state: What there is.
+        project: The run.
+
+    Raises:
+        LockError: an address of it is on a host that is no source.
+        InstallationError: it cannot be built here, or uv's cache is not to be trusted.
+    """
     from gpuinstall.install.state import package_change
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
 
@@ -216,7 +226,13 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
 def price_resolution(
     resolution: Resolution, state: InstallState, project: Project
 ) -> PricedLock:
-    """Reckon what a resolution costs and changes."""
+    """Reckon what a resolution costs and changes.
+
+    Args:
+        resolution: What uv has decided; its lock may lack hashes that only the files give.
+        state: What there is.
+        project: The run.
+    """
     from gpuinstall.lock.file.write import build_incomplete
 
     session, place = project.session, state.existing.paths
@@ -241,7 +257,15 @@ def _priced(
     listed: Mapping[str, int],
     **further: Any,
 ) -> PricedLock:
-    """Reckon what changes and what has to be fetched; ``listed`` are the sizes that are known, by address."""
+    """Reckon what changes and what has to be fetched.
+
+    Args:
+        fit: The lock that is to be installed, and its plan.
+        state: What there is.
+        project: The run.
+        listed: The sizes that are known, by address.
+        further: What else is known of the lock.
+    """
     from gpuinstall.install.state import package_change
 
     existing = state.existing

@@ -71,6 +71,11 @@ def check_links(
 
     It warns of one that cannot, if another package has brought its package.
 
+    Args:
+        fit: The lock, and what was requested.
+        site: The folder of packages.
+        reporter: Is told what was not requested and cannot be loaded.
+
     Raises:
         InstallationError: one of a package that was requested cannot be loaded.
     """
@@ -248,7 +253,16 @@ def catalog_without(
     build: Build,
     verdict: Verdict,
 ) -> Catalog | None:
-    """Return the catalogue with the builds marked that would fail as ``build`` did; None if no other would help."""
+    """Return the catalogue with the builds marked that would fail as another did.
+
+    Args:
+        catalog: What that one was chosen from.
+        build: The one that failed.
+        verdict: What its kernels have shown.
+
+    Returns:
+        None: no other build would help.
+    """
     causes = {check.id for check in _failed_checks(verdict)}
     differing = {load_failures()[cause].another for cause in causes if cause}
     if not differing & {"code", "toolkit"}:

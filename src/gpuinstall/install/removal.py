@@ -195,6 +195,10 @@ def remove_cache(reporter: Reporter) -> list[Path]:
 def find_removable(paths: EnvironmentPaths, *, with_packages: bool) -> dict[Path, int]:
     """Return the bytes of each folder that would be removed.
 
+    Args:
+        paths: The environment.
+        with_packages: Whether packages that the user added go too.
+
     Raises:
         UsageError: there is nothing, it is not ours, or it has packages that the user added and
             that are not to be removed.

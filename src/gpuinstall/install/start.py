@@ -102,7 +102,18 @@ def _install_lock(
     project: Project,
     installing: bool,
 ) -> Mapping[str, Any]:
-    """Install a lock into an environment of its own, if that is allowed; return the verdict."""
+    """Install a lock into an environment of its own, if that is allowed; return the verdict.
+
+    Args:
+        fit: The lock, and its plan.
+        paths: Where its environment is to lie.
+        options: How to install it.
+        project: The run.
+        installing: Whether it is allowed.
+
+    Raises:
+        UsageError: it is not, or something else lies there.
+    """
     target = fit.lock.target
     sync = joined(("gpuinstall", "sync", "--target", target, "--venv", str(paths.venv)))
     if not installing:

@@ -225,7 +225,12 @@ def inspect_environment(
     paths: EnvironmentPaths,
     here: Machine | None = None,
 ) -> ExistingEnvironment:
-    """Return the environment that lies there, and its proof on the machine ``here``; nothing is run."""
+    """Return the environment that lies there, and its proof on the machine ``here``; nothing is run.
+
+    Args:
+        paths: Where it lies.
+        here: The machine that its proof has to be of; None: no proof counts.
+    """
     venv = paths.venv
     if not os.path.lexists(venv) or (venv.is_dir() and not any(venv.iterdir())):
         return ExistingEnvironment(paths)
@@ -332,7 +337,12 @@ class PackageChange(Value):
 
 
 def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
-    """Return the packages that come and go, so that an environment holds a lock; what others put there stays."""
+    """Return the packages that come and go, so that an environment holds a lock; what others put there stays.
+
+    Args:
+        existing: The environment.
+        fit: The lock, and its plan.
+    """
     marker, new = existing.marker, fit.lock
     if not existing.paths.is_ours:
         there = existing.packages.items()

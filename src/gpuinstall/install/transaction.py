@@ -74,6 +74,13 @@ if TYPE_CHECKING:
 def changing(change: Change, reporter: Reporter) -> Iterator[Journal]:
     """Change an environment; put back what was there if what is done meanwhile fails, and does not commit the change.
 
+    Args:
+        change: Which files come and go.
+        reporter: Is told what stays if it is put back.
+
+    Yields:
+        The journal, for the commit.
+
     Raises:
         InstallationError: a file cannot be read, linked or moved.
     """
@@ -103,6 +110,7 @@ def _begin(change: Change) -> Journal:
         users=change.users,
         kept=dated_name(),
     )
+    # What a failure leaves there counts for nothing, and goes when the environment is let go.
     try:
         remove_path(place.scratch)
         before(place.scratch).mkdir(parents=True)
@@ -111,11 +119,8 @@ def _begin(change: Change) -> Journal:
         write_journal(journal, place, place.scratch)
         place.scratch.rename(place.current_change)
         sync_folder(place.work)
-    except (OSError, InstallationError) as error:
-        remove_path(place.scratch)
-        if isinstance(error, OSError):
-            raise unwritable(place.work, error) from None
-        raise
+    except OSError as error:
+        raise unwritable(place.work, error) from None
     return journal
 
 
@@ -152,7 +157,15 @@ def _record_last(name: str) -> tuple[bool, str]:
 
 
 def _move(source: Path, destination: Path) -> None:
-    """Move a file to its place in one stroke, also to another file system."""
+    """Move a file to its place in one stroke, also to another file system.
+
+    Args:
+        source: The file, which is gone afterwards unless it lay on another file system.
+        destination: Its place; what lies there is replaced.
+
+    Raises:
+        OSError: it cannot be moved; its place is as it was.
+    """
     try:
         os.replace(source, destination)  # noqa: PTH105  of thousands of files
     except OSError as error:
@@ -328,7 +341,13 @@ def _others_change(place: EnvironmentPaths) -> UsageError:
 def _changed_since(
     place: EnvironmentPaths, journal: Journal, folder: Path
 ) -> list[str]:
-    """Return the packages of a change that another installer has changed since it was begun; its journal is in ``folder``."""
+    """Return the packages of a change that another installer has changed since it was begun.
+
+    Args:
+        place: The environment.
+        journal: The change.
+        folder: Where the journal lies, with the files of before.
+    """
     installed = read_packages(place.packages_folders)
     moved = []
     for name, versions in journal.packages.items():
@@ -470,6 +489,11 @@ def replace_environment(
 ) -> None:
     """Put a whole environment that is proven in the place of another, which the journal then holds.
 
+    Args:
+        place: Where it comes to lie.
+        newcomer: Where it was made, on the same file system.
+        reporter: Is told what of the user's lay in the other.
+
     Raises:
         InstallationError: it cannot be put there; the other is where it was.
     """
@@ -494,6 +518,10 @@ def replace_environment(
 
 def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     """Take the last change back, and keep what is there for the way forward.
+
+    Args:
+        place: The environment, which this run holds.
+        reporter: Is told what stays as it is.
 
     Raises:
         UsageError: there is none by this user, or a file lies behind a link.

@@ -117,7 +117,13 @@ def unpack_packages(
 
 
 def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> None:
-    """Make an environment whose packages come before those of another, which it has too."""
+    """Make an environment whose packages come before those of another, which it has too.
+
+    Args:
+        place: The other.
+        staging: The folder of the new one, which may hold packages already.
+        session: The run's clients.
+    """
     if place.is_ours and place.python.parent.name == "bin":
         # By copies of its own, for which uv takes a tenth of a second. On Windows python.exe is a launcher of uv's.
         for path in (place.python, place.venv / "pyvenv.cfg", place.venv / "lib64"):
@@ -183,7 +189,15 @@ def _write_guard(
     existing: ExistingEnvironment,
     project: Project,
 ) -> None:
-    """Write what keeps plain pip to the builds of a lock, beside the environment."""
+    """Write what keeps plain pip to the builds of a lock, beside the environment.
+
+    Args:
+        fit: The lock.
+        members: The family's packages that it does not hold.
+        comes: The packages that come; the others are called as they call themselves.
+        existing: The environment.
+        project: The run.
+    """
     place = existing.paths
     versions = fit.lock.versions_of(project.catalog.family)
     # What stays is found by pip as it calls itself, which may lack the label of its build.
@@ -282,7 +296,14 @@ def _unpack_beside(
     place: EnvironmentPaths,
     project: Project,
 ) -> Lock:
-    """Have uv install packages of a lock beside an environment; return the lock with the hashes that it lacked."""
+    """Have uv install packages of a lock beside an environment; return the lock with the hashes that it lacked.
+
+    Args:
+        names: The packages; what they require is among them, or there already.
+        priced: The lock, and what has to be fetched of it.
+        place: The environment.
+        project: The run.
+    """
     session, fit = project.session, priced.fit
     all_builds, site = builds_of(fit, project.machine, project)
     builds = [build for build in all_builds if build.package in names]

@@ -24,6 +24,29 @@ def written(settings):
     return [(setting.row.key, setting.value) for setting in settings]
 
 
+def test_pip_file_gives_default_extra_find_links_and_certificates():
+    text = """
+[global]
+index-url = https://index.example/simple
+extra-index-url = https://a.example/simple
+    https://b.example/simple
+find_links = /wheels ./near https://index.example/links
+[install]
+cert = /ca.pem
+"""
+    settings = parse_pip_file(text, PIP_FILE, FOLDER)
+    assert written(settings) == [
+        ("--index-url", "https://index.example/simple"),
+        ("--extra-index-url", "https://a.example/simple"),
+        ("--extra-index-url", "https://b.example/simple"),
+        ("--find-links", "/wheels"),
+        ("--find-links", "/project/near"),
+        ("--find-links", "https://index.example/links"),
+        ("cert", "/ca.pem"),
+    ]
+    assert {setting.file for setting in settings} == {PIP_FILE}
+
+
 def test_pip_section_install_beats_global():
     text = "[install]\nindex-url = https://install.example\n[global]\nindex-url = https://global.example\n"
     settings = parse_pip_file(text, PIP_FILE, FOLDER)
@@ -57,6 +80,22 @@ def test_uv_variables_may_carry_names_and_the_newer_default_comes_first():
         ("extra-index-url", "https://b.example/?key=1"),
         ("find-links", "/wheels"),
         ("find-links", "/more"),
+    ]
+
+
+def test_uv_table_knows_default_extra_and_explicit_indexes():
+    table = {
+        "index": [
+            {"name": "torch", "url": "https://torch.example/whl", "explicit": True},
+            {"url": "https://extra.example/simple"},
+            {"url": "https://index.example/simple", "default": True},
+        ],
+        "find-links": ["wheels"],
+    }
+    assert written(uv_settings(table, UV_FILE)) == [
+        ("index", "https://extra.example/simple"),
+        ("index (default)", "https://index.example/simple"),
+        ("find-links", "/project/wheels"),
     ]
 
 

@@ -1,11 +1,13 @@
 """Where packages come from, read from the user's wishes, the environment and real configuration files."""
 
 import netrc
+from itertools import product
 
 import pytest
 
 from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources
 from gpuinstall.sources.session import _logins as netrc_of
@@ -178,6 +180,61 @@ def test_uv_gets_one_default_index_and_none_beside_it(environ, tmp_path):
         "UV_PREVIEW_FEATURES",
         "UV_PYTHON_DOWNLOADS",
     }
+
+
+CHOICES = {
+    "find-links": ('find-links = ["{0}"]', "find-links = {0}"),
+    "index": ('index-url = "{0}"', "index-url = {0}"),
+}
+"""A setting as uv's files and pip's write it."""
+
+
+def _strangers(folder, file, key, address):
+    uv, pip = (form.format(address) for form in CHOICES[key])
+    tables = {
+        "uv.toml": "",
+        "pyproject.toml": "[tool.uv]\n",
+        "pip table": "[tool.uv.pip]\n",
+    }
+    if file == "pip.conf":
+        return _write(folder / ".venv" / "pip.conf", f"[global]\n{pip}\n")
+    return _write(
+        folder / (file if file in tables and file != "pip table" else "pyproject.toml"),
+        tables[file] + uv,
+    )
+
+
+ADDRESSES = (
+    "https://evil.example/whl/cpu/..//torch//",
+    "HTTPS://EVIL.example:443/whl/",
+    "https://evil.example./whl/",
+    "https://me:secret@evil.example/whl/",
+    "file:///srv/evil/",
+    "/srv/evil/",
+)
+
+
+@pytest.mark.parametrize("file", ["uv.toml", "pyproject.toml", "pip table", "pip.conf"])
+def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_spelled(
+    environ, tmp_path, file
+):
+    wrong = []
+    for number, (key, address) in enumerate(product(CHOICES, ADDRESSES)):
+        folder = tmp_path / str(number)
+        path = _strangers(folder, file, key, address)
+        variables = environ | {
+            "VIRTUAL_ENV": str(folder / ".venv"),
+            "PIP_CONFIG_FILE": "",
+        }
+        (setting,) = read_sources(None, variables, folder).chosen
+        role = "a source of torch" if key == "find-links" else ""
+        is_known = key in setting.row.key and setting.file == path
+        is_known &= str(setting).endswith(f"says{role and f': {role}'}")
+        is_same = Location.parse(setting.value) == Location.parse(address)
+        if not (is_known and is_same and "secret" not in str(setting)):
+            wrong.append((key, address, str(setting)))
+
+    assert wrong == []
 
 
 def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(

@@ -139,9 +139,6 @@ HOSTILE = {
     "record": {
         "record-1.0.data/purelib/torch-2.8.3.dist-info/METADATA": "Name: torch\nVersion: 2.8.3\n"
     },
-    "intruding": {"intruding.py": "", "torch/evil.py": "evil = True"},
-    "tool": {"tool.py": "", "pip/__init__.py": "evil = True"},
-    "replaced": {"replaced.py": "", "r.py": "", "numpy/__init__.py": "evil = True"},
 }
 
 

@@ -16,6 +16,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import write_atomically
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.activation import relocate_activation
 from gpuinstall.environments.damage import find_losses
@@ -27,7 +28,7 @@ from gpuinstall.environments.guard import (
     write_guard,
 )
 from gpuinstall.environments.packages import InstalledPackage, read_packages
-from gpuinstall.environments.written_files import write_faults
+from gpuinstall.environments.written_files import misplaced_file, overwritten_files
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.lock.file.fetch import (
     Transfer,
@@ -238,56 +239,29 @@ def _check_files(
             hint=f"{clean}   # then run it again",
         )
     new = tuple(package for package in packages if package.name in names)
-    staying: tuple[InstalledPackage, ...] = ()
-    if not priced.is_rebuild:
-        staying = _packages_beside(new, place, names | priced.goes)
-    overlapping = set[str]()
-    for fault in write_faults(packages, names, staging, staying):
-        if fault.is_refused:
-            intruder = fault.packages[0]
-            others = quoted(f"{intruder.name}!={intruder.version}")
+    for package in new:
+        fault = misplaced_file(package, staging)
+        if fault:
+            others = quoted(f"{package.name}!={package.version}")
             raise InstallationError(
                 "foreign-files",
-                fault.message,
-                why="its files would be imported as another package's",
+                fault,
                 hint=f"gpuinstall install {others}   # another version; or leave it out",
             )
+    overlapping = set[str]()
+    for writers, files in overwritten_files(packages, staging).items():
+        overlapping.update(package.name for package in writers)
         project.reporter.warn(
-            f"{fault.message}; the last in the lock wins, as with pip"
+            f"{' and '.join(sorted(package.name for package in writers))} write {some(files)}, with "
+            "different contents; the last in the lock wins, as with pip"
         )
-        overlapping.update(package.name for package in fault.packages)
     # uv installs all of them at once: those that write the same files come again, one after the other.
-    for package in priced.fit.lock.pylock.packages:
-        if place.is_ours and package.name in overlapping & names:
+    for locked in priced.fit.lock.pylock.packages:
+        if place.is_ours and locked.name in overlapping & names:
             # With --reinstall uv would download it again.
-            run_uv(uv.take_out(interpreter(staging), package.name), project.session)
-            _unpack_beside({package.name}, priced, place, project)
+            run_uv(uv.take_out(interpreter(staging), locked.name), project.session)
+            _unpack_beside({locked.name}, priced, place, project)
     return new
-
-
-def _packages_beside(
-    new: Collection[InstalledPackage],
-    place: EnvironmentPaths,
-    replaced: Collection[str],
-) -> tuple[InstalledPackage, ...]:
-    """Return the packages that stay, if what comes may write into a folder of one of them.
-
-    Args:
-        new: The packages that come.
-        place: The environment.
-        replaced: The names of those that go.
-    """
-
-    def module(name: str) -> str:
-        # Some file systems ignore case, and "pip.py" would be imported as pip.
-        return name.partition(".")[0].partition("-")[0].lower()
-
-    coming = {module(file.path.partition("/")[0]) for one in new for file in one.files}
-    coming -= {name.replace("-", "_") for name in replaced}
-    present = place.packages_folders[0]
-    if coming.isdisjoint(module(path.name) for path in present.iterdir()):
-        return ()
-    return tuple(one for one in read_packages([present]) if one.name not in replaced)
 
 
 def _unpack_beside(

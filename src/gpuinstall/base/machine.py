@@ -93,7 +93,7 @@ class Gpu(Value):
             return self.name.removeprefix("NVIDIA ")
         if self.architecture:
             return f"unknown {self.architecture} GPU"
-        return "unknown NVIDIA GPU"
+        return "unknown GPU"
 
 
 class Driver(Value):

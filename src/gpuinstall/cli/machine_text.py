@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Driver, Gpu, Machine
 
+_UNKNOWN = "architecture unknown"
+_UNKNOWN_RELEASE = "of unknown release"
+
 
 def machine_line(machine: Machine) -> str:
     """Return ``2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Ubuntu 22.04``."""
@@ -20,7 +23,7 @@ def machine_line(machine: Machine) -> str:
     parts = [", ".join(kinds) or "no GPU"]
     if machine.driver:
         cuda = f" ({_cuda(machine.driver)})" if machine.driver.cuda else ""
-        parts.append(f"driver {machine.driver.version or 'of unknown release'}{cuda}")
+        parts.append(f"driver {machine.driver.version or _UNKNOWN_RELEASE}{cuda}")
     parts.append(machine.distribution or f"{machine.os} {machine.arch}")
     return " · ".join(parts)
 
@@ -36,7 +39,7 @@ def _kind(gpu: Gpu) -> str:
     details = [gpu.code_name] if gpu.code_name else []
     if gpu.memory_mib:
         details.append(f"{round(gpu.memory_mib / 1024)} GB")
-    return f"{gpu.name or 'unknown NVIDIA GPU'} ({', '.join(details) or 'capability unknown'})"
+    return f"{gpu.name or gpu.label} ({', '.join(details) or _UNKNOWN})"
 
 
 def facts(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -44,19 +47,23 @@ def facts(machine: Machine) -> Iterator[tuple[str, str]]:
     for gpu in machine.gpus:
         parts = [
             gpu.label,
-            gpu.code_name or "compute capability unknown",
+            gpu.code_name or _UNKNOWN,
             f"{gpu.memory_mib} MiB" if gpu.memory_mib else None,
             gpu.pci_id,
             gpu.uuid,
-            f"by {gpu.found_via}",
+            gpu.found_via and f"by {gpu.found_via}",
         ]
         yield f"GPU {gpu.index}", " · ".join(filter(None, parts))
         for part in gpu.mig_devices:
             yield "", f"MIG {part.profile or ''} · {part.uuid}"
     if machine.driver:
-        version = machine.driver.version or "of unknown release"
-        cuda = f" · {_cuda(machine.driver)}" if machine.driver.cuda else ""
-        yield "Driver", f"{version}{cuda} · by {machine.driver.found_via}"
+        driver = machine.driver
+        parts = [
+            str(driver.version or _UNKNOWN_RELEASE),
+            driver.cuda and _cuda(driver),
+            driver.found_via and f"by {driver.found_via}",
+        ]
+        yield "Driver", " · ".join(filter(None, parts))
     parts = [
         f"{machine.os} {machine.arch}",
         machine.distribution,

@@ -395,10 +395,13 @@ def _price(state: InstallState, project: Project) -> PricedLock:
 
 
 def _report_misfits(state: InstallState, project: Project) -> None:
+    own = state.existing.lock
     is_other_request = False
     for misfit in state.misfits:
         if misfit.reason.code == OTHER_REQUEST:
-            is_other_request = True
+            # Of the environment's own it is no news: the change that follows says what comes.
+            if own is None or misfit.candidate.sha256 != own.sha256:
+                is_other_request = True
             continue
         text = f"{misfit.candidate.name} does not fit: {misfit.reason.message}"
         project.reporter.detail("Lock", text)

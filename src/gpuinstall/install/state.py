@@ -24,7 +24,6 @@ from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.damage import find_losses
 from gpuinstall.environments.environment import (
@@ -447,7 +446,7 @@ class InstallState(Value):
 
         A lock that was made for another request does not fit, unless no new one is to be made.
         """
-        from gpuinstall.lock.file.fit import fit  # which takes long to load
+        from gpuinstall.lock.file.fit import Fit, fit  # which takes long to load
 
         options, request, own = self.options, self.request, self.existing.intact_lock
         if options.upgrade or options.moving:
@@ -457,19 +456,14 @@ class InstallState(Value):
             for lock in self.existing.locks
             if options.target in {lock.target, None}
         ]
-        if own and not options.locked and own.name not in {lock.name for lock in locks}:
-            locks.append(own)
         wanted = request.machine, request.request, request.catalog
         judged = [fit(lock, *wanted, exact=not options.locked) for lock in locks]
-        # A lock is parsed once: that of the folder may be the very value that the environment's own is.
-        if options.locked:
-            return tuple(judged)
-        # Why its own does not fit is of no interest: a new one is made.
-        return tuple(
-            one
-            for one in judged
-            if not isinstance(one, Rejection) or one.candidate is not own
-        )
+        if own and not options.locked and own.name not in {lock.name for lock in locks}:
+            answer = fit(own, *wanted, exact=True)
+            # Why its own does not fit is of no interest: a new one is made.
+            if isinstance(answer, Fit):
+                judged.append(answer)
+        return tuple(judged)
 
     @cached_property
     def fit(self) -> Fit | None:
@@ -514,18 +508,12 @@ class InstallState(Value):
             "lock-does-not-fit",
             "no lock here fits this machine",
             evidence=misfit_lines(self.misfits),
-            hint="\n".join(
-                (
-                    *self._compat_hints(),
-                    *self._driver_hints(),
-                    self._command_for_here(),
-                )
-            ),
+            hint="\n".join((*self._compat_hints(), self._command_for_here())),
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
 
     def _command_for_here(self) -> str:
-        """Return the command that makes a lock for this machine too, with what that moves."""
+        """Return the command that makes a lock for this machine too."""
         from gpuinstall.lock.file.fit import named_targets
 
         here = self.existing.paths.folder
@@ -542,27 +530,7 @@ class InstallState(Value):
         words = ["gpuinstall", "lock"]
         for target in dict.fromkeys(targets):
             words += ["--target", target]
-        locked = {one.candidate.record.torch for one in self.misfits}
-        newer = [
-            torch for torch in locked if numbers(torch) > numbers(str(build.torch))
-        ]
-        moved = f"   # torch {newer[0]} becomes {build.torch}" if newer else ""
-        return f"{joined(words)}{moved}"
-
-    def _driver_hints(self) -> Iterator[str]:
-        """Yield the driver that each lock needs which this one is too old for."""
-        from gpuinstall.lock.file.fit import locked_build
-        from gpuinstall.machine.vendors import rules_for
-
-        machine, catalog = self.request.machine, self.request.catalog
-        for misfit in self.misfits:
-            lock, code = misfit.candidate, misfit.reason.code
-            build = locked_build(lock, machine, catalog)
-            if build and not lock.record.cuda_compat:
-                rules = rules_for(machine, catalog, {build.backend.kind})
-                fix = rules.driver_fix(build, code, machine.gpus)
-                if fix:
-                    yield f"{fix.splitlines()[0]}   # for {lock.name}"
+        return joined(words)
 
     def _compat_hints(self) -> list[str]:
         """Return how to have the libraries that a lock was made with, if the driver is too old without them."""

@@ -206,6 +206,12 @@ def test_a_lock_that_does_not_fit_is_named_with_what_is_done_instead():
     ] == [CUDA]
 
 
+def test_a_lock_of_the_folder_that_does_not_fit_is_named_if_the_environment_has_it_too():
+    there = state(environment(CUDA, CUDA))
+    assert [misfit.candidate for misfit in there.misfits] == [CUDA]
+    assert state(environment(CUDA)).misfits == ()
+
+
 @pytest.mark.parametrize("locked", [False, True])
 def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked):
     existing = replace(NOTHING, locks=(CUDA,))

@@ -9,7 +9,7 @@ import click
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, venv_option
 from gpuinstall.base.files import display_path
-from gpuinstall.base.removal import size_of
+from gpuinstall.base.removal import is_folder, size_of
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.cli.install import (
@@ -20,10 +20,10 @@ from gpuinstall.cli.install import (
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.project import Project
+from gpuinstall.machine.nvidia.libraries import COMPAT_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 
 command = click.Group(
@@ -64,8 +64,8 @@ def _list(_options: CommandOptions) -> Outcome:
             rows.append(("", text))
     others = changed_by_into()
     for other in others:
-        undo = f"gpuinstall env rollback --into --venv {quoted(other.venv)}"
-        rows.append((display_path(other.venv), f"changed by install --into; {undo}"))
+        text = f"changed by install --into; {undo_command(other)}"
+        rows.append((display_path(other.venv), text))
     if not rows:
         rows.append(("None", "gpuinstall install makes one"))
     data = {
@@ -95,98 +95,52 @@ def _environment(venv: Path) -> dict[str, Any]:
     group=command,
 )
 def _rollback(options: CommandOptions) -> Outcome:
+    from gpuinstall.environments.guard import renew_uv_guard
+    from gpuinstall.environments.ownership import is_environment
+    from gpuinstall.install.foreign import inspect_foreign
+    from gpuinstall.install.hold import take_back
+    from gpuinstall.lock.file.lock import compare_versions
+
     with options.open() as project:
+        place = project.paths
         # Ours is named by its folder: a Python is named only of an environment that others made.
         if options.into or options.python_path:
             python = interpreter_of_others(options.python_path, options.environment)
-            return _restore_others(python, project, takes_over=options.replace)
-        return _restore(project, takes_over=options.replace)
-
-
-def _restore(project: Project, *, takes_over: bool) -> Outcome:
-    """Take the last change of an environment of ours back."""
-    from gpuinstall.environments.environment import installed_packages
-    from gpuinstall.environments.ownership import is_environment
-    from gpuinstall.install.hold import take_back
-
-    paths = project.paths
-    before = installed_packages(paths.venv)
-    take_back(paths, project.reporter, takes_over=takes_over)
-    marker = read_marker(paths.venv)
+            place = inspect_foreign(python).place
+        before = _versions(place)
+        take_back(place, project.reporter, takes_over=options.replace)
+        if not place.is_ours:
+            renew_uv_guard(place.venv)
+    now, marker = _versions(place), read_marker(place.venv)
+    changes = compare_versions(before, now)
     text = ", which gpuinstall did not make"
     if marker:
         text = (
             f" · torch {marker.torch} · Python {marker.python}; {marker.lock}, restored"
         )
+    elif not place.is_ours:
+        text = f" · torch {now.get('torch', 'none')}"
     rows = [
-        ("Environment", f"{display_path(paths.venv)}{text}"),
-        ("Undo", undo_command(paths)),
+        ("Changes", some(list(map(str, changes))) or "no version changes"),
+        ("Environment", f"{display_path(place.venv)}{text}"),
+        ("Undo", undo_command(place)),
     ]
-    if is_environment(paths.venv):
-        rows.append(("Ready", activation_command(paths.venv)))
-    return _restored(
-        _environment(paths.venv),
-        before,
-        installed_packages(paths.venv),
-        rows,
-        verdict=marker.verdict if marker else None,
-    )
-
-
-def _restore_others(
-    python: Path,
-    project: Project,
-    *,
-    takes_over: bool,
-) -> Outcome:
-    """Take the last change of an environment of others back."""
-    from gpuinstall.environments.guard import renew_uv_guard
-    from gpuinstall.install.foreign import inspect_foreign
-    from gpuinstall.install.hold import take_back
-
-    before = inspect_foreign(python)
-    take_back(before.place, project.reporter, takes_over=takes_over)
-    renew_uv_guard(before.prefix)
-    now = inspect_foreign(before.python)
-    torch = now.versions.get("torch", "")
-    environment = {
-        "path": str(now.prefix),
-        "python": now.version,
-        "torch": torch,
-        "backend": torch.partition("+")[2],
-    }
-    text = f"torch {torch or 'none'} · Python {now.version}, as it was before"
-    rows = [("Environment", f"{display_path(now.prefix)} · {text}")]
-    return _restored(environment, before.versions, now.versions, rows)
-
-
-def _restored(
-    environment: dict[str, Any],
-    before: Mapping[str, str],
-    now: Mapping[str, str],
-    rows: Sequence[Row],
-    *,
-    verdict: dict[str, Any] | None = None,
-) -> Outcome:
-    """Return the outcome of a change that was taken back.
-
-    Args:
-        environment: What lies there now, as documents have it.
-        before: The versions of its packages before.
-        now: Those that it has now.
-        rows: What a person reads besides.
-        verdict: The Verdict document of its proof; None if it has none of ours.
-    """
-    from gpuinstall.lock.file.lock import compare_versions
-
-    changes = compare_versions(before, now)
+    if place.is_ours and is_environment(place.venv):
+        rows.append(("Ready", activation_command(place.venv)))
     data = {
-        "environment": environment,
+        "environment": _environment(place.venv),
         "changes": [change._asdict() for change in changes],
-        "verdict": verdict,
+        "verdict": marker and marker.verdict,
     }
-    words = some(list(map(str, changes))) or "no version changes"
-    return Outcome(data, [("Changes", words), *rows])
+    return Outcome(data, rows)
+
+
+def _versions(place: EnvironmentPaths) -> dict[str, str]:
+    """Return the versions of the packages in an environment's own folders."""
+    from gpuinstall.environments.packages import read_packages
+
+    packages = read_packages(place.packages_folders)
+    return {package.name: package.version for package in packages}
 
 
 @framed(
@@ -202,7 +156,13 @@ def _remove(options: CommandOptions) -> Outcome:
     paths = EnvironmentPaths.at(options.environment)
     if not options.yes:
         _confirm(find_removable(paths, with_packages=False))
-    return _removed(remove(paths, options.terminal, with_packages=options.yes))
+    removed = remove(paths, options.terminal, with_packages=options.yes)
+    libraries = paths.folder / COMPAT_FOLDER
+    # Another environment of the folder may load them.
+    if is_folder(libraries):
+        text = f"{display_path(libraries)}, {readable(size_of(libraries))}"
+        options.terminal.notice("Stays", f"{text}; rm -r {quoted(libraries)}")
+    return _removed(removed)
 
 
 @framed(

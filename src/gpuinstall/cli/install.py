@@ -258,7 +258,9 @@ def _cost(result: InstallResult | IntoResult) -> str:
 
 def undo_command(paths: EnvironmentPaths) -> str:
     """Return the command that takes the last change of an environment back."""
-    return f"gpuinstall env rollback{venv_option(paths.venv)}"
+    if paths.is_ours:
+        return f"gpuinstall env rollback{venv_option(paths.venv)}"
+    return f"gpuinstall env rollback --into --python {quoted(paths.python)}"
 
 
 def activation_command(venv: Path) -> str:
@@ -279,8 +281,7 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
     yield "Environment", f"{display_path(environment.prefix)} · {versions}"
     yield "Proof", str(result.verdict["status"])
     if result.rollback:
-        undo = f"gpuinstall env rollback --into --python {python}"
-        yield "Undo", f"{undo}   # until the next change"
+        yield "Undo", f"{undo_command(environment.place)}   # until the next change"
     if result.uv_guard:
         yield "Guard", f"pip and uv there keep these builds, by {result.uv_guard}"
     elif result.guard:

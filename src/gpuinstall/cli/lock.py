@@ -212,24 +212,24 @@ def cover_command(options: CommandOptions) -> Outcome:
         arch = options.arch or "x86_64"
         machines = machines_in(options.gpu_names, options.driver, arch, catalog)
         cover = cover_range(machines, request, catalog)
-        if not cover.locks:
+        if not cover.requests:
             raise NoBuildError(
                 "no-build",
                 "no build of torch runs on any GPU of this range",
                 hint=f"gpuinstall plan --gpu {quoted(machines[0].gpus[0].label)}   # shows which driver runs it",
             )
-        requests = tuple(lock.request(request, catalog) for lock in cover.locks)
-        label, count = Counter(request.label for request in requests).most_common(1)[0]
+        labels = Counter(request.label for request in cover.requests)
+        label, count = labels.most_common(1)[0]
         if count > 1:
             raise NoBuildError(
                 "targets-disagree",
                 f"this range requires two versions of torch for {label}; a folder holds one lock for each",
                 hint="Name fewer GPUs, or a narrower --driver",
             )
-        data, rows = _write(options, requests, project)
+        data, rows = _write(options, cover.requests, project)
     ranges = []
-    for written, lock in zip(data["locks"], cover.locks, strict=True):
-        serves = spanned(lock.machines)
+    for written, one in zip(data["locks"], cover.requests, strict=True):
+        serves = spanned(one.serves)
         ranges.append({"target": written["target"], "serves": serves})
         rows.append(("Serves", f"{written['target']}: {serves}"))
     uncovered = spanned(cover.unserved)

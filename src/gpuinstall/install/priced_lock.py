@@ -233,13 +233,14 @@ def price_resolution(
         state: What there is.
         project: The run.
     """
-    from gpuinstall.lock.file.write import build_incomplete
+    from gpuinstall.lock.file.write import build_locks
 
     session, place = project.session, state.existing.paths
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
     folder = place.folder if place.is_ours else Path()
-    lock = build_incomplete(resolution, session, folder)
+    later = resolution.unhashed_wheels
+    [lock] = build_locks([resolution], session, folder, later)
     return _priced(
         Fit(lock, resolution.plan),
         state,

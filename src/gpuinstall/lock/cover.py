@@ -31,23 +31,12 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 
-class CoveringLock(Value):
-    """A lock to make: its build, and the machines of the range that it is for."""
-
-    build: Build
-    machines: tuple[Machine, ...]
-
-    def request(self, request: Request, catalog: Catalog) -> LockRequest:
-        """Return the lock to make: its build, or with programs an older one."""
-        target = Target(self.build.backend.tag, self.build.os, self.build.arch)
-        one = LockRequest.for_target(target, request, catalog, self.machines)
-        return replace(one, newest_torch=self.build.torch)
-
-
 class RangeCover(Value):
     """The fewest locks for a range, and the machines that none can serve."""
 
-    locks: tuple[CoveringLock, ...]
+    requests: tuple[LockRequest, ...]
+    """A lock each, with the machines that it serves, for the newest torch that they have, or with programs an older one."""
+
     unserved: tuple[Machine, ...]
 
 
@@ -150,13 +139,25 @@ def cover_range(
         fitting = [serving for serving in cover if position in serving.ranks]
         best = min(fitting, key=lambda one: (one.age, one.ranks[position]))
         members[best.build.name].append(machines[position])
-    locks = [
-        CoveringLock(serving.build, tuple(members[serving.build.name]))
-        for serving in sorted(cover, key=lambda one: one.age)
-        if serving.build.name in members
+    requests = []
+    for serving in sorted(cover, key=lambda one: one.age):
+        build = serving.build
+        if build.name in members:
+            served_here = tuple(members[build.name])
+            one = LockRequest.for_target(
+                _target_of(build), request, catalog, served_here
+            )
+            requests.append(replace(one, newest_torch=build.torch))
+    unserved = [
+        machine
+        for machine, plan in zip(machines, plans, strict=True)
+        if isinstance(plan, Rejected)
     ]
-    unserved = set(range(len(machines))).difference(served)
-    return RangeCover(tuple(locks), tuple(machines[one] for one in sorted(unserved)))
+    return RangeCover(tuple(requests), tuple(unserved))
+
+
+def _target_of(build: Build) -> Target:
+    return Target(build.backend.tag, build.os, build.arch)
 
 
 def _of_newest_torch(plan: Plan | Rejected) -> Plan | Rejected:
@@ -185,9 +186,7 @@ def cover(requests: Sequence[LockRequest], newest: Version | None = None) -> Ser
         of_torch = [serving for serving in candidates if serving.build.torch == torch]
         served: Served = {}
         for serving in best_cover(of_torch, range(len(requests))):
-            build = serving.build
-            target = Target(build.backend.tag, build.os, build.arch)
-            served[target] = frozenset(serving.ranks)
+            served[_target_of(serving.build)] = frozenset(serving.ranks)
         if served:
             return served
     raise NoBuildError(

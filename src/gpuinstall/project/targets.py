@@ -137,14 +137,11 @@ def lock_requests(
 
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
     """Return the locks that lie in the folder, each for its target again."""
-    from gpuinstall.lock.file.fit import readable_lock, targets_of
+    from gpuinstall.lock.file.fit import locks_by_target
 
     if here.request.backend:
         return ()
-    locks = {
-        target: readable_lock(project.folder / target.filename)
-        for target in targets_of(project.folder)
-    }
+    locks = locks_by_target(project.folder)
     # So does a cover, whose locks are of several torches.
     if any(lock and "torch" in lock.record.apart for lock in locks.values()):
         here = here.asking(newest_per_target=True)

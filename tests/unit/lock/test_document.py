@@ -98,7 +98,7 @@ def test_a_record_says_what_was_requested_and_the_floors():
     def record(request):
         wanted = LockRequest(machine, request, catalog)
         made = Resolution(
-            wanted, wanted.plan, Target("cu126"), {"packages": []}, (), Hashes({}, {})
+            wanted, wanted.plan, Target("cu126"), {"packages": []}, Hashes({}, {})
         )
         return record_of(made)
 

@@ -4,6 +4,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import Request
+from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpus import card_capabilities, series_of
 from gpuinstall.lock.cover import cover_range, machines_in, spanned
@@ -39,7 +40,7 @@ def test_a_number_is_one_branch():
 def test_each_machine_gets_its_newest_torch():
     cover = covered(*NAMES, drivers=">=525")
 
-    assert {lock.build.backend.tag: spanned(lock.machines) for lock in cover.locks} == {
+    assert {one.request.backend: spanned(one.serves) for one in cover.requests} == {
         "cu126": "RTX 30, RTX 40, A800 with driver 525–575",
         "cu132": "RTX 30, RTX 40, A800 with driver 580–615",
     }
@@ -48,7 +49,7 @@ def test_each_machine_gets_its_newest_torch():
 def test_cards_that_share_no_build_have_a_lock_each():
     cover = covered("GTX 1080", "RTX 5090", drivers="580")
 
-    cards = {lock.build.backend.tag: spanned(lock.machines) for lock in cover.locks}
+    cards = {one.request.backend: spanned(one.serves) for one in cover.requests}
     assert cards == {
         "cu126": "GeForce GTX 1080 with driver 580",
         "cu130": "GeForce RTX 5090 with driver 580",
@@ -67,10 +68,11 @@ def test_every_gpu_is_served_under_some_driver_or_named_and_a_target_has_one_tor
     machines = machines_in(names, None, "x86_64", catalog)
     cover = cover_range(machines, Request(), catalog)
 
-    served = sum(len(lock.machines) for lock in cover.locks)
+    served = sum(len(one.serves) for one in cover.requests)
     assert served + len(cover.unserved) == len(machines)
-    assert {lock.build.backend.kind for lock in cover.locks} == {"cuda", "rocm", "xpu"}
-    targets = [(lock.build.backend.tag, lock.build.platform) for lock in cover.locks]
+    kinds = {Backend.parse(one.request.backend).kind for one in cover.requests}
+    assert kinds == {"cuda", "rocm", "xpu"}
+    targets = [one.label for one in cover.requests]
     assert len(set(targets)) == len(targets)
 
 

@@ -18,7 +18,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
-from gpuinstall.lock.file.lock import Lock, LockedFile, Record, read_lock
+from gpuinstall.lock.file.lock import Lock, LockedFile, Record, read_lock, target_in
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.plan import Plan, Rejected, choose
@@ -167,24 +167,22 @@ def readable_lock(path: Path) -> Lock | None:
     return None
 
 
-def targets_of(folder: Path) -> list[Target]:
-    """Return what the locks of ours in a folder are for; of damaged ones their names tell it."""
-    targets = []
+def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
+    """Return the locks of ours in a folder by what they are for; of a damaged one, None, its name tells it."""
+    locks: dict[Target, Lock | None] = {}
     for path in locks_in(folder):
         lock = readable_lock(path)
-        if lock and not lock.is_ours:
-            continue
         with suppress(UsageError):
-            name = path.name.removeprefix("pylock.").removesuffix(".toml")
-            targets.append(Target.parse(name))
-    return targets
+            if lock is None or lock.is_ours:
+                locks[Target.parse(target_in(path.name))] = lock
+    return locks
 
 
 def named_targets(folder: Path) -> list[Target]:
     """Return the targets of a folder's locks if one was requested by name; else they are those of its machine alone."""
-    locks = map(readable_lock, locks_in(folder))
-    is_named = any(lock.record.asked for lock in locks if lock)
-    return targets_of(folder) if is_named else []
+    locks = locks_by_target(folder)
+    is_named = any(lock.record.asked for lock in locks.values() if lock)
+    return [*locks] if is_named else []
 
 
 def best(
@@ -239,14 +237,11 @@ def selected(
     machine: Machine,
 ) -> tuple[LockedFile, ...]:
     """Return the files with an address that the standard's own selection takes on ``machine``."""
-    names = {
-        id(entry): package.name for package, entry in _select(lock, python, machine)
-    }
-    files = [(names.get(id(entry)), entry) for _, entry in lock.entries]
     return tuple(
-        LockedFile(name, entry.url, entry.hashes.get("sha256"))
-        for name, entry in files
-        if name and entry.url
+        LockedFile(package.name, entry.url, entry.hashes.get("sha256"))
+        for package, entry in _select(lock, python, machine)
+        # A repository has an address too, and no hash.
+        if hasattr(entry, "hashes") and entry.url
     )
 
 

@@ -211,7 +211,7 @@ class Lock(Value):
     @property
     def target(self) -> str:
         """The target that its file is named after."""
-        return self.name.removeprefix("pylock.").removesuffix(".toml")
+        return target_in(self.name)
 
     @property
     def python(self) -> str | None:
@@ -321,16 +321,6 @@ class Lock(Value):
 
         return glibc_needed((file.package, file.name) for file in self.files)
 
-    @property
-    def contents(self) -> dict[str, list[Any]]:
-        """What it says of each package, with every entry of it."""
-        contents: dict[str, list[Any]] = {}
-        for package in parse_toml(self.text)["packages"]:
-            # The commit of a repository counts, and not the branch that it was asked for by.
-            package.get("vcs", {}).pop("requested-revision", None)
-            contents.setdefault(package["name"], []).append(package)
-        return contents
-
     def entry(self, path: Path, status: str) -> dict[str, Any]:
         """Return what the documents of ``lock`` say of a lock that lies at ``path``."""
         return {
@@ -350,6 +340,11 @@ class Lock(Value):
             return self
         document = sealed(parse_toml(text))
         return parse(self.name, render(document))
+
+
+def target_in(name: str) -> str:
+    """Return the target that the file of a lock is named after."""
+    return name.removeprefix("pylock.").removesuffix(".toml")
 
 
 def _by_address(package: Package) -> str:

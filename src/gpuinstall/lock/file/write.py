@@ -206,6 +206,7 @@ def build_locks(
     resolutions: Sequence[Resolution],
     session: Session,
     folder: Path,
+    later: Collection[LockedFile] = (),
 ) -> list[Lock]:
     """Fetch what has no hash, each file once, and return a lock of each resolution.
 
@@ -213,39 +214,20 @@ def build_locks(
         resolutions: What the locks are made of.
         session: What fetches.
         folder: Where the locks will lie (the working folder), from which paths in them begin.
+        later: The files that get their hash while they are installed: nobody may keep the locks before.
     """
     hashes: dict[str, str] = {}
     missing: dict[LockedFile, Head] = {}
     for resolution in resolutions:
         hashes |= resolution.hashes.known
         missing |= resolution.hashes.missing
-    hashes |= fetch_missing(missing, session)
-    return [lock_of(resolution, hashes, folder) for resolution in resolutions]
+    now = {file: head for file, head in missing.items() if file not in later}
+    hashes |= fetch_missing(now, session)
+    hashes |= {file.url: unknown_hash(file.url) for file in later}
+    return [_lock_of(resolution, hashes, folder) for resolution in resolutions]
 
 
-def build_incomplete(
-    resolution: Resolution,
-    session: Session,
-    folder: Path,
-) -> Lock:
-    """Return a lock to install from: its wheels that lack a hash get it on their way, and nobody may keep it so."""
-    hashes = resolution.hashes
-    later = _later(resolution)
-    now = {file: head for file, head in hashes.missing.items() if file not in later}
-    known = {**hashes.known, **fetch_missing(now, session)}
-    known |= {file.url: unknown_hash(file.url) for file in later}
-    return lock_of(resolution, known, folder)
-
-
-def _later(resolution: Resolution) -> dict[LockedFile, Head]:
-    """Return the wheels of indexes that give no hash of them."""
-    packages = resolution.document["packages"]
-    with_wheels = {package["name"] for package in packages if package.get("wheels")}
-    missing = resolution.hashes.missing
-    return {file: head for file, head in missing.items() if file.package in with_wheels}
-
-
-def lock_of(
+def _lock_of(
     resolution: Resolution,
     hashes: _Hashes,
     folder: Path,

@@ -172,7 +172,6 @@ def read_inputs(name: str) -> RequirementsFile:
     """
     file, group = split_group(name)
     path = Path(file)
-    _check_form(path)
     if path.suffix in {".yml", ".yaml"}:
         return _with_wheels_of_conda(read_conda(path))
     if path.name != PROJECT:
@@ -191,17 +190,7 @@ def read_limits(name: str) -> RequirementsFile:
     Raises:
         UsageError: if it is malformed.
     """
-    path = Path(name)
-    _check_form(path)
-    return read_requirements(path).as_limits()
-
-
-def _check_form(path: Path) -> None:
-    """Raise UsageError for a file that is not read as a list of requirements."""
-    export = _EXPORTED_BY.get(path.name)
-    if export:
-        message = f"{path} is not read as a request"
-        raise UsageError("requirements-unread", message, hint=export)
+    return read_requirements(Path(name)).as_limits()
 
 
 def read_whole_project(

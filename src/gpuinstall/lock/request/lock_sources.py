@@ -42,7 +42,7 @@ def check_hosts(
 
     If a source does not answer, its hosts are not known; then each host is named.
     """
-    strange = _strange_hosts(files, backend, session, lock.versions.get("torch", ""))
+    strange = strange_hosts(files, backend, session, lock.versions.get("torch", ""))
     for host, packages in strange.items():
         refused = packages
         if session.sources.trust_folder:
@@ -110,7 +110,7 @@ def with_locked_builds(
         for build in _builds_of(file, catalog):
             catalog = catalog.serving(build.backend.kind)
             # Only the sources are asked.
-            if not _strange_hosts([file], build.backend.tag, opened()):
+            if not strange_hosts([file], build.backend.tag, opened()):
                 unknown.append(build)
     if not unknown:
         return catalog
@@ -139,7 +139,7 @@ def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
             yield from unknown_builds([wheel], catalog.builds_for(os, arch), os, arch)
 
 
-def _strange_hosts(
+def strange_hosts(
     files: Iterable[LockedFile],
     backend: str,
     session: Session,

@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
@@ -51,31 +51,18 @@ _MOST_BYTES = 1_000_000_000
 """How far a source archive is unpacked in search of its project: it may have no end."""
 
 
-class FolderProject(NamedTuple):
-    """What a project's pyproject.toml says of it."""
-
-    name: str
-    version: str
-    requirements: tuple[str, ...]
-    """With those of the extras that are requested of it."""
-
-    @property
-    def metadata_without_requirements(self) -> dict[str, Any]:
-        """The row of uv's ``dependency-metadata`` with which it requires nothing."""
-        return {"name": self.name, "version": self.version, "requires-dist": []}
-
-
 def read_folder_project(
     requirement: ParsedRequirement, folder: Path
-) -> FolderProject | None:
-    """Return the project that a requirement names by its folder.
+) -> tuple[dict[str, Any], list[str]] | None:
+    """Return what a project requires that is requested by its folder, apart from the project itself.
 
     Args:
         requirement: Such as ``-e ./paper[train]``.
         folder: Where relative paths begin.
 
     Returns:
-        None if it is no folder, or only its build backend knows its version or what it requires.
+        The row of uv's ``dependency-metadata`` with which the project requires nothing, and its requirements with those
+        of the extras; None if it is no folder, or only its build backend knows its version or what it requires.
     """
     if requirement.path is None:
         return None
@@ -87,14 +74,14 @@ def read_folder_project(
         extras = table.get("optional-dependencies", {})
         lists.extend(extras[extra] for extra in requirement.extra_names)
         name = canonicalize_name(table["name"])
-        version = str(table["version"])
+        row = {"name": name, "version": str(table["version"]), "requires-dist": []}
         requirements = list(map(parse_requirement, chain.from_iterable(lists)))
     except (KeyError, TypeError, AttributeError):
         return None
     # An extra of all extras names the project itself.
     if any(requirement.name == name for requirement in requirements):
         return None
-    return FolderProject(name, version, tuple(one.text for one in requirements))
+    return row, [one.text for one in requirements]
 
 
 def nested_settings(

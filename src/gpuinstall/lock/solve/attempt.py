@@ -31,7 +31,7 @@ from gpuinstall.lock.uv.builds import (
     source_builds,
 )
 from gpuinstall.lock.uv.errors import Conflict, all_or_conflict
-from gpuinstall.lock.uv.resolution import checked
+from gpuinstall.lock.uv.resolution import checked, locked_files
 from gpuinstall.plan.values import PROGRAM_HELD_BACK
 from gpuinstall.sources.web.client import OFFLINE
 
@@ -146,7 +146,8 @@ def _check_builds(
         machine=resolution.request.machine,
         environ=session.environment,
     )
-    name_torch_source(resolution.files, build.listed_at, session)
+    files = locked_files(resolution.document)
+    name_torch_source(files, build.listed_at, session)
     builds = source_builds(resolution.document)
     here = resolution.request.builds_here
     new = [one for one in builds if reported.get(one.package) != one.version]

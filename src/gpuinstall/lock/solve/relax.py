@@ -28,7 +28,7 @@ from gpuinstall.plan import Rejected
 from gpuinstall.plan.relax import nearest_request, version_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.base.request import Request
     from gpuinstall.lock.request.lock_request import LockRequest
@@ -136,16 +136,6 @@ def _pins_of_programs(requests: Sequence[LockRequest]) -> Pins:
     return tuple(one for one in limits if one.name not in family)
 
 
-def relaxed_again(
-    request: LockRequest,
-    packages: Collection[str],
-    session: Session,
-) -> tuple[LockRequest, tuple[Mapping[str, Any], ...]]:
-    """Return a request as it was relaxed for a lock, in which the versions of ``packages`` gave way, with its rows."""
-    [opened], metadata = _with_requirements_of_folders([request], session)
-    return without_versions(opened, packages), metadata
-
-
 def _concessions(pins: Pins) -> Iterator[Pins]:
     """Yield which pins may give way: none, each alone, then all of them."""
     yield ()
@@ -170,8 +160,9 @@ def _with_requirements_of_folders(
     for text in requests[0].request.requirements:
         project = read_folder_project(parse_requirement(text), session.folder)
         if project:
-            rows.append(project.metadata_without_requirements)
-            requirements.update(dict.fromkeys(project.requirements))
+            row, required = project
+            rows.append(row)
+            requirements.update(dict.fromkeys(required))
     opened = [one.asking(requirements=tuple(requirements)) for one in requests]
     return opened, tuple(rows)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import (
     GpuInstallError,
@@ -48,7 +48,6 @@ def resolve_locks(
     moving: Collection[str] = (),
     upgrade: bool = False,
     installed: Mapping[str, str] | None = None,
-    metadata: tuple[Mapping[str, Any], ...] = (),
 ) -> Resolutions:
     """Choose from what the sources list today and resolve.
 
@@ -59,7 +58,6 @@ def resolve_locks(
         moving: The only packages that may move; torch stays unless it is among them.
         upgrade: Whether nothing of ``locks`` stays but its Python.
         installed: Versions that stay if nothing is against them, as no lock holds them.
-        metadata: Rows that stand in place of the METADATA of projects in folders.
 
     Raises:
         MachineError: if nothing fits a machine.
@@ -73,7 +71,7 @@ def resolve_locks(
     reported: dict[str, str] = {}
     for lock in locks:
         reported |= lock.all_versions
-    near = Near(versions=installed or {}, reported=reported, metadata=metadata)
+    near = Near(versions=installed or {}, reported=reported)
     attempts: Iterable[Near] = [near]
     if not installed:
         attempts = _nearness(near, live, locks, moving, upgrade=upgrade)

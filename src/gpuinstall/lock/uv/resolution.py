@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import Wheel
-from gpuinstall.catalog.pages import parse_files
 from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
+from gpuinstall.lock.request.lock_sources import strange_hosts
 from gpuinstall.lock.uv.project import versions_in
 from gpuinstall.plan.values import REMARKS, Choice
 
@@ -47,7 +46,6 @@ class Resolution(Value):
     document: Mapping[str, Any]
     """uv's own lock."""
 
-    files: tuple[LockedFile, ...]
     hashes: Hashes
     apart: frozenset[str] = frozenset()
     """The packages that could not have one version for all targets."""
@@ -68,6 +66,13 @@ class Resolution(Value):
         """What to report of its programs: who wants an older torch, and what could not be the newest."""
         reasons = [reason for reason in self.plan.reasons if reason.code in REMARKS]
         return tuple(reason.message for reason in reasons)
+
+    @property
+    def unhashed_wheels(self) -> list[LockedFile]:
+        """The wheels whose index gives no hash: uv fetches them for an installation, and it is taken on the way."""
+        packages = self.document["packages"]
+        with_wheels = {one["name"] for one in packages if one.get("wheels")}
+        return [file for file in self.hashes.missing if file.package in with_wheels]
 
     @property
     def versions(self) -> dict[str, str]:
@@ -129,21 +134,20 @@ def checked(
     check_unbuilt(document, family)
     document = with_files_of_pages(document, pages)
     check_provenance(locked_files(document), pages)
-    check_indexes(document, pages, session)
+    check_indexes(document, pages, plan.choice.build.backend.tag, session)
     document = with_own_indexes(dict(document), pages, session)
     requested = requested_hashes(request.request.requirements, document, sources)
     if requested:
         document = with_requested_files(document, requested, session)
-    files = tuple(
+    files = [
         replace(file, sha256=file.sha256 or locked.get(file.url))
         for file in locked_files(document)
-    )
+    ]
     return Resolution(
         request=request,
         plan=plan,
         target=request.target(plan.choice.build),
         document=document,
-        files=files,
         hashes=known_hashes(files, session),
         prebuilt=prebuilt,
     )
@@ -269,6 +273,7 @@ def check_provenance(
 def check_indexes(
     document: Mapping[str, Any],
     pages: Collection[str],
+    backend: str,
     session: Session,
 ) -> None:
     """Raise InstallationError for a file that no index here lists: uv obeys the sources of a tree that it fetches.
@@ -278,31 +283,25 @@ def check_indexes(
     Args:
         document: uv's lock.
         pages: The packages that have a source of their own.
+        backend: The tag of torch's backend.
         session: The run.
     """
     trees = {"vcs", "archive", "directory"}
-    if not any(trees & package.keys() for package in document["packages"]):
+    has_trees = any(trees & package.keys() for package in document["packages"])
+    if not has_trees or session.environment.get("UV_OFFLINE"):
         return
-    places = filter(None, (*session.sources.places, session.default_index))
-    known = {Location.parse(place).server for place in places}
     served = packages_of_indexes(document).keys() - set(pages)
-    for file in locked_files(document):
-        server = Location.parse(file.url).server
-        if file.package not in served or server in {*known, "file://"}:
-            continue
-        try:
-            page = session.page_of(file.package)
-        except InstallationError:  # uv has it in its cache
-            continue
-        links = parse_files(page) if page else ()
-        known |= {Location.parse(link.url).server for link in links}
-        if server not in known:
-            raise InstallationError(
-                "wrong-source",
-                f"{file.package} would come from {file.url}",
-                why="the pyproject.toml of a source tree chooses it, and no index here lists it there",
-                hint="Set UV_INDEX to the URL of the index that has it, if you trust it",
-            )
+    files = [file for file in locked_files(document) if file.package in served]
+    for host, packages in strange_hosts(files, backend, session).items():
+        # uv has the page in its cache.
+        if session.client.unreachable(session.default_index or ""):
+            return
+        raise InstallationError(
+            "wrong-source",
+            f"{', '.join(packages)} would come from {host}",
+            why="the pyproject.toml of a source tree chooses it, and no index here lists it there",
+            hint="Set UV_INDEX to the URL of the index that has it, if you trust it",
+        )
 
 
 def check_unbuilt(

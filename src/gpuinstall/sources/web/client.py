@@ -212,6 +212,12 @@ class Client:
             return Head()
         return Head(declared(response), response.headers.get("ETag"))
 
+    def is_gone(self, url: str) -> bool:
+        """Whether the server of a file says that it has it no longer."""
+        with self._ask("HEAD", url, _AS_IT_IS) as response:
+            # 403 says nothing: the address that GitHub leads to is for GET alone.
+            return response.status_code in {404, 410}
+
     def ask_part(
         self,
         url: str,

@@ -236,7 +236,7 @@ def test_a_project_is_read_as_a_list_of_requirements(tmp_path):
     [
         ("pyproject.toml", "[project", "is malformed"),
         ("all.toml", 'lock-version = "1.0"', "line 1: "),
-        ("Pipfile.lock", "{}", "is not read as a request"),
+        ("Pipfile.lock", "{}", "line 1: "),
     ],
 )
 def test_a_file_that_is_no_list_of_requirements_is_named(tmp_path, name, text, why):

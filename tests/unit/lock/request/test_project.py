@@ -1,7 +1,7 @@
 """What a project's pyproject.toml says of it without a build."""
 
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.request.project import FolderProject, read_folder_project
+from gpuinstall.lock.request.project import read_folder_project
 
 WHOLE = """
 [project]
@@ -18,7 +18,8 @@ def test_the_requirements_are_those_of_the_extras_too(tmp_path):
 
     project = read_folder_project(parse_requirement("-e ./paper[train]"), tmp_path)
 
-    assert project == FolderProject("paper-code", "0.1", ("torch==2.0.1", "wandb"))
+    row = {"name": "paper-code", "version": "0.1", "requires-dist": []}
+    assert project == (row, ["torch==2.0.1", "wandb"])
 
 
 def test_what_only_a_build_tells_is_not_guessed(tmp_path):

@@ -12,7 +12,6 @@ from gpuinstall.diagnose.repair import repair_steps, run_repairs
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
-from tests.lab.cases import mostly_heavy
 from tests.lab.environments import WHEEL, packages, rewrite
 from tests.lab.index import StandInIndex
 from tests.unit.diagnose.evidence import found, installed_in
@@ -43,7 +42,6 @@ BROKEN = (
     "two records",
     "the interpreter",
 )
-QUICK = {"torch/lib/libc10.so", "another Python"}
 
 
 def break_it(what, site):
@@ -116,7 +114,19 @@ def examined(sources, tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("what", mostly_heavy(BROKEN, QUICK))
+@pytest.mark.parametrize("what", ["torch/lib/libc10.so", "another Python"])
+def test_what_is_broken_in_a_small_torch_blocks_and_is_repaired(
+    what, linked_torch, examined
+):
+    assert examined(linked_torch) == ()
+    break_it(what, packages(linked_torch))
+    findings = examined(linked_torch)
+    assert findings[0].blocking
+    assert repair_steps(findings, linked_torch)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("what", BROKEN)
 def test_what_is_broken_blocks_and_is_repaired_in_this_environment(
     what, torch_copy, examined
 ):

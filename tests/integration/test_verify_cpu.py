@@ -109,18 +109,18 @@ def test_processes_sum_over_all_of_them(real_torch):
     assert done.ok, done.err
 
 
-def test_a_file_that_torch_lost_is_named(torch_copy):
-    (packages(torch_copy) / "torch" / "lib" / "libtorch_cpu.so").unlink()
-    fault = the_fault(verify(torch_copy))
+def test_a_file_that_torch_lost_is_named(linked_torch):
+    (packages(linked_torch) / "torch" / "lib" / "libc10.so").unlink()
+    fault = the_fault(verify(linked_torch))
     assert fault.name == "import"
     assert fault.message is not None
-    assert fault.message.endswith(f"{LOST}torch/lib/libtorch_cpu.so")
+    assert fault.message.endswith(f"{LOST}torch/lib/libc10.so")
     assert fault.id == "F167"
 
 
-def test_a_file_of_torch_that_is_damaged_fails_the_import(torch_copy):
-    rewrite(packages(torch_copy) / "torch" / "version.py", "__version__ = (")
-    fault = the_fault(verify(torch_copy))
+def test_a_file_of_torch_that_is_damaged_fails_the_import(linked_torch):
+    rewrite(packages(linked_torch) / "torch" / "version.py", "__version__ = (")
+    fault = the_fault(verify(linked_torch))
     assert fault.name == "import"
     assert str(fault.message).startswith("SyntaxError: ")
 
@@ -278,10 +278,10 @@ def test_a_numpy_that_cannot_be_loaded_is_named(torch_copy):
     )
 
 
-def test_an_interpreter_that_is_killed_is_not_our_end(torch_copy):
-    init = packages(torch_copy) / "torch" / "__init__.py"
+def test_an_interpreter_that_is_killed_is_not_our_end(linked_torch):
+    init = packages(linked_torch) / "torch" / "__init__.py"
     rewrite(init, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    fault = the_fault(verify(torch_copy))
+    fault = the_fault(verify(linked_torch))
     assert (fault.name, str(fault.message).split(":")[0]) == (
         "import",
         "killed by SIGKILL",

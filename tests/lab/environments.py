@@ -1,27 +1,38 @@
 """Environments by uv: one with the small torch of the stand-in wheels, one with a real torch for the CPU.
 
-``python -m tests.lab.environments`` fetches what the real torch and bootstrap.py need, so that the tests need no network.
+``python -m tests.lab.environments`` makes that of the real torch and fetches what bootstrap.py needs, so that the tests
+need no network.
 """
 
 import os
 import shutil
 import sys
-import tempfile
+import sysconfig
+import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import uv
 
 from gpuinstall.base import process
+from tests.lab.clone import ROOT
+from tests.lab.native import native_library
 from tests.lab.own_home import USER_HOME
-from tests.lab.shared import once
+from tests.lab.shared import made, once
 from tests.lab.stub_torch import modules
 from tests.lab.wheelhouse import fetch_other_wheels
+from tests.lab.wheels import make_wheel
 
 VERSION = "2.13.0+cpu"
 WHEEL = f"torch-{VERSION}-cp311-*linux*_x86_64.whl"
 CUDA_TORCH_BYTES = 8 * 10**9
+LOADING = """
+import ctypes, os
+ctypes.CDLL(os.path.join(os.path.dirname(__file__), "lib", "libc10.so"))
+from . import _C
+"""
 
 
 def small_torch(folder: Path, backend: str = "cu126", version: str = "2.14.1") -> Path:
@@ -30,6 +41,23 @@ def small_torch(folder: Path, backend: str = "cu126", version: str = "2.14.1") -
     site = packages(folder)
     _write(site, modules(f"{version}+{backend}", backend))
     return site
+
+
+def make_linked_torch(environment: Path) -> Path:
+    """Make an environment with the small torch of the CPU, as installed, and a library and a module that it loads."""
+    site = small_torch(environment)
+    shutil.rmtree(site / "torch")
+    library = native_library(environment / "made" / "libc10.so", soname="libc10.so")
+    module = native_library(environment / "made" / "_C.so", modules=["_C"])
+    files: dict[str, str | bytes] = {**modules(VERSION, "cpu")}
+    files["torch/__init__.py"] = f"{LOADING}{files['torch/__init__.py']}"
+    files["torch/lib/libc10.so"] = library.read_bytes()
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    files[f"torch/_C{suffix}"] = module.read_bytes()
+    wheel = make_wheel(environment / "made", "torch", VERSION, modules=files)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    return environment
 
 
 def small_package(
@@ -76,11 +104,12 @@ def _write(folder: Path, files: Mapping[str, str]):
         file.write_text(text, "utf-8")
 
 
-def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path:
+def cpu_torch(*, offline: bool = False) -> Path:
     """Return an environment that holds a real torch from pip's find-links; it is shared: copy it before changing it.
 
+    It is made once for all sessions: to compile torch takes longer than the tests of it.
+
     Args:
-        factory: Has the folder of the session in which it is made, once.
         offline: Whether what torch needs comes from uv's cache alone; if it is not there, the test is skipped.
     """
     find_links = os.environ.get("PIP_FIND_LINKS", "")
@@ -102,9 +131,10 @@ def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path
             options.append("--offline")
         _uv("pip", "install", *options, f"torch=={VERSION}")
         # What verify starts compiles all that it imports, each time, and keeps none of it.
-        process.run([folder / "bin" / "python", "-c", "import torch"])
+        variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+        process.run([folder / "bin" / "python", "-c", "import torch"], env=variables)
 
-    return once(factory, "cpu-torch", make)
+    return made(ROOT / ".venv-dev" / f"torch-{VERSION}", make)
 
 
 def cuda_torch(factory: pytest.TempPathFactory) -> Path:
@@ -153,12 +183,20 @@ def copied(environment: Path, folder: Path) -> Path:
 
     Its activate script leads to the copy, as if it had been made there.
     """
-    shutil.copytree(environment, folder, symlinks=True, copy_function=os.link)
+    shutil.copytree(environment, folder, symlinks=True, copy_function=_link)
     activate = folder / "bin" / "activate"
     if activate.is_file():
         text = activate.read_text().replace(str(environment), str(folder))
         rewrite(activate, text)
     return folder
+
+
+def _link(source: str, target: str):
+    try:
+        os.link(source, target)
+    except OSError:
+        # Temporary files may lie on another disk.
+        shutil.copy2(source, target)
 
 
 def packages(environment: Path) -> Path:
@@ -172,26 +210,7 @@ def rewrite(file: Path, text: str):
     file.write_text(text)
 
 
-def fetch():
-    """Fill uv's cache with what the real torch needs, if its wheel is here.
-
-    If that fails, the tests of it are skipped.
-    """
-    find_links = os.environ.get("PIP_FIND_LINKS", "")
-    if not any(Path(find_links).glob(WHEEL)):
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        options = [
-            "--target",
-            folder,
-            "--python-version",
-            "3.11",
-            "--find-links",
-            find_links,
-        ]
-        process.run([uv.find_uv_bin(), "pip", "install", *options, f"torch=={VERSION}"])
-
-
 if __name__ == "__main__":
-    fetch()
+    with suppress(pytest.skip.Exception, AssertionError):
+        cpu_torch()
     fetch_other_wheels()

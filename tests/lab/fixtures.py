@@ -8,7 +8,7 @@ import pytest
 
 from tests.lab.clone import Person, copy_project, interpreter
 from tests.lab.driver import FakeDriver, build, environment
-from tests.lab.environments import copied, cpu_torch
+from tests.lab.environments import copied, cpu_torch, make_linked_torch
 from tests.lab.shared import once
 from tests.lab.wheelhouse import Wheelhouse, make_wheelhouse
 
@@ -41,18 +41,24 @@ def play(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
 
 
 @pytest.fixture(scope="session")
-def real_torch(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Path:
+def real_torch(request: pytest.FixtureRequest) -> Path:
     """An environment that holds a real torch for the CPU; not to be changed."""
     is_offline = "not network" in request.config.getoption("-m")
-    return cpu_torch(tmp_path_factory, offline=is_offline)
+    return cpu_torch(offline=is_offline)
 
 
 @pytest.fixture
 def torch_copy(real_torch: Path, tmp_path: Path) -> Path:
     """A copy of it to break."""
     return copied(real_torch, tmp_path / "env")
+
+
+@pytest.fixture
+def linked_torch(tmp_path: Path) -> Path:
+    """An environment whose small torch loads its libraries as the real one does, to break."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler (cc) to build libraries")
+    return make_linked_torch(tmp_path / "env")
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,9 @@
 """The libraries of an environment, linked without loading any: compiled here, laid out as packages are installed."""
 
-import time
-
 import pytest
 
 from gpuinstall.wheels import linking
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
-from tests.lab.environments import packages
 from tests.lab.native import native_library
 from tests.unit.wheels.test_needs import UNTIL_2_8
 
@@ -180,34 +177,3 @@ def test_a_file_that_is_no_library_and_one_that_is_gone_are_passed_over(site):
     (site / "some" / "text.so").write_text("INPUT(libc.so.6)")
 
     assert faults(site) == []
-
-
-def test_a_real_torch_lacks_nothing_and_a_broken_extension_beside_it_is_found_in_time(
-    torch_copy,
-):
-    site = packages(torch_copy)
-    place(
-        site,
-        "good",
-        "good/_C.so",
-        needs=TORCH,
-        undefined=["_ZN3c106detail14torchCheckFailEPKcS2_jS2_"],
-    )
-    place(
-        site,
-        "broken",
-        "broken/_C.so",
-        needs=[*TORCH, "libcudart.so.12"],
-        undefined=[UNTIL_2_8],
-    )
-    started = time.process_time()
-
-    found = link_faults(read_libraries(site), system_libraries())
-
-    assert time.process_time() - started < 2
-    assert [
-        (fault.candidate.package, fault.reason.code, fault.name) for fault in found
-    ] == [
-        ("broken", "missing-library", "libcudart.so.12"),
-        ("broken", "missing-symbol", UNTIL_2_8),
-    ]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.base import process
+from packaging.utils import canonicalize_name
+
 from gpuinstall.base.advice import OURS, Advice, for_install
 from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import standard_requirement
-from gpuinstall.base.uv import environment as uv_environment
-from gpuinstall.base.uv import uv
+from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import replace
 from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
@@ -38,6 +35,7 @@ from gpuinstall.environments.records import admit_start, say_unfinished
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
 from gpuinstall.plan import Plan, choose
+from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import Verdict
 from gpuinstall.wheels.learned.store import known_catalog
@@ -55,11 +53,6 @@ if TYPE_CHECKING:
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}
 """What explains every check that fails: the files are made again when it is repaired."""
-CHECK_S = 60
-"""How long ``uv pip check`` may take."""
-_UNMET = re.compile(
-    r"The package `(\S+)` requires `(.+?)`, but (?:`(\S+)` is installed|it's not)"
-)
 
 
 class ExaminedEnvironment(NamedTuple):
@@ -161,11 +154,12 @@ def examine(
     if is_there and admit_start(venv, reporter, if_others=named):
         verdict, failures = _verify(venv, machine, evidence, reporter)
         examined = ExaminedEnvironment(venv, verdict, len(evidence.packages))
-        # uv reads an environment with its Python, which does not run where there is no verdict.
-        unmet = requirements_unmet(evidence) if verdict else ()
-        findings = merge_failures([*findings, *unmet], failures)
+        unproven: DoctorFindings = iter(())
         if verdict:
-            findings += unproven_devices(verdict)
+            python = verdict.environment.python or RUNNING_PYTHON
+            findings += requirements_unmet(evidence, python)
+            unproven = unproven_devices(verdict)
+        findings = [*merge_failures(findings, failures), *unproven]
     elif is_there:
         packages = len(evidence.packages)
         examined = ExaminedEnvironment(venv, None, packages, was_started=False)
@@ -278,51 +272,50 @@ def not_started(venv: Path) -> Finding:
     )
 
 
-def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield what ``uv pip check`` finds: a requirement that is missing, or there in another version.
+def requirements_unmet(evidence: DoctorEvidence, python: str) -> DoctorFindings:
+    """Yield the requirements of packages that are missing, or there in another version.
 
     What torch's family requires blocks.
+
+    Args:
+        evidence: The environment.
+        python: Its Python, by which it is decided what a package requires there.
     """
-    command = [str(uv()), "pip", "check", "--python", str(interpreter(evidence.venv))]
-    # uv starts that Python, which may never answer.
-    done = process.run(command, env=uv_environment(os.environ, {}), seconds=CHECK_S)
-    # It ends with 1 for a requirement that is not met as for a fault of its own: its lines tell which.
-    found = dict.fromkeys(match.groups() for match in _UNMET.finditer(done.err))
-    if not done.ok and not found:
-        cause = (done.err.splitlines() or [f"uv pip check took more than {CHECK_S} s"])[
-            -1
-        ].strip()
-        yield Finding(
-            "requirements-unchecked",
-            f"whether the packages in {evidence.venv} go together was not checked",
-            why=cause,
-            fixes=(Advice("uv", tuple(command[1:])),),
-            where="environment",
-            blocking=False,
-        )
-    for name, text, version in found:
-        requirement = standard_requirement(text)
-        state = f"{version} is installed" if version else "it is not installed"
-        package = evidence.by_name[name]
-        required = f"{requirement.name}{requirement.specifier}"
-        fix = evidence.repair.install_advice(requirement)
-        entry = None
-        if requirement.name == "torch":
-            entry = COMPANION_FAULTS.get(name)
-            fix = evidence.install_advice("torch", name, note="install both together")
-        elif name == "torch":
-            is_of_cuda = requirement.name.startswith("nvidia-")
-            entry = "F102" if is_of_cuda else "F167"
-        yield evidence.fault(
-            f"{name}-mismatch"
-            if requirement.name == "torch" and entry
-            else "requirement-unmet",
-            f"{name} {package.version} requires {required}, and {state}",
-            entry=entry,
-            why="it was removed or changed after the installation",
-            fixes=(fix,),
-            blocking=name in evidence.catalog.family,
-        )
+    machine, packages = evidence.machine, evidence.by_name
+    environment = marker_environment(machine.os, machine.arch, python) | {"extra": ""}
+    for name, package in packages.items():
+        for requirement in package.requires:
+            if requirement.marker and not requirement.marker.evaluate(environment):
+                continue
+            present = packages.get(canonicalize_name(requirement.name))
+            specifier = requirement.specifier
+            if present is None:
+                state = "it is not installed"
+            elif specifier.contains(present.version, prereleases=True):
+                continue
+            else:
+                state = f"{present.version} is installed"
+            fix = evidence.repair.install_advice(requirement)
+            code = "requirement-unmet"
+            entry = None
+            if requirement.name == "torch":
+                fix = evidence.install_advice(
+                    "torch", name, note="install both together"
+                )
+                entry = COMPANION_FAULTS.get(name)
+                if entry:
+                    code = f"{name}-mismatch"
+            elif name == "torch":
+                is_of_cuda = requirement.name.startswith("nvidia-")
+                entry = "F102" if is_of_cuda else "F167"
+            yield evidence.fault(
+                code,
+                f"{name} {package.version} requires {requirement.name}{specifier}, and {state}",
+                entry=entry,
+                why="it was removed or changed after the installation",
+                fixes=(fix,),
+                blocking=name in evidence.catalog.family,
+            )
 
 
 def merge_failures(
@@ -331,7 +324,7 @@ def merge_failures(
     """Let what the packages and variables show stand for the failed checks that it explains.
 
     Args:
-        findings: What files, variables and ``uv pip check`` show.
+        findings: What files and variables show.
         failures: The checks that failed in the environment.
     """
     causes = {failure.id for failure in failures if failure.id}

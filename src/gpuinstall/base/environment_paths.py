@@ -30,6 +30,8 @@ class Layout(Value):
     """The folder below which all of them lie."""
     python: Path
     """Its interpreter."""
+    version: str
+    """Of its Python, ``X.Y``; empty if it was not asked."""
     packages_folders: tuple[Path, ...]
     """The folders of its packages, that of pure Python first."""
     search_path: tuple[Path, ...]
@@ -120,6 +122,13 @@ class EnvironmentPaths(Value):
     def python(self) -> Path:
         """Its interpreter."""
         return self.layout.python if self.layout else interpreter(self.venv)
+
+    @property
+    def search_path(self) -> list[Path]:
+        """The folders that it finds packages in, in this order."""
+        if self.layout:
+            return list(self.layout.search_path)
+        return packages_folders(self.venv)
 
     @property
     def packages_folders(self) -> list[Path]:

@@ -106,7 +106,7 @@ def _rollback(options: CommandOptions) -> Outcome:
         # Ours is named by its folder: a Python is named only of an environment that others made.
         if options.into or options.python_path:
             python = interpreter_of_others(options.python_path, options.environment)
-            place = inspect_foreign(python).place
+            place = inspect_foreign(python)
         before = _versions(place)
         take_back(place, project.reporter, takes_over=options.replace)
         if not place.is_ours:

@@ -273,22 +273,19 @@ def activation_command(venv: Path) -> str:
 
 
 def _rows_into(result: IntoResult) -> Iterator[Row]:
-    environment = result.environment
-    python = quoted(environment.python)
-    versions = (
-        f"torch {result.fit.lock.versions['torch']} · Python {environment.version}"
-    )
-    yield "Environment", f"{display_path(environment.prefix)} · {versions}"
+    place, fit = result.place, result.fit
+    versions = f"torch {fit.lock.versions['torch']} · Python {fit.choice.python}"
+    yield "Environment", f"{display_path(place.venv)} · {versions}"
     yield "Proof", str(result.verdict["status"])
     if result.rollback:
-        yield "Undo", f"{undo_command(environment.place)}   # until the next change"
+        yield "Undo", f"{undo_command(place)}   # until the next change"
     if result.uv_guard:
         yield "Guard", f"pip and uv there keep these builds, by {result.uv_guard}"
     elif result.guard:
         constraints = quoted(result.guard)
         guard = f"plain pip there keeps these builds; uv pip does with -c {constraints}"
         yield "Guard", guard
-    yield "Ready", f"{python}   {_cost(result)}"
+    yield "Ready", f"{quoted(place.python)}   {_cost(result)}"
 
 
 @framed(

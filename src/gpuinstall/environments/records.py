@@ -162,7 +162,7 @@ def changed_by_into() -> list[EnvironmentPaths]:
         if work.name == ".gpuinstall" and (work / "last").exists():
             # lib/pythonX.Y/site-packages; on Windows, Lib/site-packages.
             root = work.parents[2 if work.parents[1].name == "Lib" else 3]
-            layout = Layout(root, interpreter(root), (work.parent,), (), {})
+            layout = Layout(root, interpreter(root), "", (work.parent,), (), {})
             changed.append(EnvironmentPaths(root, layout))
     return changed
 

@@ -15,7 +15,7 @@ from gpuinstall.base.files import way_to
 from gpuinstall.base.shell import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from gpuinstall.base.environment_paths import EnvironmentPaths
 
@@ -26,7 +26,13 @@ def check_rights(paths: EnvironmentPaths) -> None:
     Raises:
         InstallationError: a folder of it cannot be written, or its Python cannot be started.
     """
-    check_writable(_written_folders(paths))
+    for folder in _written_folders(paths):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InstallationError(
+                "not-writable",
+                f"{folder} cannot be written: {_reason(folder)}",
+                hint=_fix(folder),
+            )
     python = paths.python
     for part in way_to(python) if os.path.lexists(python) else ():
         if part.is_symlink():
@@ -37,17 +43,6 @@ def check_rights(paths: EnvironmentPaths) -> None:
                 "python-unreadable",
                 f"the Python of {paths.venv} cannot be started: {part}: {_reason(part)}",
                 hint=_fix(part),
-            )
-
-
-def check_writable(folders: Iterable[Path]) -> None:
-    """Raise InstallationError if a folder cannot be written, with whose it is."""
-    for folder in folders:
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise InstallationError(
-                "not-writable",
-                f"{folder} cannot be written: {_reason(folder)}",
-                hint=_fix(folder),
             )
 
 
@@ -85,9 +80,12 @@ def is_of_another_user(path: Path) -> bool:
 
 def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
     """Yield the folders in which a change creates, replaces or removes files."""
-    yield next(folder for folder in paths.venv.parents if folder.exists())
+    # The journals of one of ours lie beside it, those of one of others in it.
+    if paths.is_ours:
+        yield next(folder for folder in paths.venv.parents if folder.exists())
     if paths.venv.is_dir():
-        for folder in (paths.venv, paths.python.parent, *paths.packages_folders):
+        scripts = (paths.root / paths.path_below_root("bin/python")).parent
+        for folder in (paths.venv, scripts, *paths.packages_folders):
             if folder.is_dir():
                 yield folder
 

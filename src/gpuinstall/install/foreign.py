@@ -13,13 +13,12 @@ from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, below
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_json
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.verify.interpreter import unusable
 
 _LOOK = """
-import json, os, re, sys, sysconfig
-from importlib import metadata
+import json, os, sys, sysconfig
 here = os.path.dirname(sys.executable)
 managed = os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
 of_one_program = (
@@ -28,25 +27,20 @@ of_one_program = (
     or "COLAB_RELEASE_TAG" in os.environ
 )
 answer = {
-    "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix, "versions": {},
+    "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix,
     "is_systems": sys.prefix == sys.base_prefix and (managed or not of_one_program),
     "path": [path for path in sys.path if path.endswith("-packages")],
     "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
 }
-for package in metadata.distributions():
-    if package.metadata["Name"]:
-        name = re.sub("[-_.]+", "-", package.metadata["Name"]).lower()
-        answer["versions"][name] = package.version
 print(json.dumps(answer))
 """
 
 
-class ForeignEnvironment(Value):
-    """An environment by its interpreter, as that reports it."""
+class _Answer(Value):
+    """What an interpreter reports of itself and its environment."""
 
-    python: Annotated[Path, Path]
     version: str
-    """The version of Python, ``X.Y``."""
+    """Of Python, ``X.Y``."""
     is_systems: bool
     """Whether it is the system's Python, and no virtual environment, conda's, an embedded one or Colab's."""
     prefix: Annotated[Path, Path]
@@ -54,61 +48,53 @@ class ForeignEnvironment(Value):
     """Its folders, by the names of sysconfig."""
     path: tuple[Annotated[Path, Path], ...] = ()
     """The folders that it finds packages in, those of a Python below it among them."""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """The versions of its packages, by canonical names."""
-
-    @property
-    def place(self) -> EnvironmentPaths:
-        """Where it lies, and where its files do."""
-        root = Path(os.path.commonpath([self.prefix, *self.paths.values()]))
-        packages, scripts = self.paths["purelib"], self.paths["scripts"]
-        prefixes = {
-            f"lib/python{self.version}/site-packages/": below(packages, root),
-            f"lib64/python{self.version}/site-packages/": below(packages, root),
-            "Lib/site-packages/": below(packages, root),
-            "bin/": below(scripts, root),
-            "Scripts/": below(scripts, root),
-            "": below(self.paths["data"], root),
-        }
-        layout = Layout(
-            root=root,
-            python=self.python,
-            packages_folders=tuple(dict.fromkeys((packages, self.paths["platlib"]))),
-            search_path=self.path,
-            prefixes=prefixes,
-        )
-        return EnvironmentPaths(self.prefix, layout)
 
 
-def inspect_foreign(python: Path) -> ForeignEnvironment:
-    """Return the environment of an interpreter.
+def inspect_foreign(python: Path) -> EnvironmentPaths:
+    """Return where the environment of an interpreter lies, and where its files do.
 
     Raises:
         UsageError: it is no interpreter, the environment is one of ours, or it is the system's own.
     """
-    environment = _query(python)
-    if read_marker(environment.prefix):
+    answer = _query(python)
+    if read_marker(answer.prefix):
         raise UsageError(
             "ours",
-            f"{environment.prefix} was made by gpuinstall, which replaces it completely",
+            f"{answer.prefix} was made by gpuinstall, which replaces it completely",
             hint="Run it again without --into",
         )
-    if environment.is_systems:
+    if answer.is_systems:
         raise UsageError(
             "system-python",
             f"{python} is the system's Python; gpuinstall does not change it",
             why="other programs depend on it, and the system's package manager manages it",
             hint="gpuinstall install   # makes an environment in .venv",
         )
-    return environment
+    root = Path(os.path.commonpath([answer.prefix, *answer.paths.values()]))
+    packages = answer.paths["purelib"]
+    scripts = below(answer.paths["scripts"], root)
+    site = below(packages, root)
+    layout = Layout(
+        root=root,
+        python=python,
+        version=answer.version,
+        packages_folders=tuple(dict.fromkeys((packages, answer.paths["platlib"]))),
+        search_path=answer.path,
+        prefixes={
+            f"lib/python{answer.version}/site-packages/": site,
+            f"lib64/python{answer.version}/site-packages/": site,
+            "Lib/site-packages/": site,
+            "bin/": scripts,
+            "Scripts/": scripts,
+            "": below(answer.paths["data"], root),
+        },
+    )
+    return EnvironmentPaths(answer.prefix, layout)
 
 
-def _query(python: Path) -> ForeignEnvironment:
-    """Run an interpreter; return its environment."""
-    environment = None
+def _query(python: Path) -> _Answer:
+    """Run an interpreter; return what it reports."""
     with suppress(OSError, TypeError, ValueError):
-        answer = parse_json(process.ask([python, "-I", "-c", _LOOK]).out)
-        environment = read_object(ForeignEnvironment, {**answer, "python": str(python)})
-    if environment is None:
-        raise unusable(python)
-    return environment
+        out = process.ask([python, "-I", "-c", _LOOK]).out
+        return read_object(_Answer, parse_json(out))
+    raise unusable(python)

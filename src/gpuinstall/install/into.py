@@ -20,8 +20,8 @@ from gpuinstall.environments.guard import (
 )
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import check_records
-from gpuinstall.environments.rights import check_writable
-from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
+from gpuinstall.environments.rights import check_rights
+from gpuinstall.install.foreign import inspect_foreign
 from gpuinstall.install.hold import hold
 from gpuinstall.install.install import (
     ChangedMeanwhileError,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.request import Request
     from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.project import Project
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 class IntoResult(ChangeResult, kw_only=True):
     """What came of an installation into an environment of others."""
 
-    environment: ForeignEnvironment
-    """The environment as it was before."""
+    place: EnvironmentPaths
+    """The environment."""
     guard: Path | None = None
     """The constraints by which plain pip there keeps the builds."""
     uv_guard: Path | None = None
@@ -65,16 +66,12 @@ class IntoResult(ChangeResult, kw_only=True):
         """Return the document of ``install --into --json``."""
         status = "changed" if self.changes else "none"
         changes = [change._asdict() for change in self.changes]
-        return {
-            **self.document(self.environment.prefix, status),
-            "changes": changes,
-        }
+        return {**self.document(self.place.venv, status), "changes": changes}
 
 
 def dry_run_into(project: Project, python: Path) -> PricedLock:
     """Return what ``install_into`` would change, and what it would cost; arguments and errors are the same."""
-    environment = inspect_foreign(python)
-    return _price(environment, _read_state(environment, project), project)
+    return _price(_read_state(inspect_foreign(python), project), project)
 
 
 def install_into(project: Project, python: Path) -> IntoResult:
@@ -95,17 +92,15 @@ def install_into(project: Project, python: Path) -> IntoResult:
     """
     start = monotonic()
     reporter = project.reporter
-    environment = inspect_foreign(python)
-    place = environment.place
-    check_writable(path for path in environment.paths.values() if path.exists())
+    place = inspect_foreign(python)
+    check_rights(place)
     check_records()
     try:
         with hold(place, reporter):
             # Another run may have changed it, before it was ours to hold.
-            environment = inspect_foreign(python)
-            state = _read_state(environment, project)
-            state = with_preflight(state, project)
-            priced = _price(environment, state, project)
+            place = inspect_foreign(python)
+            state = with_preflight(_read_state(place, project), project)
+            priced = _price(state, project)
             priced.announce(reporter)
             reason = reason_against_guard(place)
             if reason:
@@ -119,7 +114,7 @@ def install_into(project: Project, python: Path) -> IntoResult:
         # Only now that this run holds it no longer: it could not hold it twice.
         return install_into(project, python)
     return IntoResult(
-        environment=environment,
+        place=place,
         fit=fit,
         changes=priced.changes,
         verdict=proof.verdict,
@@ -131,24 +126,25 @@ def install_into(project: Project, python: Path) -> IntoResult:
     )
 
 
-def _read_state(environment: ForeignEnvironment, project: Project) -> InstallState:
+def _read_state(place: EnvironmentPaths, project: Project) -> InstallState:
     """Return the state: the environment, and the request for it."""
+    # Of two packages of a name the first counts that Python finds.
+    visible = reversed(read_packages(place.search_path))
+    existing = ExistingEnvironment(
+        place,
+        is_empty=False,
+        packages={package.name: package.version for package in visible},
+        installed=read_packages(place.packages_folders),
+    )
     request = declared_request(project)
     # What was built for the torch that is there moves with it.
-    companions = {"torchvision", "torchaudio"} & environment.versions.keys()
+    companions = {"torchvision", "torchaudio"} & existing.packages.keys()
     unnamed = sorted(companions - requirement_names(request.requirements))
     request = replace(
         request,
         requirements=(*request.requirements, *unnamed),
-        python=environment.version,
+        python=place.layout and place.layout.version,
         managed_pythons=False,
-    )
-    place = environment.place
-    existing = ExistingEnvironment(
-        place,
-        is_empty=False,
-        packages=environment.versions,
-        installed=read_packages(place.packages_folders),
     )
     return InstallState(
         existing,
@@ -158,24 +154,23 @@ def _read_state(environment: ForeignEnvironment, project: Project) -> InstallSta
     )
 
 
-def _price(
-    environment: ForeignEnvironment, state: InstallState, project: Project
-) -> PricedLock:
+def _price(state: InstallState, project: Project) -> PricedLock:
     """Resolve near to what is there; reckon what that changes and costs, and report what it breaks."""
     project.sources.explain_ignored_settings(project.reporter)
-    label = _label_of_default(environment)
-    resolution = _resolve_near(environment, state.request, project, label)
+    label = _label_of_default(state.existing)
+    resolution = _resolve_near(state, project, label)
     existing = _called_as_in(resolution, state.existing, label)
     priced = price_resolution(resolution, replace(state, existing=existing), project)
     report_broken(state.existing.installed, priced, project.reporter)
     return priced
 
 
-def _label_of_default(environment: ForeignEnvironment) -> str:
+def _label_of_default(existing: ExistingEnvironment) -> str:
     """Return the label that its own index gives to a torch of the default index, whose version has none; "" for another."""
-    is_condas = any(environment.prefix.glob("conda-meta/pytorch-*.json"))
-    cuda = torch_cuda(environment.prefix)
-    if is_condas or not cuda or "+" in environment.versions.get("torch", ""):
+    prefix = existing.paths.venv
+    is_condas = any(prefix.glob("conda-meta/pytorch-*.json"))
+    cuda = torch_cuda(prefix)
+    if is_condas or not cuda or "+" in existing.packages.get("torch", ""):
         return ""
     return Backend("cuda", cuda).tag
 
@@ -192,24 +187,19 @@ def _called_as_in(
     return replace(existing, packages=packages)
 
 
-def _resolve_near(
-    environment: ForeignEnvironment,
-    request: LockRequest,
-    project: Project,
-    label: str,
-) -> Resolution:
+def _resolve_near(state: InstallState, project: Project, label: str) -> Resolution:
     """Resolve with the builds that were proven there, else with the torch that is there; with another if none runs.
 
     A version or a backend that was requested is not overruled.
     """
-    session = project.session
+    session, request, existing = project.session, state.request, state.existing
     # The family's versions follow torch's, which is kept by itself.
-    outside = environment.versions.keys() - project.catalog.family
-    near = {name: environment.versions[name] for name in sorted(outside)}
+    outside = existing.packages.keys() - project.catalog.family
+    near = {name: existing.packages[name] for name in sorted(outside)}
     asked = project.settings
-    builds = _near_builds(environment, request.request, label)
+    builds = _near_builds(existing, request.request, label)
     if not (asked.files or asked.request.requirements or asked.request.backend):
-        builds = chain([_proven_builds(environment, label)], builds)
+        builds = chain([_proven_builds(existing, label)], builds)
     for build in filter(None, builds):
         constraints = (*request.request.constraints, *build)
         with suppress(MachineError, NoBuildError, UsageError):
@@ -218,21 +208,21 @@ def _resolve_near(
     return resolve_locks([request], session, installed=near)[0]
 
 
-def _proven_builds(environment: ForeignEnvironment, label: str) -> list[str]:
+def _proven_builds(existing: ExistingEnvironment, label: str) -> list[str]:
     """Return the constraints that keep a resolution to the builds that the guard of an environment names."""
     # "torchaudio==0+none.for.cu132" keeps pip from what does not exist, and was never there.
-    lines = guarded_lines(environment.prefix)
+    lines = guarded_lines(existing.paths.venv)
     proven = [line for line in lines if "==" in line and "+none" not in line]
-    there = f"torch=={environment.versions.get('torch')}"
+    there = f"torch=={existing.packages.get('torch')}"
     # Without its label a version would be that of every CUDA.
     return [f"{line}+{label}" if label and line == there else line for line in proven]
 
 
 def _near_builds(
-    environment: ForeignEnvironment, request: Request, of_default: str
+    existing: ExistingEnvironment, request: Request, of_default: str
 ) -> Iterator[list[str]]:
     """Yield the constraints that keep a resolution to the torch of an environment, the narrowest first."""
-    installed = environment.versions.get("torch")
+    installed = existing.packages.get("torch")
     if installed is None:
         return
     for text in (*request.requirements, *request.constraints):

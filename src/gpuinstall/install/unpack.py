@@ -136,8 +136,10 @@ def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> 
             (staging / below(folder, place.venv)).mkdir(parents=True, exist_ok=True)
     else:
         run_uv(uv.create(place.python, staging), session)
-    folders = place.layout.search_path if place.layout else place.packages_folders
-    lines = [f"import site; site.addsitedir({str(folder)!r})\n" for folder in folders]
+    lines = [
+        f"import site; site.addsitedir({str(folder)!r})\n"
+        for folder in place.search_path
+    ]
     write_atomically(
         packages_folders(staging)[0] / "zz_others.pth", "".join(lines), is_cached=True
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import sys
 from contextlib import contextmanager, suppress
@@ -33,7 +32,6 @@ _VALUES = 2_000_000
 """The values of a JSON document: a package of 100,000 files has 1,600,000."""
 _WIDEST = 100_000_000
 """The bytes in memory of its text."""
-_LOGIN = rb"://[^/\s]+@"
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
 # Between the look at a file and its opening another may have put a pipe or a terminal in its place.
 _AT_ONCE = (
@@ -397,11 +395,6 @@ def _created(
             with suppress(OSError):
                 os.fchmod(file.fileno(), stat.S_IMODE(replaced.st_mode))
     return file
-
-
-def has_login(text: bytes) -> bool:
-    """Whether an address in a text has a user's name, a password or a token."""
-    return re.search(_LOGIN, text) is not None
 
 
 def write_in_place(path: Path, text: str) -> None:

@@ -42,6 +42,11 @@ def without_logins(text: str) -> str:
     return re.sub(_LOGIN, "", text) if "@" in text else text
 
 
+def has_login(text: str) -> bool:
+    """Whether an address in a text has a user's name, a password or a token."""
+    return without_logins(text) != text
+
+
 def some(names: Sequence[str]) -> str:
     """Name things in one line: ``numpy, pandas and 20 more``."""
     most = MOST_NAMES.get()

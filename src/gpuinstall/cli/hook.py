@@ -13,7 +13,6 @@ import tomli
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
-    has_login,
     parse_ini,
     read_raw,
     real_path,
@@ -21,7 +20,12 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import BrokenBlockError, with_block, without_block
+from gpuinstall.base.text import (
+    BrokenBlockError,
+    has_login,
+    with_block,
+    without_block,
+)
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.environments.guard import pip_section
@@ -229,7 +233,7 @@ def _write(
         file.unlink()
         return
     # A login of another file that is taken over stays as private as it was.
-    is_private = has_login(after.encode()) and not has_login(before.encode())
+    is_private = has_login(after) and not has_login(before)
     write_atomically(file, after, is_private=is_private)
 
 

@@ -12,17 +12,17 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.base.errors import LockError
+from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import read_document
 from gpuinstall.base.finding import Finding, Rejection
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.failures.problems import finding_for
-from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_table
+from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
 from gpuinstall.environments.damage import Damage, find_damage, is_configuration_lost
 from gpuinstall.environments.environment import (
-    changed_build,
     changed_packages,
     read_marker,
 )
@@ -38,18 +38,8 @@ _ACTIVATED = re.compile(
 
 def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield a uv project whose next sync takes the CUDA build out again. Pure."""
-    pyproject = evidence.project.pyproject
     label = evidence.torch.partition("+")[2]
-    requirements = toml_table(pyproject, "project").get("dependencies")
-    names = set()
-    # Whoever reads the request refuses what is no list.
-    for text in requirements if isinstance(requirements, list) else ():
-        names.add(re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower())
-    if (
-        not label.startswith("cu")
-        or names.isdisjoint(FAMILY)
-        or _names_index(pyproject)
-    ):
+    if not (label.startswith("cu") and _is_undone(evidence.project.pyproject)):
         return
     yield finding_for(
         "uv-undoes-build",
@@ -62,18 +52,16 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
     )
 
 
-def _names_index(pyproject: Mapping[str, Any]) -> bool:
-    """Whether a uv project names an index for torch, or another default one."""
-    settings = toml_table(pyproject, "tool", "uv")
-    indexes = settings.get("index")
-    rows = (
-        [row for row in indexes if isinstance(row, dict)]
-        if isinstance(indexes, list)
-        else []
-    )
-    return "torch" in toml_table(settings, "sources") or any(
-        row.get("default") for row in rows
-    )
+def _is_undone(pyproject: Mapping[str, Any]) -> bool:
+    """Whether uv would take the torch of a project from the usual default index."""
+    # Whoever reads the request refuses what is of another type.
+    with suppress(AttributeError, KeyError, TypeError, UsageError):
+        names = requirement_names(pyproject["project"]["dependencies"])
+        settings = pyproject.get("tool", {}).get("uv", {})
+        indexes = [index.get("default") for index in settings.get("index", ())]
+        is_named = "torch" in settings.get("sources", ()) or any(indexes)
+        return not (is_named or names.isdisjoint(FAMILY))
+    return False
 
 
 def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
@@ -107,8 +95,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     if marker is None:
         return
     versions = {package.name: package.version for package in evidence.packages}
-    changed = changed_build(versions, marker.packages, evidence.catalog.is_tied)
-    changed = changed or some(changed_packages(versions, marker.packages))
+    changed = some([*changed_packages(versions, marker.packages).values()])
     if changed:
         fix = Advice(
             OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder

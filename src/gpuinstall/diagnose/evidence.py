@@ -161,11 +161,3 @@ class DoctorEvidence(Value):
             for package in top_packages(self.packages)
             if package.name not in own and not self.catalog.is_tied(package.name)
         )
-
-
-def toml_table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return the table below these names; an empty one if there is none."""
-    for name in names:
-        table = document.get(name)
-        document = table if isinstance(table, dict) else {}
-    return document

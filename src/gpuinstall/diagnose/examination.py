@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from packaging.utils import canonicalize_name
-
 from gpuinstall.base.advice import OURS, Advice, for_install
 from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import MachineError, UsageError
@@ -30,7 +28,7 @@ from gpuinstall.environments.environment import (
     read_origin,
     renewing_arguments,
 )
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.packages import read_packages, unmet_requirements
 from gpuinstall.environments.records import admit_start, say_unfinished
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
@@ -281,41 +279,32 @@ def requirements_unmet(evidence: DoctorEvidence, python: str) -> DoctorFindings:
         evidence: The environment.
         python: Its Python, by which it is decided what a package requires there.
     """
-    machine, packages = evidence.machine, evidence.by_name
-    environment = marker_environment(machine.os, machine.arch, python) | {"extra": ""}
-    for name, package in packages.items():
-        for requirement in package.requires:
-            if requirement.marker and not requirement.marker.evaluate(environment):
-                continue
-            present = packages.get(canonicalize_name(requirement.name))
-            specifier = requirement.specifier
-            if present is None:
-                state = "it is not installed"
-            elif specifier.contains(present.version, prereleases=True):
-                continue
-            else:
-                state = f"{present.version} is installed"
-            fix = evidence.repair.install_advice(requirement)
-            code = "requirement-unmet"
-            entry = None
-            if requirement.name == "torch":
-                fix = evidence.install_advice(
-                    "torch", name, note="install both together"
-                )
-                entry = COMPANION_FAULTS.get(name)
-                if entry:
-                    code = f"{name}-mismatch"
-            elif name == "torch":
-                is_of_cuda = requirement.name.startswith("nvidia-")
-                entry = "F102" if is_of_cuda else "F167"
-            yield evidence.fault(
-                code,
-                f"{name} {package.version} requires {requirement.name}{specifier}, and {state}",
-                entry=entry,
-                why="it was removed or changed after the installation",
-                fixes=(fix,),
-                blocking=name in evidence.catalog.family,
-            )
+    machine = evidence.machine
+    environment = marker_environment(machine.os, machine.arch, python)
+    versions = {name: one.version for name, one in evidence.by_name.items()}
+    unmet = unmet_requirements(evidence.packages, versions, environment)
+    for package, requirement, version in unmet:
+        name = package.name
+        required = f"{requirement.name}{requirement.specifier}"
+        state = f"{version} is installed" if version else "it is not installed"
+        fix = evidence.repair.install_advice(requirement)
+        code, entry = "requirement-unmet", None
+        if requirement.name == "torch":
+            fix = evidence.install_advice("torch", name, note="install both together")
+            entry = COMPANION_FAULTS.get(name)
+            if entry:
+                code = f"{name}-mismatch"
+        elif name == "torch":
+            is_of_cuda = requirement.name.startswith("nvidia-")
+            entry = "F102" if is_of_cuda else "F167"
+        yield evidence.fault(
+            code,
+            f"{name} {package.version} requires {required}, and {state}",
+            entry=entry,
+            why="it was removed or changed after the installation",
+            fixes=(fix,),
+            blocking=name in evidence.catalog.family,
+        )
 
 
 def merge_failures(

@@ -23,7 +23,11 @@ from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU, Backend, torch_backend
 from gpuinstall.catalog import Build, load_catalog
 from gpuinstall.catalog.failures.observations import Observation
-from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.environments.packages import (
+    InstalledPackage,
+    read_packages,
+    unmet_requirements,
+)
 from gpuinstall.machine.nvidia.toolchain import Compiler, find_compiler
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.protocol import Code, Rules
@@ -242,21 +246,23 @@ def absent_torch(here: ThisMachine) -> Iterator[LocalFault]:
 def other_companions(here: ThisMachine) -> Iterator[LocalFault]:
     """Yield a torchvision or a torchaudio of another torch."""
     torch = here.torch
-    for package in here.packages:
-        entry = COMPANION_FAULTS.get(package.name)
-        if torch is None or entry is None:
-            continue
-        name = f"{package.name} {package.version}"
+    if torch is None:
+        return
+    companions = [one for one in here.packages if one.name in COMPANION_FAULTS]
+    versions = {"torch": torch.version}
+    for package, requirement, version in unmet_requirements(companions, versions):
+        # Of what else it requires nothing was looked up.
+        if version:
+            message = f"{package.name} {package.version} requires torch{requirement.specifier}, and {version} is installed"
+            yield LocalFault(COMPANION_FAULTS[package.name], message)
+    own = torch.version.partition("+")[2]
+    for package in companions:
         label = package.version.partition("+")[2]
-        own = torch.version.partition("+")[2]
-        for requirement in package.requires:
-            if requirement.name == "torch" and not requirement.specifier.contains(
-                torch.version, prereleases=True
-            ):
-                message = f"{name} requires torch{requirement.specifier}, and {torch.version} is installed"
-                yield LocalFault(entry, message)
         if label and own and label != own:
-            yield LocalFault(entry, f"{name} is beside torch {torch.version}")
+            message = (
+                f"{package.name} {package.version} is beside torch {torch.version}"
+            )
+            yield LocalFault(COMPANION_FAULTS[package.name], message)
 
 
 def newer_numpy(here: ThisMachine) -> Iterator[LocalFault]:

@@ -45,34 +45,35 @@ class Damage(NamedTuple):
                 return f"{name} is damaged: {count}: {self.files[0]}"
 
 
-def find_damage(packages: Iterable[InstalledPackage]) -> Iterator[Damage]:
+def find_damage(
+    packages: Iterable[InstalledPackage], *, with_edits: bool = True
+) -> Iterator[Damage]:
     """Yield the damage to the files of packages: the first that applies of each.
 
     A file that two of them write is that of the last, and judged by neither.
+
+    Args:
+        packages: The packages.
+        with_edits: Whether edited files are looked for too, and not only lost ones.
     """
     packages = tuple(packages)
     shared = shared_files(packages)
     for package in packages:
-        folder = package.record.parent
-        loss = _loss(package, shared)
-        if loss:
-            yield loss
-            continue
-        rows = edited_files(package)
-        edited = [row.path for row in rows if str(folder / row.path) not in shared]
-        if edited:
-            links = [(folder / path).stat().st_nlink for path in edited]
-            yield Damage(package, "edited", tuple(edited), max(links) > 1)
+        damage = _loss(package, shared)
+        if damage is None and with_edits:
+            damage = _edits(package, shared)
+        if damage:
+            yield damage
 
 
-def find_losses(packages: Iterable[InstalledPackage]) -> Iterator[Damage]:
-    """Yield which of some packages have lost files or their RECORD."""
-    packages = tuple(packages)
-    shared = shared_files(packages)
-    for package in packages:
-        loss = _loss(package, shared)
-        if loss:
-            yield loss
+def _edits(package: InstalledPackage, shared: Collection[str]) -> Damage | None:
+    folder = package.record.parent
+    rows = edited_files(package)
+    edited = [row.path for row in rows if str(folder / row.path) not in shared]
+    if not edited:
+        return None
+    links = [(folder / path).stat().st_nlink for path in edited]
+    return Damage(package, "edited", tuple(edited), max(links) > 1)
 
 
 def _loss(package: InstalledPackage, shared: Collection[str]) -> Damage | None:

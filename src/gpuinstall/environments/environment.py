@@ -19,7 +19,7 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value, asdict, field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine
@@ -152,41 +152,23 @@ def added_packages(venv: Path) -> tuple[str, ...]:
     )
 
 
-def changed_build(
-    installed: Mapping[str, str],
-    recorded: Mapping[str, str],
-    is_tied: Callable[[str], bool],
-) -> str:
-    """Return how torch, or what comes with its build, is not what was installed; empty if it is.
-
-    Args:
-        installed: The versions of an environment's packages.
-        recorded: Those in its marker.
-        is_tied: Whether the build of torch decides the version of a package.
-    """
-    tied = {name: recorded[name] for name in recorded if is_tied(name)}
-    texts = changed_packages(installed, tied)
-    texts.sort(key=lambda text: not text.startswith("torch "))
-    return texts[0] if texts else ""
-
-
 def changed_packages(
     installed: Mapping[str, str], recorded: Mapping[str, str]
-) -> list[str]:
-    """Return which packages are gone or have another version than is recorded, in words.
+) -> dict[str, str]:
+    """Return in words which packages are gone or have another version than is recorded, by their names, torch first.
 
     Args:
         installed: The versions of an environment's packages.
         recorded: Those that its marker has.
     """
-    texts = []
-    for name, version in sorted(recorded.items()):
-        now = installed.get(name)
+    changed = {}
+    for name in sorted(recorded, key=lambda name: (name != "torch", name)):
+        version, now = recorded[name], installed.get(name)
         if now is None:
-            texts.append(f"{name} {version} is gone")
+            changed[name] = f"{name} {version} is gone"
         elif now != version:
-            texts.append(f"{name} is {now} instead of {version}")
-    return texts
+            changed[name] = f"{name} is {now} instead of {version}"
+    return changed
 
 
 def advice_words(python: Path) -> dict[str, str]:

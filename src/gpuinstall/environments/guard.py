@@ -10,8 +10,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.files import has_login, parse_toml, read_document, write_atomically
-from gpuinstall.base.text import checksum, guard_text, is_guard_text
+from gpuinstall.base.files import parse_toml, read_document, write_atomically
+from gpuinstall.base.text import checksum, guard_text, has_login, is_guard_text
 from gpuinstall.base.values import Value
 from gpuinstall.environments.application import application_of
 
@@ -112,7 +112,7 @@ def write_guard(
         built / pip_configuration(),
         guard_text(configuration, source, "To lift them, delete this file."),
         # An address in the user's own file may have a login that no other user can read.
-        is_private=has_login(configuration.encode()),
+        is_private=has_login(configuration),
     )
 
 
@@ -126,7 +126,7 @@ def move_guard(environment: Path, before: Path) -> None:
         (before / CONSTRAINTS).as_uri(), (environment / CONSTRAINTS).as_uri()
     )
     head = head.replace(f"({checksum(text)})", f"({checksum(moved)})")
-    write_atomically(file, f"{head}\n{moved}", is_private=has_login(moved.encode()))
+    write_atomically(file, f"{head}\n{moved}", is_private=has_login(moved))
 
 
 def renew_uv_guard(environment: Path) -> Path | None:

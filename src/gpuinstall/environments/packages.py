@@ -134,41 +134,38 @@ def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage
     packages = tuple(packages)
     required = set[str]()
     for package in packages:
-        names = {normalised(one.name) for one in applicable(package.requires)}
+        names = {
+            normalised(one.name)
+            for one in package.requires
+            if one.marker is None or one.marker.evaluate()
+        }
+        # An extra of its own, as in "pandas[all]", is no other package.
         required |= names - {package.name}
     return tuple(package for package in packages if package.name not in required)
 
 
-def broken_by(
-    versions: Mapping[str, str | None],
+def unmet_requirements(
     packages: Iterable[InstalledPackage],
-) -> Iterator[str]:
-    """Yield which packages require another version than one that is about to come; None goes.
+    versions: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[InstalledPackage, Requirement, str | None]]:
+    """Yield the requirements that are not met, each with its package and the version that is there; None if none is.
 
     Args:
-        versions: The versions that come, by name; None for a package that goes.
-        packages: Those that stay.
+        packages: Whose requirements.
+        versions: What is there, by canonical names.
+        environment: The values of markers; None: those of the Python that runs this.
     """
     for package in packages:
-        if package.name in versions:
-            continue
-        for requirement in applicable(package.requires):
-            name = normalised(requirement.name)
-            if name not in versions:
+        for requirement in package.requires:
+            if requirement.marker and not requirement.marker.evaluate(environment):
                 continue
-            version = versions[name]
-            if version is None:
-                yield f"{package.name} {package.version} requires {name}, which goes"
-            elif not requirement.specifier.contains(version, prereleases=True):
-                text = f"{requirement.name}{requirement.specifier}"
-                yield f"{package.name} {package.version} requires {text}, but would get {version}"
-
-
-def applicable(requirements: Iterable[Requirement]) -> Iterator[Requirement]:
-    """Yield the requirements that hold here."""
-    for requirement in requirements:
-        if requirement.marker is None or requirement.marker.evaluate():
-            yield requirement
+            version = versions.get(normalised(requirement.name))
+            # A pre-release that is there was wanted by whoever put it there.
+            if version is None or not requirement.specifier.contains(
+                version, prereleases=True
+            ):
+                yield package, requirement, version
 
 
 def written_files(package: InstalledPackage, root: Path) -> dict[str, RecordedFile]:

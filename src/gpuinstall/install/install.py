@@ -14,6 +14,7 @@ from gpuinstall.base.environment_paths import (
     packages_folders,
 )
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
+from gpuinstall.base.requirement import normalised
 from gpuinstall.base.text import number_of, some
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.environments.environment import (
@@ -23,7 +24,7 @@ from gpuinstall.environments.environment import (
     read_marker,
 )
 from gpuinstall.environments.guard import GUARD_FILES
-from gpuinstall.environments.packages import broken_by, read_packages
+from gpuinstall.environments.packages import read_packages, unmet_requirements
 from gpuinstall.environments.records import check_records, remember
 from gpuinstall.environments.rights import check_rights, reason_not_ours
 from gpuinstall.environments.stamp import file_stamp
@@ -239,9 +240,19 @@ def report_broken(
         priced: What comes and goes.
         reporter: Is told, package by package.
     """
-    versions = {change.package: change.new for change in priced.changes}
-    for conflict in broken_by(versions, packages):
-        reporter.warn(conflict)
+    changes = {change.package: change.new for change in priced.changes}
+    staying = [package for package in packages if package.name not in changes]
+    coming = {name: version for name, version in changes.items() if version}
+    for package, requirement, version in unmet_requirements(staying, coming):
+        if normalised(requirement.name) not in changes:
+            continue
+        name = f"{package.name} {package.version}"
+        if version is None:
+            text = f"{name} requires {requirement.name}, which goes"
+        else:
+            required = f"{requirement.name}{requirement.specifier}"
+            text = f"{name} requires {required}, but would get {version}"
+        reporter.warn(text)
 
 
 def dry_run(project: Project, options: InstallOptions) -> PricedLock:
@@ -354,7 +365,7 @@ def read_state(
         existing = replace(existing, locks=tuple(read_locks(folder)))
     if not options.replace:
         existing.check_ownership()
-    changed = existing.changed_build or some(existing.changed_versions)
+    changed = existing.changed_build or some([*existing.changed_versions.values()])
     if changed and not again:
         project.reporter.step("Changed", f"{changed}; the lock's comes back")
     if catalog is None:

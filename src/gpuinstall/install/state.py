@@ -25,10 +25,9 @@ from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.environments.damage import find_losses
+from gpuinstall.environments.damage import find_damage
 from gpuinstall.environments.environment import (
     Marker,
-    changed_build,
     changed_packages,
     fingerprint,
     read_marker,
@@ -151,14 +150,16 @@ class ExistingEnvironment(Value):
         """How torch, or what comes with its build, is not what was proven; empty if it is."""
         if self.lock is None:
             return ""
-        changed = changed_build(self.packages, self.recorded, load_catalog().is_tied)
+        is_tied = load_catalog().is_tied
+        tied = [text for name, text in self.changed_versions.items() if is_tied(name)]
+        changed = tied[0] if tied else ""
         cut = [name for name in self.emptied if name in self.recorded]
         if cut:
             changed = changed or f"{cut[0]} is damaged: its RECORD is empty"
         if changed or self.stamp:
             # What torch loads is as it was proven; a module in Python that is gone is verify's to find.
             return changed
-        losses = find_losses(self.called({"torch"}))
+        losses = find_damage(self.called({"torch"}), with_edits=False)
         return next((loss.message for loss in losses), "")
 
     def check_unchanged(self) -> None:
@@ -215,8 +216,8 @@ class ExistingEnvironment(Value):
         return self.packages.keys() - self.recorded.keys()
 
     @property
-    def changed_versions(self) -> list[str]:
-        """The packages of our locks that another tool has moved or removed since, in words."""
+    def changed_versions(self) -> dict[str, str]:
+        """The packages of our locks that another tool has moved or removed since, in words, by their names."""
         return changed_packages(self.packages, self.recorded)
 
 

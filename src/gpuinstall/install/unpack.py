@@ -19,7 +19,7 @@ from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.activation import relocate_activation
-from gpuinstall.environments.damage import find_losses
+from gpuinstall.environments.damage import find_damage
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     constraint_lines,
@@ -232,7 +232,7 @@ def _check_files(
     place, names = existing.paths, priced.comes
     staging = place.staging
     packages = read_packages(packages_folders(staging))
-    for loss in find_losses(packages):
+    for loss in find_damage(packages, with_edits=False):
         clean = joined((uv.uv(), "cache", "clean", loss.package.name))
         raise InstallationError(
             "cache-damaged",

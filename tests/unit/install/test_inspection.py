@@ -35,7 +35,7 @@ def test_what_others_put_there_stops_nothing(paths):
     (paths.venv / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
     existing = inspect_environment(paths)
     existing.check_ownership()
-    assert (existing.added, existing.changed_versions) == ({"cowsay"}, [])
+    assert (existing.added, existing.changed_versions) == ({"cowsay"}, {})
 
 
 def test_a_version_that_another_tool_moved_is_named_with_both(paths):
@@ -43,7 +43,7 @@ def test_a_version_that_another_tool_moved_is_named_with_both(paths):
     packages = paths.venv / "lib/python3.12/site-packages"
     (packages / "torch-2.14.1.dist-info").rename(packages / "torch-2.13.0.dist-info")
     existing = inspect_environment(paths)
-    assert existing.changed_versions == ["torch is 2.13.0 instead of 2.14.1"]
+    assert existing.changed_versions == {"torch": "torch is 2.13.0 instead of 2.14.1"}
     assert existing.changed_build == "torch is 2.13.0 instead of 2.14.1"
 
 

@@ -42,6 +42,10 @@ _BEGINNING = 256 << 10
 _SMALL = 10 << 20
 """If the beginning tells nothing, files up to so many packed bytes are read whole."""
 _SMALL_INFLATED = 48 << 20
+_LARGE = 64 << 20
+"""How many packed bytes of larger files are read twice where the code is read too: first for the tables that patchelf
+put at their end (torch-projectors 0.13.1, 12 MB)."""
+_LARGE_INFLATED = 128 << 20
 _MOST_LIBRARIES = 32
 """How many libraries are read, the largest first."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
@@ -336,8 +340,18 @@ def name_for_cuda(package: str, major: int) -> str | None:
     return f"{package[: name.start(1)]}{major}{package[name.end(1) :]}"
 
 
-def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
+def read_needs(
+    wheel: WheelReader,
+    libraries: Iterable[str],
+    *,
+    to_the_end: bool = False,
+) -> Needs:
     """Return what libraries of a wheel need, with those of the same wheel that the loader looks for to load them.
+
+    Args:
+        wheel: The wheel.
+        libraries: Their paths in it.
+        to_the_end: Whether large libraries are read whole too if their beginning tells nothing.
 
     Raises:
         WheelError: if the wheel is malformed.
@@ -348,11 +362,14 @@ def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
     # None is one that was not read, or tells nothing.
     elves = dict[str, Elf | None].fromkeys(waiting)
     opened = set[str]()
+    left = _LARGE if to_the_end else 0
     for number, path in enumerate(waiting):
         if number == _MOST_LIBRARIES:
             break
-        elf, strings = _read_library(wheel, path)
+        elf, strings = _read_library(wheel, path, left)
         elves[path] = elf
+        if elf and elf.whole:
+            left -= wheel.members[path].compress_size
         opened |= strings
         for need in elf.needs if elf else ():
             linked = own.get(need)
@@ -387,10 +404,11 @@ def _is_linked_to_cuda(libraries: Mapping[str, Elf], path: str) -> bool:
 def _read_library(
     wheel: WheelReader,
     path: str,
+    large: int,
 ) -> tuple[Elf | None, set[str]]:
     """Return the tables of a library, and the libraries that its strings name.
 
-    Its beginning is read, or all of a small one if that tells nothing.
+    Its beginning is read, or all of a small one if that tells nothing, or of one of at most ``large`` packed bytes.
     """
     member = wheel.members[path]
     data = b""
@@ -399,6 +417,7 @@ def _read_library(
         data = wheel.beginning(path, _BEGINNING)
         elf = read_elf(data, whole=False)
     is_small = member.compress_size <= _SMALL and member.file_size <= _SMALL_INFLATED
+    is_small |= member.compress_size <= large and member.file_size <= _LARGE_INFLATED
     if elf is None and is_small:
         data = b"".join(wheel.stream(path))
         elf = read_elf(data, whole=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from enum import Enum
 from functools import partial
+from posixpath import basename
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.version import Version
@@ -195,6 +196,8 @@ class Judge:
         self._of_extras: set[str] = set()
         self._linked: set[str] = set()
         """The dependencies that bring what the code of others is linked to."""
+        self._needed: set[str] = set()
+        """The libraries that these others are linked to."""
         # A lock for the CPU has nothing to judge, nor one of what torch's own build answers for.
         is_for_cpu = not self._problem.gpus and all(
             build.backend.kind != "cuda" for build in self._problem.builds
@@ -338,6 +341,7 @@ class Judge:
         reading = self.readings.get(wheel)
         if reading is None or not any(map(comes_apart, reading.row.needs)):
             return
+        self._needed.update(reading.row.needs)
         for text in (*reading.row.requires, *reading.requires):
             with suppress(UsageError):
                 requirement = parse_requirement(text)
@@ -444,7 +448,7 @@ class Judge:
             # But for what has a library for each CUDA, it says the same beside all.
             key = build.backend.tag if has_runtimes_apart else ""
             if key not in by_backend:
-                row = self.shelf.row(wheel, build, depth)
+                row = self._as_needed(self.shelf.row(wheel, build, depth))
                 by_backend[key] = row, judge_reading(row, self._problem.gpus)
             rows[version] = by_backend[key]
             reasons[version] = misfit_beside(*rows[version], build, self._versions)
@@ -464,6 +468,15 @@ class Judge:
         left_out -= requirement_names(row.requires)
         incomplete = "is linked to what its METADATA leaves out" if left_out else None
         return WheelReading(wheel, rows, reasons, allowed, tuple(left_out), incomplete)
+
+    def _as_needed(self, row: LearnedRow) -> LearnedRow:
+        """Return of a dependency only the code of those libraries that others are linked to, if it has them."""
+        if row.package in self.requested:
+            return row
+        needed = [
+            code for code in row.codes if basename(code.library) in self._needed
+        ]
+        return replace(row, codes=tuple(needed) or row.codes)
 
     def _allowed(self, row: LearnedRow) -> frozenset[str]:
         """Return the builds of torch that METADATA allows."""
@@ -554,6 +567,8 @@ class Judge:
         if not reading.serves(builds):
             return Trial(wheel, Runs.NO, fact)
         needs_libraries |= all(tag.platform != "any" for tag in wheel.tags)
+        # Nor does it compile anything with what another package has (mslk-cuda 0.0.0 has no file but METADATA).
+        needs_libraries |= not reading.row.requires
         for row, judgement in reading.rows.values():
             if not self._decides(wheel.package) or judgement.excluded:
                 continue

@@ -59,8 +59,9 @@ MOST_OF_A_LOCK = 384 << 20
 """How many bytes of wheels, read in this run or before, a lock may rest on: beyond, no older version is looked at."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 """What the summary, the keywords or the classifiers of a package say that has code for them."""
-_KERNELS = re.compile(r"(^|-)kernels?(-|$)", re.ASCII)
-"""How a package may be named that has nothing else: deepspeed-kernels 0.0.1.dev1698255861 says no more of its code."""
+_NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
+"""How a package may be named that has nothing else: deepspeed-kernels 0.0.1.dev1698255861 and qoco-cuda 0.2.2 say no
+more of their code."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
@@ -355,7 +356,7 @@ def _learned_text(row: LearnedRow) -> str:
 def _may_have_code(package: str, metadata: Message) -> bool:
     """Whether a package is known to have GPU code, says so, or demands what such are compiled beside."""
     members = load_members()
-    if members.names(package) or name_cuda(package) or _KERNELS.search(package):
+    if members.names(package) or name_cuda(package) or _NAMED.search(package):
         return True
     if package in members.stated:
         return False

@@ -22,7 +22,7 @@ from gpuinstall.wheels.package import LibraryCode
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 
-READING = 13
+READING = 14
 """The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one."""
 
 

@@ -31,8 +31,16 @@ BACKEND_PASSED_OVER = "backend-passed-over"
 """The code of a build that is preferred, and for which a requested companion of torch has no file."""
 WITHOUT_GPU = "no-gpu"
 """The code of a CPU build that was not asked for."""
-REMARKS = frozenset({HELD_BACK, PROGRAM_HELD_BACK, BACKEND_PASSED_OVER, WITHOUT_GPU})
-"""The codes of what an installation says too: of the programs that were asked for, and of a machine without GPUs."""
+REMARKS = (
+    HELD_BACK,
+    PROGRAM_HELD_BACK,
+    BACKEND_PASSED_OVER,
+    WITHOUT_GPU,
+    "newest-for-driver",
+    "newest-with-code",
+    "newest-but-",
+)
+"""How the codes begin of what an installation says too: why something is not the newest, and that there is no GPU."""
 
 PlanStatus = Literal["ok", "partial", "cpu"]
 

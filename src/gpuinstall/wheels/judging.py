@@ -241,18 +241,17 @@ def misfit_beside(
         build: The build of torch.
         versions: The packages of the same environment, as far as they are known.
     """
-    cuda = judgement.cuda
-    is_of_other_cuda = cuda and build.toolkit and cuda != build.toolkit[0]
-    if is_of_other_cuda and _comes_for(build.toolkit[0], reading.package, versions):
-        return None
+    beside = f"is incompatible with torch {build.name}"
+    cuda, of_torch = judgement.cuda, build.toolkit and build.toolkit[0]
+    if cuda and of_torch and cuda != of_torch:
+        if _comes_for(of_torch, reading.package, versions):
+            return None
+        is_apart = _has_own_runtime(reading, versions)
+        is_apart &= not _share_files(cuda, of_torch, versions)
+        if not is_apart:
+            return judgement.excluded or f"{beside}: {made_with(reading)}"
     if judgement.excluded:
         return judgement.excluded
-    beside = f"is incompatible with torch {build.name}"
-    if is_of_other_cuda:
-        is_apart = _has_own_runtime(reading, versions)
-        is_apart &= not _share_files(cuda, build.toolkit[0], versions)
-        if not is_apart:
-            return f"{beside}: {made_with(reading)}"
     if loads_beside(judgement.torch, build) is False:
         return f"{beside}: its code works with {judgement.torch.torches}"
     return None

@@ -473,9 +473,7 @@ class Judge:
         """Return of a dependency only the code of those libraries that others are linked to, if it has them."""
         if row.package in self.requested:
             return row
-        needed = [
-            code for code in row.codes if basename(code.library) in self._needed
-        ]
+        needed = [code for code in row.codes if basename(code.library) in self._needed]
         return replace(row, codes=tuple(needed) or row.codes)
 
     def _allowed(self, row: LearnedRow) -> frozenset[str]:

@@ -63,9 +63,12 @@ class Resolution(Value):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What to report of its programs: who wants an older torch, and what could not be the newest."""
-        reasons = [reason for reason in self.plan.reasons if reason.code in REMARKS]
-        return tuple(reason.message for reason in reasons)
+        """What to report of it: what could not be the newest, torch or a program, and why."""
+        return tuple(
+            reason.message
+            for reason in self.plan.reasons
+            if reason.code.startswith(REMARKS)
+        )
 
     @property
     def unhashed_wheels(self) -> list[LockedFile]:

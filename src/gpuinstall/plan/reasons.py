@@ -19,6 +19,7 @@ from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import (
     BACKEND_PASSED_OVER,
     HELD_BACK,
+    NEWEST_BUT,
     PROGRAM_HELD_BACK,
     UNASKED,
     WITHOUT_GPU,
@@ -269,7 +270,7 @@ def _asked_for(judged: Iterable[JudgedBuild]) -> str:
 def _newest_but(best: JudgedBuild, obstacle: JudgedBuild) -> Reason:
     code = obstacle.reason.code if obstacle.reason else ""
     newest = f"{best.build.torch} is the newest that fits"
-    return Reason(f"newest-but-{code}", f"{newest}; {obstacle.named_reason}")
+    return Reason(f"{NEWEST_BUT}{code}", f"{newest}; {obstacle.named_reason}")
 
 
 def _chips(context: PlanContext) -> str:

@@ -31,16 +31,19 @@ BACKEND_PASSED_OVER = "backend-passed-over"
 """The code of a build that is preferred, and for which a requested companion of torch has no file."""
 WITHOUT_GPU = "no-gpu"
 """The code of a CPU build that was not asked for."""
-REMARKS = (
-    HELD_BACK,
-    PROGRAM_HELD_BACK,
-    BACKEND_PASSED_OVER,
-    WITHOUT_GPU,
-    "newest-for-driver",
-    "newest-with-code",
-    "newest-but-",
+NEWEST_BUT = "newest-but-"
+"""How the code begins of what keeps a newer torch away; what follows is the code of that."""
+REMARKS = frozenset(
+    {
+        HELD_BACK,
+        PROGRAM_HELD_BACK,
+        BACKEND_PASSED_OVER,
+        WITHOUT_GPU,
+        "newest-for-driver",
+        "newest-with-code",
+    }
 )
-"""How the codes begin of what an installation says too: why something is not the newest, and that there is no GPU."""
+"""The codes of what an installation says too: why something is not the newest, and that there is no GPU."""
 
 PlanStatus = Literal["ok", "partial", "cpu"]
 

@@ -17,7 +17,7 @@ from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
 from gpuinstall.lock.request.lock_sources import strange_hosts
 from gpuinstall.lock.uv.project import versions_in
-from gpuinstall.plan.values import REMARKS, Choice
+from gpuinstall.plan.values import NEWEST_BUT, REMARKS, Choice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -67,7 +67,7 @@ class Resolution(Value):
         return tuple(
             reason.message
             for reason in self.plan.reasons
-            if reason.code.startswith(REMARKS)
+            if reason.code in REMARKS or reason.code.startswith(NEWEST_BUT)
         )
 
     @property

@@ -49,8 +49,9 @@ def make_linked_torch(environment: Path) -> Path:
     shutil.rmtree(site / "torch")
     library = native_library(environment / "made" / "libc10.so", soname="libc10.so")
     module = native_library(environment / "made" / "_C.so", modules=["_C"])
-    files: dict[str, str | bytes] = {**modules(VERSION, "cpu")}
-    files["torch/__init__.py"] = f"{LOADING}{files['torch/__init__.py']}"
+    sources = modules(VERSION, "cpu")
+    sources["torch/__init__.py"] = f"{LOADING}{sources['torch/__init__.py']}"
+    files: dict[str, str | bytes] = {**sources}
     files["torch/lib/libc10.so"] = library.read_bytes()
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     files[f"torch/_C{suffix}"] = module.read_bytes()

@@ -39,11 +39,12 @@ def room_of(name: str) -> str:
 @cache
 def modules(source: Path = SOURCE) -> dict[str, Module]:
     """Return every module of the package by its dotted name."""
-    paths = {_dotted(path, source): path for path in sorted(source.rglob("*.py"))}
+    paths = {dotted(path, source): path for path in sorted(source.rglob("*.py"))}
     return {name: _read(name, path, set(paths)) for name, path in paths.items()}
 
 
-def _dotted(path: Path, source: Path) -> str:
+def dotted(path: Path, source: Path = SOURCE) -> str:
+    """Return the name by which a file is imported."""
     file = path.relative_to(source.parent).with_suffix("")
     module = file.parent if file.name == "__init__" else file
     return ".".join(module.parts)

@@ -38,7 +38,8 @@ def _used_cache() -> Path:
     if pip:
         with tempfile.TemporaryDirectory() as target:
             offline = ("--no-index", "--cache-dir", str(folder))
-            _uv("pip", "install", *offline, "--target", target, pip)
+            here = ("--python", sys.executable)
+            _uv("pip", "install", *offline, *here, "--target", target, pip)
     return folder
 
 

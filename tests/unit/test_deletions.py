@@ -53,7 +53,10 @@ def deleting_modules():
 
 def names_deletion(file):
     """Whether a module names something that deletes, to call it or to have it called."""
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    text = file.read_text("utf-8")
+    if not any(name in text for name in DELETING):
+        return False
+    for node in ast.walk(ast.parse(text)):
         names = {getattr(node, "id", None), getattr(node, "attr", None)}
         if names & DELETING:
             return True

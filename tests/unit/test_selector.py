@@ -38,6 +38,11 @@ def catalog():
     return replace(frozen, builds=tuple(builds))
 
 
+@cache
+def kinds():
+    return kinds_of_gpus(catalog())
+
+
 class Visit(NamedTuple):
     """What a visitor chooses."""
 
@@ -51,7 +56,7 @@ class Visit(NamedTuple):
     @property
     def machine(self):
         """The machine of such a visitor."""
-        kind = kinds_of_gpus(catalog())[self.kind]
+        kind = kinds()[self.kind]
         gpu = kind.gpu and replace(kind.gpu, name=kind.cards[0])
         return self.platform.machine(gpu, Driver(self.driver) if self.driver else None)
 
@@ -59,10 +64,9 @@ class Visit(NamedTuple):
 def any_visit(chance):
     """Return a random choice: a driver is at, just below or somewhere above a border, or a branch alone."""
     platform = chance.choice(SMALL)
-    kinds = kinds_of_gpus(catalog())
-    kind = chance.randrange(len(kinds))
+    kind = chance.randrange(len(kinds()))
     driver = None
-    if kinds[kind].needs_driver and platform.os != "macos":
+    if kinds()[kind].needs_driver and platform.os != "macos":
         first = chance.choice(driver_borders(platform, catalog()))
         branch = max(first[0], 390)
         releases = [
@@ -82,13 +86,19 @@ def text():
     return selector_page(catalog(), SMALL)
 
 
-def shown(text, visit):
-    """Return what the page shows for a visit, as its script finds it, with the names filled in."""
+@cache
+def embedded(text):
+    """Return the document in a page."""
     found = re.search(
         r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL
     )
     assert found
-    document = json.loads(found[1])
+    return json.loads(found[1])
+
+
+def shown(text, visit):
+    """Return what the page shows for a visit, as its script finds it, with the names filled in."""
+    document = embedded(text)
     platform = next(
         row for row in document["platforms"] if row["key"] == visit.platform.key
     )

@@ -57,40 +57,27 @@ def library(venv):
 
 
 CASES = {
-    "edited in place": (
-        b"CODE",
-        "tool 1.0 was edited after its installation: tool/core.so",
-    ),
-    "edited and longer": (
-        b"my code",
-        "tool 1.0 was edited after its installation: tool/core.so",
-    ),
-    "empty": (
-        b"",
-        "tool 1.0 is damaged: 1 of 5 files is missing or truncated: tool/core.so",
-    ),
-    "cut": (
-        b"co",
-        "tool 1.0 is damaged: 1 of 5 files is missing or truncated: tool/core.so",
-    ),
+    b"CODE": "tool 1.0 was edited after its installation: tool/core.so",
+    b"my code": "tool 1.0 was edited after its installation: tool/core.so",
+    b"": "tool 1.0 is damaged: 1 of 5 files is missing or truncated: tool/core.so",
+    b"co": "tool 1.0 is damaged: 1 of 5 files is missing or truncated: tool/core.so",
 }
 
 
-@pytest.mark.parametrize(("content", "message"), CASES.values(), ids=CASES)
-def test_a_file_of_the_cache_is_named_everywhere_and_both_are_repaired(
-    projects, content, message
-):
-    first, second = projects.environment("first"), projects.environment("second")
-    assert damage(first) == []
-    library(first).write_bytes(content)
-    third = projects.environment("third")
-    for venv in (first, second, third):
-        assert [one.message for one in damage(venv)] == [message]
-    (found,) = damage(first)
-    for step in RepairSource(first).reinstall(
-        found.package, is_in_cache=found.is_in_cache
-    ):
-        projects.run(*step.arguments)
+def test_a_file_of_the_cache_is_named_everywhere_and_both_are_repaired(projects):
+    first = projects.environment("first")
+    for number, (content, message) in enumerate(CASES.items()):
+        assert damage(first) == []
+        second = projects.environment(f"second-{number}")
+        library(first).write_bytes(content)
+        third = projects.environment(f"third-{number}")
+        for venv in (first, second, third):
+            assert [one.message for one in damage(venv)] == [message]
+        (found,) = damage(first)
+        for step in RepairSource(first).reinstall(
+            found.package, is_in_cache=found.is_in_cache
+        ):
+            projects.run(*step.arguments)
     assert damage(first) == []
     assert library(projects.environment("fourth")).read_bytes() == b"code"
 

@@ -24,7 +24,9 @@ _WORDS = [f"_ZN2at{number:x}E".encode() for number in range(7000, 11000)]
 def filler(size, seed=0):
     """Bytes that pack about as well as a library."""
     dice = random.Random(seed)
-    text = b"\0".join(dice.choice(_WORDS) + dice.randbytes(3) for _ in range(size // 8))
+    text = b"\0".join(
+        dice.choice(_WORDS) + dice.randbytes(3) for _ in range(size // 14)
+    )
     return text[:size].ljust(size, b"\1")
 
 

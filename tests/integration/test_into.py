@@ -108,7 +108,7 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     play(RTX_4090)
     environment = conda_like(workshop)
     before = fill(workshop, environment)
-    into = ("install", "--into", "--venv", environment.name, "torch>=2.14")
+    into = ("install", "--into", "--venv", environment.name, "torch>=2.13")
 
     shown = workshop.document(*into, "--dry-run")["data"]
     moved = {

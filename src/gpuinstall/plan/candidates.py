@@ -158,14 +158,13 @@ def first_for_programs(
 def gpus_to_serve(covers: Iterable[GpuPositions], context: PlanContext) -> GpuPositions:
     """Return the GPUs to serve: the best of some sets.
 
-    All, if a set has all; else the set with the most capable GPU, then the one with the most memory (unknown is 0), then
-    the one with the most GPUs, then the one with the lowest indices.
+    It is the set with the most capable GPU, then the one with the most memory (unknown is 0), then the one with the most
+    GPUs, then the one with the lowest indices: all, if a set has all.
     """
 
     def key(cover: GpuPositions) -> SortKey:
         gpus = [context.gpus[position] for position in cover]
         return (
-            len(gpus) == len(context.gpus),
             max(map(context.rules.rank, gpus), default=()),
             sum(gpu.memory_mib or 0 for gpu in gpus),
             len(gpus),

@@ -36,7 +36,8 @@ def test_a_machine_that_no_build_serves_leaves_no_cover():
 
 
 def test_gpus_are_served_by_capability_then_memory_then_number_then_index():
-    there = machine("A100", "T4", "V100", "V100", card("V100", 4, memory_mib=None))
+    unknown = [card("V100", index, memory_mib=None) for index in (4, 5, 6)]
+    there = machine("A100", "T4", "V100", "V100", *unknown)
     catalog = frozen_catalog()
     demand = parse_request(Request(), frozenset({"torch"}), there)
     context = PlanContext(there, demand, rules_for(there, catalog), there.gpus)
@@ -44,5 +45,6 @@ def test_gpus_are_served_by_capability_then_memory_then_number_then_index():
     assert gpus_to_serve([(0,), (1, 2, 3)], context) == (0,)
     assert gpus_to_serve([(2,), (3, 4), (2, 3)], context) == (2, 3)
     assert gpus_to_serve([(2,), (2, 4)], context) == (2, 4)
+    assert gpus_to_serve([(4,), (5, 6)], context) == (5, 6)
     assert gpus_to_serve([(3,), (2,)], context) == (2,)
     assert gpus_to_serve([], context) == ()

@@ -354,6 +354,16 @@ def test_what_follows_from_a_cause_counts_less_than_it():
     assert [cause.id for cause in causes] == ["F10"]
 
 
+def test_what_is_little_and_explained_is_not_named_nor_a_sixth_cause():
+    failures = load_failures()
+    explained = [failures[name].messages[0] for name in ("F25", "F01")]
+    many = [failure.messages[0] for failure in failures.values()][:14]
+    far = "\n" * 100
+
+    assert [cause.id for cause in classify(far.join(explained))] == ["F25"]
+    assert len(classify(far.join(many))) == 5
+
+
 @pytest.mark.parametrize(
     ("name", "identity"),
     [

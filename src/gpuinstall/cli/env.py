@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, venv_option
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import display_path
 from gpuinstall.base.removal import is_folder, size_of
 from gpuinstall.base.shell import quoted
@@ -19,11 +19,11 @@ from gpuinstall.cli.install import (
 )
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
-from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.machine.nvidia.libraries import COMPAT_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 command = click.Group(
@@ -33,7 +33,11 @@ command = click.Group(
 
 @framed("list", "List your environments and those of this folder.", group=command)
 def _list(_options: CommandOptions) -> Outcome:
-    from gpuinstall.environments.records import changed_by_into, remembered
+    from gpuinstall.environments.records import (
+        changed_by_into,
+        remembered,
+        unfinished_change,
+    )
     from gpuinstall.install.journal import journal_entry
 
     venvs = set(remembered())
@@ -59,9 +63,7 @@ def _list(_options: CommandOptions) -> Outcome:
             size = readable(environment["rollback"]["bytes"])
             rows.append(("", f"{size} for {undo_command(paths)}"))
         if environment["unfinished"]:
-            sync = f"gpuinstall sync{venv_option(venv)}"
-            text = f"a change was not finished; {sync} finishes it, or puts it back"
-            rows.append(("", text))
+            rows.append(("", unfinished_change(venv)))
     others = changed_by_into()
     for other in others:
         text = f"changed by install --into; {undo_command(other)}"
@@ -155,8 +157,8 @@ def _remove(options: CommandOptions) -> Outcome:
 
     paths = EnvironmentPaths.at(options.environment)
     if not options.yes:
-        _confirm(find_removable(paths, with_packages=False))
-    removed = remove(paths, options.terminal, with_packages=options.yes)
+        _confirm(find_removable(paths), added_packages(paths.venv))
+    removed = remove(paths, options.terminal)
     libraries = paths.folder / COMPAT_FOLDER
     # Another environment of the folder may load them.
     if is_folder(libraries):
@@ -180,12 +182,19 @@ def _prune(options: CommandOptions) -> Outcome:
     return _removed(prune(options.terminal))
 
 
-def _confirm(folders: Mapping[Path, int]) -> None:
-    """Ask whether to remove folders of so many bytes; raise UsageError if not."""
+def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
+    """Ask whether to remove folders; raise UsageError if not.
+
+    Args:
+        folders: Their bytes, by the folders.
+        packages: What lies in them and no lock has.
+    """
     places = [
         f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()
     ]
     names = " and ".join(places)
+    if packages:
+        names += f", with {some(packages)}, which no lock has"
     confirm(f"Remove {names}?", f"nothing was removed: {names}")
 
 

@@ -97,15 +97,20 @@ def place_of(identity: str) -> Path | None:
 
 def say_unfinished(venv: Path, reporter: Reporter) -> None:
     """Warn of a change of an environment that is under way, or was killed."""
+    text = unfinished_change(venv)
+    if text:
+        reporter.warn(text)
+
+
+def unfinished_change(venv: Path) -> str:
+    """Return that a change of an environment is under way, or was killed, and what ends it; empty if none is."""
     own = EnvironmentPaths(venv).current_change
     others = [f / ".gpuinstall" / "changing" for f in packages_folders(venv)]
+    if not any(map(os.path.lexists, (own, *others))):
+        return ""
     finish = "sync" if read_marker(venv) else "env rollback --into"
-    for journal in (own, *others):
-        if os.path.lexists(journal):
-            command = f"gpuinstall {finish} --venv {quoted(venv)}"
-            reporter.warn(
-                f"a change of {venv} is not finished; {command} finishes it, or puts it back"
-            )
+    command = f"gpuinstall {finish} --venv {quoted(venv)}"
+    return f"a change of {venv} is not finished; {command} finishes it, or puts it back"
 
 
 def admit_start(venv: Path, reporter: Reporter, *, if_others: bool) -> bool:

@@ -406,7 +406,7 @@ def _price(state: InstallState, project: Project) -> PricedLock:
 
 
 def _report_misfits(state: InstallState, project: Project) -> None:
-    own = state.existing.lock
+    own = state.existing.intact_lock
     is_other_request = False
     for misfit in state.misfits:
         if misfit.reason.code == OTHER_REQUEST:

@@ -15,7 +15,7 @@ from gpuinstall.base.in_use import programs_in
 from gpuinstall.base.removal import is_folder, remove_file, remove_path, size_of
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
-from gpuinstall.environments.environment import added_packages, read_marker
+from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.environments.records import changed_by_into, forget, remembered
 from gpuinstall.install.hold import WAIT_S, hold
@@ -36,8 +36,6 @@ _ROOM = 1_000_000
 def remove(
     paths: EnvironmentPaths,
     reporter: Reporter,
-    *,
-    with_packages: bool = False,
     wait: float = WAIT_S,
 ) -> dict[Path, int]:
     """Remove an environment of ours and the journal of its last change; locks stay, and the user's own files in a dated folder.
@@ -45,7 +43,6 @@ def remove(
     Args:
         paths: The environment.
         reporter: Is told what of the user's was found, and where it is now.
-        with_packages: Whether to remove packages that the user added, too.
         wait: The seconds to wait for another run.
 
     Returns:
@@ -54,19 +51,25 @@ def remove(
     Raises:
         UsageError: there is none, it is not ours, or it cannot be removed from here.
     """
-    _check_removable(paths)
+    if Path.cwd().is_relative_to(paths.venv):
+        raise UsageError(
+            "working-folder",
+            f"{paths.venv} cannot be removed while you are inside it",
+            hint=f"cd {quoted(paths.folder)}   # then run it again",
+        )
     if shutil.disk_usage(paths.folder).free < _ROOM and not paths.work.exists():
         # A full disk takes not even a new folder: the bytecode of what is about to go makes room.
-        for folder in find_removable(paths, with_packages=with_packages):
+        for folder in find_removable(paths):
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
     programs = programs_in(paths.venv)
     if programs:
         reporter.warn(f"{paths.venv} is in use: {some(programs)}")
     with hold(paths, reporter, wait):
-        removed = find_removable(paths, with_packages=with_packages)
-        for folder in removed:
-            removed[folder] = _remove_folder(folder, paths, reporter)
+        removed = {
+            folder: _remove_folder(folder, paths, reporter)
+            for folder in find_removable(paths)
+        }
     forget(paths.venv)
     return removed
 
@@ -90,22 +93,6 @@ def _remove_folder(
     return size
 
 
-def _check_removable(paths: EnvironmentPaths) -> None:
-    """Raise UsageError if the working folder lies in the environment, or it is mounted."""
-    venv = paths.venv
-    if Path.cwd().is_relative_to(venv):
-        raise UsageError(
-            "working-folder",
-            f"{venv} cannot be removed while you are inside it",
-            hint=f"cd {quoted(paths.folder)}   # then run it again",
-        )
-    if os.path.ismount(venv):
-        raise UsageError(
-            "mount-point",
-            f"{venv} is a mount point, and what is mounted there is never removed",
-        )
-
-
 def find_prunable() -> dict[Path, int]:
     """Return the bytes of each folder that ``prune`` removes."""
     folders = [*cached_folders(), *(paths.last_change for paths in _changed())]
@@ -120,10 +107,8 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     removed = remove_cached(reporter)
     for paths in _changed():
         folder = paths.last_change
-        with _named_if_it_stays(folder, reporter):
-            _check_removable(paths)
-            with hold(paths, reporter, 0):
-                removed[folder] = _remove_folder(folder, paths, reporter)
+        with _named_if_it_stays(folder, reporter), hold(paths, reporter, 0):
+            removed[folder] = _remove_folder(folder, paths, reporter)
     markers = map(read_marker, remembered())
     alive = {marker.id for marker in markers if marker}
     for stamp in own_cache_folder().glob("stamps/*.json"):
@@ -153,7 +138,7 @@ def remove_cached(reporter: Reporter) -> dict[Path, int]:
             if programs:
                 raise InstallationError("busy", f"{some(programs)} uses it")
             if os.path.lexists(paths.venv):
-                remove(paths, reporter, with_packages=True, wait=0)
+                remove(paths, reporter, wait=0)
             for file in locks_in(folder):
                 remove_file(file)
             if not paths.kept_files.exists():
@@ -192,16 +177,11 @@ def remove_cache(reporter: Reporter) -> list[Path]:
     return sorted([*staying, *script_environments().glob("*")])
 
 
-def find_removable(paths: EnvironmentPaths, *, with_packages: bool) -> dict[Path, int]:
+def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
     """Return the bytes of each folder that would be removed.
 
-    Args:
-        paths: The environment.
-        with_packages: Whether packages that the user added go too.
-
     Raises:
-        UsageError: there is nothing, it is not ours, or it has packages that the user added and
-            that are not to be removed.
+        UsageError: there is nothing, or it is not ours.
     """
     venv = paths.venv
     if not os.path.lexists(venv):
@@ -215,14 +195,6 @@ def find_removable(paths: EnvironmentPaths, *, with_packages: bool) -> dict[Path
             "not-ours",
             f"{venv} was not made by gpuinstall, which leaves it where it is",
             hint="gpuinstall env list   # the environments that it made",
-        )
-    packages = added_packages(venv)
-    if packages and not with_packages:
-        raise UsageError(
-            "users-packages",
-            f"{venv} has packages that are not in its lock: {some(packages)}",
-            hint="Run it again with --yes: it removes them too",
-            data={"packages": list(packages)},
         )
     folders = filter(is_folder, (venv, paths.last_change))
     return {folder: size_of(folder) for folder in folders}

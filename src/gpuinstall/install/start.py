@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
+from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined
 from gpuinstall.base.values import replace
@@ -52,7 +52,8 @@ def environment_to_start(
         installing: Whether to bring an environment that is not there.
 
     Raises:
-        MachineError, NoBuildError: no lock runs here.
+        MachineError: there is no GPU, or none can be used.
+        LockError: no lock runs here.
         UsageError: the environment is not there, or something else lies in its place.
         VerificationError: a kernel failed.
     """
@@ -163,28 +164,12 @@ def _fit(state: InstallState) -> Fit:
         fit = replace(state, request=for_cpu).fit
     if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit
-    machine = request.machine
-    if isinstance(request.outcome, Rejected):
-        raise request.outcome.error(machine)
-    evidence = misfit_lines(state.misfits) or None
-    if not machine.gpus:
-        raise MachineError(
-            "no-gpu",
-            "there is no GPU in this machine or container",
-            evidence=evidence,
-            hint="docker run --gpus all …   # gives a container its GPUs\n"
-            f"export {ALLOW_CPU}=1   # for the CPU",
-        )
-    names = tuple(dict.fromkeys(gpu.label for gpu in machine.gpus))
-    words = ["gpuinstall", "lock"]
-    for name in names:
-        words += ["--gpu", name]
-    driver = machine.driver and machine.driver.version
-    if driver:
-        words += ["--driver", str(driver)]
-    raise NoBuildError(
-        "lock-does-not-fit",
-        f"no lock here runs on {', '.join(names)}{f', driver {driver}' if driver else ''}",
-        evidence=evidence,
-        hint=f"{joined(words)}   # where the locks are made",
+    if request.machine.gpus or isinstance(request.outcome, Rejected):
+        state.check_lockable()
+    raise MachineError(
+        "no-gpu",
+        "there is no GPU in this machine or container",
+        evidence=misfit_lines(state.misfits) or None,
+        hint="docker run --gpus all …   # gives a container its GPUs\n"
+        f"export {ALLOW_CPU}=1   # for the CPU",
     )

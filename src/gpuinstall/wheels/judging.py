@@ -99,9 +99,9 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
     lack = lacking_code(reading, gpus)
     if lack is None:
         return judgement
-    if lack.is_whole:
+    if lack.is_whole and not lack.is_tied:
         return replace(judgement, excluded=str(lack))
-    is_all_read = reading.depth == Depth.WHOLE
+    is_all_read = reading.depth == Depth.WHOLE or lack.is_tied
     return replace(judgement, doubt=str(lack), is_settled=is_all_read)
 
 
@@ -162,10 +162,15 @@ class Lack(NamedTuple):
     why: str
     """Why the driver does not run it, if that is the reason."""
     is_whole: bool
+    is_tied: bool
+    """Whether as many libraries have code for the GPUs as lack it."""
 
     def __str__(self) -> str:
         names = " and ".join(self.gpus)
         compiled = f"is compiled for {' '.join(self.architectures)}{self.why}"
+        if self.is_tied:
+            others = "and its other libraries have code"
+            return f"may have no code for {names}: {self.library} {compiled}, {others}"
         if self.is_whole:
             return f"has no code for {names}: {self.library} {compiled}"
         part = f"the part of {self.library} that was read {compiled}"
@@ -173,13 +178,13 @@ class Lack(NamedTuple):
 
 
 def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
-    """Return the GPUs that most libraries with GPU code have none for; None if there is none, or no GPU code.
+    """Return the GPUs that most libraries with GPU code have none for, else those that half of them have none for.
 
-    A library that the package does without speaks for a GPU, and never against one.
+    None if there is none, or no GPU code. A library that the package does without speaks for a GPU, and never against
+    one.
     """
     members = load_members()
-    lacking_gpus = dict[str, None]()
-    at_fault = None
+    by_most, by_half = {}, {}
     for rules, gpu in gpus:
         has_code = 0
         lacking = []
@@ -194,13 +199,22 @@ def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
                 is_too_new = served.code == "driver-too-old-for-ptx"
                 lacking.append((code, f", and {served.message}" if is_too_new else ""))
         if len(lacking) > has_code:
-            lacking_gpus[gpu.label] = None
-            at_fault = at_fault or lacking[0]
-    if at_fault is None:
+            by_most[gpu.label] = lacking[0]
+        # What is unread may decide it.
+        elif lacking and len(lacking) == has_code and reading.is_whole:
+            by_half[gpu.label] = lacking[0]
+    at_fault = by_most or by_half
+    if not at_fault:
         return None
-    code, why = at_fault
-    names = tuple(lacking_gpus)
-    return Lack(names, code.library, code.architectures, why, reading.is_whole)
+    code, why = next(iter(at_fault.values()))
+    return Lack(
+        tuple(at_fault),
+        code.library,
+        code.architectures,
+        why,
+        is_whole=reading.is_whole,
+        is_tied=not by_most,
+    )
 
 
 def process_cuda(reading: LearnedRow) -> int | None:

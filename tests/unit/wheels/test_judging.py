@@ -75,6 +75,19 @@ def test_most_libraries_must_lack_code(a, b, c, lacking):
     assert ("V100" in answer.excluded) == bool(lacking)
 
 
+def test_where_as_many_have_code_as_lack_it_a_warning_says_so():
+    tied = replace(READING, codes=libraries(large="sm_70", second="sm_80"))
+    answer = judge_reading(tied, gpus("V100"))
+
+    assert (answer.excluded, answer.is_settled) == ("", True)
+    assert answer.doubt == (
+        "may have no code for V100: some/second.so is compiled for sm_80, "
+        "and its other libraries have code"
+    )
+    part = replace(tied, is_whole=False, depth=Depth.PART)
+    assert judge_reading(part, gpus("V100")).doubt == ""
+
+
 def test_a_part_that_a_package_does_without_speaks_for_a_gpu_alone():
     both = replace(READING, codes=libraries(main="sm_80", fa3="sm_90a"))
     own = replace(READING, package="flash-attn-3", codes=libraries(fa3="sm_90a"))

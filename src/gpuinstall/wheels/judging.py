@@ -6,6 +6,7 @@ METADATA is not asked of the bytes. What was read in part is unknown, and refuse
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from gpuinstall.wheels.needs import (
     declared_cuda,
     load_libraries,
 )
+from gpuinstall.wheels.package import LibraryCode
 
 ServedGpus = tuple[tuple[Rules, Gpu], ...]
 """The GPUs that a package is to run on, each with the rules of its machine."""
@@ -38,6 +40,8 @@ _FIRST_CHIPS = {
 
 NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0 and 13.0: the architectures that each removed.
 """
+
+_NUMBER = re.compile(r"\d+")
 
 _OF_ANOTHER_ABI = {("2.6", "cu126")}
 """Builds with the strings of C++11, where the others of the same release have those before it: nobody measured them.
@@ -180,24 +184,14 @@ class Lack(NamedTuple):
 def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
     """Return the GPUs that most libraries with GPU code have none for, else those that half of them have none for.
 
-    None if there is none, or no GPU code. A library that the package does without speaks for a GPU, and never against
-    one.
+    None if there is none, or no GPU code.
     """
-    members = load_members()
-    by_most, by_half = {}, {}
+    by_most: dict[str, _Fault] = {}
+    by_half: dict[str, _Fault] = {}
     for rules, gpu in gpus:
-        has_code = 0
-        lacking = []
-        for code in reading.codes:
-            # A driver compiles the PTX of its own CUDA and of older ones alone, also within a major.
-            toolkit = cuda_of_isa(numbers(code.ptx)) if code.ptx else None
-            made = _as_build(reading, code.architectures, toolkit)
-            served = rules.code(made, gpu)
-            if isinstance(served, Code):
-                has_code += 1
-            elif not members.is_optional(reading.package, code.library):
-                is_too_new = served.code == "driver-too-old-for-ptx"
-                lacking.append((code, f", and {served.message}" if is_too_new else ""))
+        answers = _code_of_libraries(reading, rules, gpu).values()
+        lacking = [*filter(None, answers)]
+        has_code = len(answers) - len(lacking)
         if len(lacking) > has_code:
             by_most[gpu.label] = lacking[0]
         # What is unread may decide it.
@@ -215,6 +209,39 @@ def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
         is_whole=reading.is_whole,
         is_tied=not by_most,
     )
+
+
+class _Fault(NamedTuple):
+    code: LibraryCode
+    """Of a library that has none for a GPU."""
+    why: str
+
+
+def _code_of_libraries(
+    reading: LearnedRow,
+    rules: Rules,
+    gpu: Gpu,
+) -> dict[str, _Fault | None]:
+    """Return of each library whether it has code for a GPU: None if it has.
+
+    Those whose paths differ in numbers alone are one, for a CUDA or a chip each. A library that the package does without
+    speaks for a GPU, and never against one.
+    """
+    answers: dict[str, _Fault | None] = {}
+    members = load_members()
+    for code in reading.codes:
+        stem = _NUMBER.sub("", code.library)
+        # A driver compiles the PTX of its own CUDA and of older ones alone, also within a major.
+        toolkit = cuda_of_isa(numbers(code.ptx)) if code.ptx else None
+        made = _as_build(reading, code.architectures, toolkit)
+        answer = rules.code(made, gpu)
+        if isinstance(answer, Code):
+            answers[stem] = None
+        elif not members.is_optional(reading.package, code.library):
+            is_too_new = answer.code == "driver-too-old-for-ptx"
+            why = f", and {answer.message}" if is_too_new else ""
+            answers.setdefault(stem, _Fault(code, why))
+    return answers
 
 
 def process_cuda(reading: LearnedRow) -> int | None:

@@ -88,6 +88,14 @@ def test_where_as_many_have_code_as_lack_it_a_warning_says_so():
     assert judge_reading(part, gpus("V100")).doubt == ""
 
 
+@pytest.mark.parametrize(("gpu", "lacking"), [("H100", ""), ("P40", "P40")])
+def test_libraries_that_are_one_for_each_cuda_count_as_one(gpu, lacking):
+    codes = libraries(c_cu124="sm_80", c_cu126="sm_80", c_cu130="sm_90", d="sm_90")
+    answer = judge_reading(replace(READING, codes=codes), gpus(gpu))
+
+    assert (lacking in answer.excluded, answer.doubt) == (True, "")
+
+
 def test_a_part_that_a_package_does_without_speaks_for_a_gpu_alone():
     both = replace(READING, codes=libraries(main="sm_80", fa3="sm_90a"))
     own = replace(READING, package="flash-attn-3", codes=libraries(fa3="sm_90a"))

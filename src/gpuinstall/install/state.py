@@ -24,6 +24,7 @@ from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.damage import find_damage
 from gpuinstall.environments.environment import (
@@ -509,12 +510,18 @@ class InstallState(Value):
             "lock-does-not-fit",
             "no lock here fits this machine",
             evidence=misfit_lines(self.misfits),
-            hint="\n".join((*self._compat_hints(), self._command_for_here())),
+            hint="\n".join(
+                (
+                    *self._compat_hints(),
+                    *self._driver_hints(),
+                    self._command_for_here(),
+                )
+            ),
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
 
     def _command_for_here(self) -> str:
-        """Return the command that makes a lock for this machine too."""
+        """Return the command that makes a lock for this machine too, with what that moves."""
         from gpuinstall.lock.file.fit import named_targets
 
         here = self.existing.paths.folder
@@ -531,7 +538,27 @@ class InstallState(Value):
         words = ["gpuinstall", "lock"]
         for target in dict.fromkeys(targets):
             words += ["--target", target]
-        return joined(words)
+        locked = {one.candidate.record.torch for one in self.misfits}
+        newer = [
+            torch for torch in locked if numbers(torch) > numbers(str(build.torch))
+        ]
+        moved = f"   # torch {newer[0]} becomes {build.torch}" if newer else ""
+        return f"{joined(words)}{moved}"
+
+    def _driver_hints(self) -> Iterator[str]:
+        """Yield the driver that each lock needs which this one is too old for."""
+        from gpuinstall.lock.file.fit import locked_build
+        from gpuinstall.machine.vendors import rules_for
+
+        machine, catalog = self.request.machine, self.request.catalog
+        for misfit in self.misfits:
+            lock, code = misfit.candidate, misfit.reason.code
+            build = locked_build(lock, machine, catalog)
+            if build and not lock.record.cuda_compat:
+                rules = rules_for(machine, catalog, {build.backend.kind})
+                fix = rules.driver_fix(build, code, machine.gpus)
+                if fix:
+                    yield f"{fix.splitlines()[0]}   # for {lock.name}"
 
     def _compat_hints(self) -> list[str]:
         """Return how to have the libraries that a lock was made with, if the driver is too old without them."""

@@ -244,6 +244,40 @@ def _code_of_libraries(
     return answers
 
 
+def unreadable_ptx(
+    reading: LearnedRow,
+    build: Build,
+    gpus: ServedGpus,
+    versions: Mapping[str, str],
+) -> str:
+    """Return that a driver does not read the PTX that a file has written while it runs; empty if nothing says so.
+
+    Args:
+        reading: What the file said.
+        build: The torch beside it, whose NVRTC counts where the environment names none.
+        gpus: What it is to run on.
+        versions: The packages of the same environment.
+    """
+    if not reading.writes_ptx or not reading.toolkit:
+        return ""
+    nvrtc = load_libraries().rows["libnvrtc"].package_for(reading.toolkit[0])
+    version = versions.get(nvrtc or "")
+    compiler = build.toolkit
+    if version:
+        major, minor, *_ = Version(version).release
+        compiler = major, minor
+    for rules, gpu in gpus:
+        # Any chip would run what is written for the oldest.
+        answer = rules.code(_as_build(reading, ("compute_50",), compiler), gpu)
+        if not isinstance(answer, Code) and answer.code == "driver-too-old-for-ptx":
+            cuda = ".".join(map(str, compiler or ()))
+            return (
+                f"may not run on {rules.driver}: NVRTC {cuda} compiles its kernels to PTX "
+                f"while it runs, which needs a driver for CUDA {cuda}"
+            )
+    return ""
+
+
 def process_cuda(reading: LearnedRow) -> int | None:
     """Return the CUDA major that the process has to have for a file: that of the runtime which its code shares, else the
     one that the file declares.

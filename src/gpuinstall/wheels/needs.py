@@ -204,6 +204,8 @@ class Needs(Value):
     glibc: str | None = None
     """The highest version of its symbols."""
     torch: TorchNeeds = TorchNeeds()
+    writes_ptx: bool = False
+    """Whether it has NVRTC write PTX while it runs, and no machine code."""
     paths: frozenset[str] = frozenset()
     """The libraries of the wheel that count."""
 
@@ -393,8 +395,13 @@ def read_needs(
         linked=next(filter(partial(_is_linked_to_cuda, read), read), None),
         glibc=".".join(map(str, newest)) or None,
         torch=_torch_needs(read, is_whole=is_whole),
+        writes_ptx=any(map(_writes_ptx, read.values())),
         paths=frozenset(elves),
     )
+
+
+def _writes_ptx(elf: Elf) -> bool:
+    return b"\0nvrtcGetPTX\0" in elf.strings and b"\0nvrtcGetCUBIN\0" not in elf.strings
 
 
 def _is_linked_to_cuda(libraries: Mapping[str, Elf], path: str) -> bool:

@@ -66,6 +66,8 @@ class WheelFacts(Value):
     """The libraries that a string alone names."""
     glibc: str | None = None
     torch: TorchNeeds = TorchNeeds()
+    writes_ptx: bool = False
+    """Whether it has NVRTC write PTX while it runs, and no machine code."""
 
 
 class _Code(NamedTuple):
@@ -164,6 +166,7 @@ def _facts(code: _Code, needs: Needs) -> WheelFacts:
         opens=tuple(sorted(opens)),
         glibc=needs.glibc,
         torch=needs.torch,
+        writes_ptx=needs.writes_ptx,
     )
 
 

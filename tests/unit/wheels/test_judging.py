@@ -12,6 +12,7 @@ from gpuinstall.wheels.judging import (
     loads_beside,
     misfit_beside,
     process_cuda,
+    unreadable_ptx,
 )
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.needs import (
@@ -94,6 +95,32 @@ def test_libraries_that_are_one_for_each_cuda_count_as_one(gpu, lacking):
     answer = judge_reading(replace(READING, codes=codes), gpus(gpu))
 
     assert (lacking in answer.excluded, answer.doubt) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("driver", "versions", "cuda"),
+    [
+        ("550.54.15", {"nvidia-cuda-nvrtc-cu12": "12.9.86"}, "12.9"),
+        ("550.54.15", {"nvidia-cuda-nvrtc-cu12": "12.4.127"}, ""),
+        ("550.54.15", {}, "12.6"),
+        ("580.95.05", {"nvidia-cuda-nvrtc-cu12": "12.9.86"}, ""),
+    ],
+)
+def test_what_nvrtc_writes_while_it_runs_has_to_be_read_by_the_driver(
+    driver, versions, cuda
+):
+    row = replace(READING, cuda="12.0", writes_ptx=True)
+    build = next(one for one in load_catalog().builds if one.name == "2.14.1+cu126")
+    here = gpus("H100", driver=driver)
+
+    answer = unreadable_ptx(row, build, here, versions)
+
+    why = (
+        f"may not run on driver {driver}: NVRTC {cuda} compiles its kernels to PTX "
+        f"while it runs, which needs a driver for CUDA {cuda}"
+    )
+    assert answer == (why if cuda else "")
+    assert unreadable_ptx(replace(row, writes_ptx=False), build, here, versions) == ""
 
 
 def test_a_part_that_a_package_does_without_speaks_for_a_gpu_alone():

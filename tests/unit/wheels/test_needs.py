@@ -191,6 +191,20 @@ def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path):
     assert found.libraries == ("libcublas.so.12", "libcufft.so.11", "libcusparse.so.12")
 
 
+@pytest.mark.parametrize(
+    ("undefined", "writes_ptx"),
+    [
+        (["nvrtcGetPTX"], True),
+        (["nvrtcGetPTX", "nvrtcGetCUBIN"], False),
+        (["nvrtcGetPTXSize"], False),
+    ],
+)
+def test_what_has_nvrtc_write_ptx_alone_is_told(tmp_path, undefined, writes_ptx):
+    library = native_library(tmp_path / "a.so", undefined=undefined)
+
+    assert needs(library).writes_ptx is writes_ptx
+
+
 def test_two_witnesses_that_differ_and_a_string_alone_are_no_answer(tmp_path):
     both = needs(
         native_library(tmp_path / "a.so", needs=["libcudart.so.12", "libcublas.so.13"])

@@ -18,6 +18,7 @@ from gpuinstall.lock.solve.facts import WHEELS_AT_ONCE
 from gpuinstall.lock.solve.problem import newest_for
 from gpuinstall.lock.uv.project import MISSING_EXTRAS, OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
+from gpuinstall.wheels.judging import unreadable_ptx
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import name_for_cuda
 
@@ -289,8 +290,11 @@ class Remarks:
         """Yield each package of the answer that does not run, or may not, and why."""
         torch = self._answer.torch
         for reading in self._readings():
-            _, judgement = reading.rows[torch]
+            row, judgement = reading.rows[torch]
             why = reading.reasons[torch] or judgement.doubt
+            if not why:
+                gpus = self._problem.gpus
+                why = unreadable_ptx(row, self._answer.build, gpus, self._versions)
             if why:
                 yield reading.wheel.package, why
 

@@ -91,6 +91,8 @@ class LearnedRow(Value):
     """The version in METADATA, if the name of the file says more: 2.8.3 of 2.8.3+cu12torch2.9."""
     torch: TorchNeeds = TorchNeeds("unknown")
     """Which torch its code loads beside."""
+    writes_ptx: bool = False
+    """Whether it has NVRTC write PTX while it runs, and no machine code."""
     system: str | None = None
     """What its libraries are for: ``windows`` alone, or ``any``; None if it has none."""
 

@@ -186,7 +186,14 @@ def _is_in(folder: Path, file: Path) -> bool:
 
 
 def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
-    """Yield the nearest of uv's files, and the root of a workspace above it, which uv reads in its place."""
+    """Yield the files of uv's settings that count in a folder, with their tables.
+
+    They are the nearest, and the root of a workspace above it, which uv reads in its place.
+
+    Args:
+        environ: The variables, by which uv may read another file or none.
+        folder: The folder.
+    """
     if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
         return
     is_nearest = True
@@ -211,7 +218,9 @@ def _user_tables(environ: _Environ) -> Iterator[_Tables]:
 def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFile]:
     """Return the constraints in uv's settings that count in a folder, by the path of the file from there.
 
-    Those of its own pyproject.toml are among what that asks for.
+    Args:
+        environ: The variables that say which files uv reads.
+        folder: The folder. The constraints of its own pyproject.toml are among what that asks for.
     """
     limits = {
         Path(os.path.relpath(file, folder)).as_posix(): _limits(file, table)
@@ -348,6 +357,10 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
 
     An explicit index is for ``sources`` alone. ``[pip]`` is of uv's pip interface: it does not take the place of the
     rest.
+
+    Args:
+        table: The settings.
+        file: Where they stand, from whose folder relative paths begin.
 
     Raises:
         ValueError: There are two default indexes, each of which counts in some of uv's commands only.

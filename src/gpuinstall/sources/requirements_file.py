@@ -130,6 +130,10 @@ def address_settings(
 def with_variables(text: str, environ: Mapping[str, str]) -> str:
     """Return what the user has written, with the values of variables, ``${NAME}``, in the login of an address.
 
+    Args:
+        text: A requirement or an address; elsewhere in it a variable stays, and is refused where the address is read.
+        environ: The variables.
+
     Raises:
         UsageError: A variable is not set.
     """
@@ -148,7 +152,12 @@ def with_variables(text: str, environ: Mapping[str, str]) -> str:
 
 
 def parse_lines(lines: Iterable[str], file: Path = Path()) -> RequirementsFile:
-    """Return what these ``lines`` of a file ask for."""
+    """Return what lines ask for.
+
+    Args:
+        lines: In one spelling, as ``RequirementsFile.lines`` writes them; ``-c`` stands before constraints.
+        file: The file that has them, or the lock that recorded them.
+    """
     requirements = []
     constraints = []
     for line in lines:

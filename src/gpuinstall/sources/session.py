@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _OFF = {"", "0", "false", "no", "off", "n", "f"}
-"""What uv takes for no."""
+"""What uv takes for no (its own list is clap's, ``BoolishValueParser``)."""
 
 
 class Session(Value):
@@ -96,7 +96,14 @@ def open_session(
     *,
     sourcing: Sourcing = DEFAULT_SOURCING,
 ) -> Iterator[Session]:
-    """Open a client for ``sources`` and our cache; ``folder`` is the working folder if none is given."""
+    """Open a client for the sources, our cache, and a folder of this run alone.
+
+    Args:
+        sources: Where packages may come from.
+        reporter: Is told of the run.
+        folder: Where paths that are asked for begin; None: the working folder.
+        sourcing: The choices of whoever starts the run.
+    """
     from gpuinstall.base.files import check_cache, own_cache_folder
     from gpuinstall.base.process import find_program
     from gpuinstall.base.uv import default_index, environment, uv

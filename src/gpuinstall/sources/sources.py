@@ -367,7 +367,15 @@ class Sources(Value):
         settings: Sequence[SourceSetting],
         reporter: Reporter,
     ) -> None:
-        """Name what the folder chose, and not the user; raise UsageError if they do not trust it to."""
+        """Name what the folder chose, and not the user.
+
+        Args:
+            settings: What it chose.
+            reporter: Is told, also if the run is quiet.
+
+        Raises:
+            UsageError: The user does not trust folders to choose.
+        """
         if settings and not self.trust_folder:
             places = dict.fromkeys(
                 f"{setting.value if setting.row.key == BY_ADDRESS else setting.row.key} in {setting.file}"
@@ -394,8 +402,11 @@ class Sources(Value):
     def check_known_indexes(self, read_default: Callable[[], str | None]) -> None:
         """Raise UsageError if a file of another tool has packages from an index that is not among the sources.
 
-        Its packages would be taken from the default index instead. The tools' own default index, which ``read_default``
-        returns, counts as a source even where the user has named a mirror of it.
+        Its packages would be taken from the default index instead.
+
+        Args:
+            read_default: Returns the tools' own default index. It counts as a source even where the user has named a
+                mirror of it: the packages are the same. Asked only if need be.
         """
         demanded = self._of(Effect.KNOWN_INDEX)
         if not demanded:

@@ -20,6 +20,7 @@ from gpuinstall.base.files import (
     open_regular,
     parse_toml,
     read_raw,
+    sha256_of,
     write_atomically,
     written,
 )
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 FILES_AT_ONCE = 16
+"""How many are fetched side by side: a large lock has some two hundred, most of them small."""
 CHUNK = 1 << 20
 """The bytes of a local file that are read at once."""
 
@@ -187,10 +189,7 @@ def download(
 
     def bring(name: str, file: LockedFile) -> None:
         path = folder / name
-        if (
-            path.is_file()
-            and _hash(_chunks_of(path), lambda _count: None) == file.sha256
-        ):
+        if path.is_file() and sha256_of(path) == file.sha256:
             return
         local = local_path(file.url)
         chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
@@ -373,9 +372,8 @@ class Transfer(Value):
             indexes: The index of each package, for uv's cache keeps a wheel under its name.
         """
         document = parse_toml(self.lock.text)
-        document.pop(
-            "requires-python", None
-        )  # uv compares it with the interpreter that it runs on
+        # uv compares it with the interpreter that it runs on.
+        document.pop("requires-python", None)
         packages = document["packages"]
         if self.only is not None:
             packages = [package for package in packages if package["name"] in self.only]
@@ -432,7 +430,12 @@ class Transfer(Value):
 
 
 def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:
-    """Return the folder of uv's cache that holds a wheel, unpacked."""
+    """Return the folder of uv's cache that holds a wheel, unpacked; None if it has to be fetched.
+
+    Args:
+        file: The wheel; without a hash it is none that could be recognised.
+        uv_cache: uv's cache, whose files are read as far as the name of the folder stands in them.
+    """
     if not file.sha256:
         return None
     # What uv knows of a wheel, its sha256 and its folder's name among it, is in wheels-v7/pypi/<package>/*.http, or
@@ -473,7 +476,13 @@ def indexes_of(
     torch: str | None,
     default: str | None,
 ) -> dict[str, str]:
-    """Return the index of each package; ``torch`` is that of the family, if it has one of its own."""
+    """Return the index of each package, under which uv's cache keeps its wheels.
+
+    Args:
+        lock: The lock that has the packages.
+        torch: The index of the family; None if it comes from the default one.
+        default: The default index; None if packages may come from further ones, which uv does not tell apart.
+    """
     family = load_catalog().family if torch else ()
     indexes = {}
     for name in lock.versions:

@@ -194,6 +194,12 @@ def best(
     """Return the lock that runs with the build that a plan would choose among theirs; None if none runs.
 
     A lock of an older request of the folder counts only if none of the newest serves the GPUs.
+
+    Args:
+        verdicts: What was decided of each lock.
+        machine: The machine that they are to run on.
+        request: What they have to hold; torch is left open, for it is in the locks.
+        catalog: The builds of torch.
     """
     fits = [verdict for verdict in verdicts if isinstance(verdict, Fit)]
     if not fits:
@@ -213,7 +219,13 @@ def locked_build(
     machine: Machine,
     catalog: Catalog,
 ) -> Build | None:
-    """Return the catalogue's build that a lock holds for ``machine``: by torch's local version, or the default index's."""
+    """Return the build of torch that a lock holds, as the catalogue has it; None if that has none of its version.
+
+    Args:
+        lock: The lock. A version of torch without a label is the default index's build.
+        machine: The machine whose platform counts: a lock of another program may be for several.
+        catalog: The builds of torch.
+    """
     version = lock.versions.get("torch")
     if version is None:
         return None
@@ -236,7 +248,13 @@ def selected(
     python: str,
     machine: Machine,
 ) -> tuple[LockedFile, ...]:
-    """Return the files with an address that the standard's own selection takes on ``machine``."""
+    """Return the files with an address that the standard's own selection takes.
+
+    Args:
+        lock: The lock.
+        python: The CPython ``X.Y`` that they are for.
+        machine: The machine that they are for.
+    """
     return tuple(
         LockedFile(package.name, entry.url, entry.hashes.get("sha256"))
         for package, entry in _select(lock, python, machine)

@@ -151,7 +151,12 @@ class Record(Value):
         return {*self.inputs, *constraints, *self.sources}
 
     def changes(self, other: Record) -> list[str]:
-        """Return in words what ``other`` is made from beside this (+) or lacks of it (-); empty: the same request."""
+        """Return what has changed of a request, in words; empty: nothing.
+
+        Args:
+            other: The request as it is now: what it has more is marked with +, what it lacks with -.
+        """
+        # Another program made the lock, and does not say of what.
         if not self.inputs:
             return []
         before = self.lines
@@ -322,7 +327,12 @@ class Lock(Value):
         return glibc_needed((file.package, file.name) for file in self.files)
 
     def entry(self, path: Path, status: str) -> dict[str, Any]:
-        """Return what the documents of ``lock`` say of a lock that lies at ``path``."""
+        """Return what the documents of ``lock`` say of a lock.
+
+        Args:
+            path: Where it lies.
+            status: What became of it, or whether it is fresh.
+        """
         return {
             "target": self.target,
             "path": str(path),
@@ -486,6 +496,7 @@ class VersionChange(NamedTuple):
 
 def change_lines(changes: Iterable[VersionChange]) -> list[str]:
     """Return a line for each change; of the packages that come the first ten, and how many more."""
+    # A first environment has fifty that come, and they say little: what goes and moves is always named.
     most = max(10, MOST_NAMES.get())
     lines = []
     added = 0
@@ -502,7 +513,12 @@ def compare_versions(
     old: _Versions,
     new: _Versions,
 ) -> tuple[VersionChange, ...]:
-    """Compare versions by package; that of a package from a folder is empty."""
+    """Return what became of every package whose version differs, torch first.
+
+    Args:
+        old: The versions before, by package; that of a package from a folder is empty, and tells no change.
+        new: Those after.
+    """
     changes = []
     # torch is what people look for.
     for name in sorted({*old, *new}, key=lambda name: (name != "torch", name)):
@@ -549,7 +565,12 @@ def version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
 
 
 def outdated_locks(lock: Lock, others: Iterable[Lock]) -> list[str]:
-    """Return the names of locks of ours that were made for another request than ``lock``, or have other versions."""
+    """Return the names of locks that do not go with a new one.
+
+    Args:
+        lock: The new one.
+        others: Those beside it. One of ours is named if it was made for another request, or has other versions.
+    """
     names = []
     for other in others:
         is_other_request = other.record.lines != lock.record.lines
@@ -576,6 +597,7 @@ def _contents_digest(document: _Document) -> str:
         key: value for key, value in tool.get("gpuinstall", {}).items() if key != _SEAL
     }
     unsealed = {**document, "tool": {**tool, "gpuinstall": record}}
+    # TOML has dates, which JSON has not: a lock that somebody edited may hold one.
     text = json.dumps(unsealed, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -21,14 +21,13 @@ Tagged = TypeVar("Tagged")
 
 _FORM = r"(.+?)(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?"
 
-# The platforms of uv (--python-platform).
 _UV = {
     ("windows", "x86_64"): "x86_64-pc-windows-msvc",
     ("windows", "arm64"): "aarch64-pc-windows-msvc",
     ("macos", "x86_64"): "x86_64-apple-darwin",
     ("macos", "arm64"): "aarch64-apple-darwin",
 }
-# The names before PEP 600, by the minor of glibc 2.
+"""What uv calls platforms (``--python-platform``); Linux has its glibc in the name."""
 _OLD_NAMES = {
     17: "manylinux2014",
     12: "manylinux2010",
@@ -110,7 +109,11 @@ class Target(Value, eq=False):
         return _UV.get((self.os, self.arch), linux)
 
     def up_to(self, glibc: str | None) -> Target:
-        """Return the same with the newest wheels that a machine's own glibc can run."""
+        """Return the same with the newest wheels that a machine can run.
+
+        Args:
+            glibc: The machine's own; None, or one that is older than what torch asks for, changes nothing.
+        """
         newest = self.glibc
         if self.os == "linux" and glibc:
             for level in _NEWER_GLIBC:
@@ -135,6 +138,7 @@ class Target(Value, eq=False):
             release = int(self.macos.split(".")[0])
             yield from mac_platforms((release, 0), self.arch)
         else:
+            # manylinux1 was for x86 alone; other processors begin with manylinux2014.
             oldest = 5 if self.arch == "x86_64" else 17
             for number in range(minor(self.glibc), oldest - 1, -1):
                 yield f"manylinux_2_{number}_{self.arch}"

@@ -112,7 +112,12 @@ def _serving(
     folder: Path,
     requests: Sequence[LockRequest],
 ) -> list[Lock]:
-    """Return the locks that serve as they are, each named after its target or the best for its machine, together."""
+    """Return the locks that serve as they are, one for each request; none if one is missing or they do not go together.
+
+    Args:
+        folder: Where they lie.
+        requests: One that names a backend is served by the lock of its target alone, another by the best for its machine.
+    """
     try:
         locks = read_locks(folder)
     except LockError as error:
@@ -262,7 +267,16 @@ def document(
     *,
     folder: Path = Path(),
 ) -> dict[str, Any]:
-    """Return the lock of ``target`` for Python ``X.Y``, to lie in ``folder``; ``hashes`` are by address."""
+    """Return a lock as a document, with its seal.
+
+    Args:
+        resolved: uv's own lock.
+        hashes: The sha256 of every file by its address.
+        target: What the lock is for.
+        python: The CPython ``X.Y`` that it is for.
+        record: What it says of its making.
+        folder: Where it will lie, from which paths in it begin.
+    """
     packages = [
         _package(package, hashes, folder) for package in resolved.get("packages", ())
     ]

@@ -18,6 +18,7 @@ _PACKAGE = r"(?:\S+::)?([\w.-]+)\s*([^\[]*)"
 _VERSION = r"(==?)?(\d\w*(?:\.\w+)*?)(\.?\*)?"
 _BUILD_BEHIND = r"(.*[^=<>!~])=([^=<>!~]+)"
 _CPU_BUILD = r"(?a)(?:^|[*_])cpu"
+"""conda-forge begins the string of a build with it, the pytorch channel has it behind the Python."""
 _CUDA_BUILD = r"(?a)cuda_?(\d{2})\.?(\d)"
 
 
@@ -95,7 +96,11 @@ class _Spec(Value):
 
 
 def parse_conda(packages: Collection[str]) -> CondaRequest:
-    """Read conda's packages as conda writes them: ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``."""
+    """Return what conda's packages ask for, as far as wheels have it.
+
+    Args:
+        packages: As conda writes them: ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``.
+    """
     if not packages:
         return CondaRequest()
     table = authored.read_data("conda_names.toml")
@@ -134,7 +139,13 @@ def _backends(
     preferences: dict[str, str],
     wheels: dict[str, str],
 ) -> list[str]:
-    """Return the tags of the backends that packages name: the last by its version first, then those of torch's builds."""
+    """Return the tags of the backends that packages name: the last by its version first, then those of torch's builds.
+
+    Args:
+        specs: The packages.
+        preferences: What a package says of the backend by its version: ``cpu``, or how a tag begins (``cu``).
+        wheels: The names that packages of conda have as wheels.
+    """
     by_version = []
     by_build = []
     for spec in specs:

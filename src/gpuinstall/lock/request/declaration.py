@@ -187,6 +187,9 @@ def read_inputs(name: str) -> RequirementsFile:
 def read_limits(name: str) -> RequirementsFile:
     """Return what a file of constraints allows; it requests nothing.
 
+    Args:
+        name: Its path. Plain requirements in it, and files that it includes by ``-r``, are constraints too, as with pip.
+
     Raises:
         UsageError: if it is malformed.
     """
@@ -197,6 +200,11 @@ def read_whole_project(
     text: str, path: Path, extras: Iterable[str]
 ) -> RequirementsFile:
     """Return what a project requires with extras, and what its build does.
+
+    Args:
+        text: Its pyproject.toml.
+        path: Where that lies, for messages and for what it says of sources.
+        extras: The extras that are requested; one that it does not have is uv's to name.
 
     Raises:
         UsageError: It is malformed.
@@ -250,6 +258,10 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
 
     Those that uv takes from an address are asked for by that address.
 
+    Args:
+        document: The pyproject.toml.
+        file: Where it lies.
+
     Raises:
         UsageError: if they are malformed.
     """
@@ -276,7 +288,12 @@ def _dependencies(document: Table) -> Iterable[str]:
 
 
 def _in_groups(document: Table, names: Iterable[str] | None = None) -> Iterable[str]:
-    """Return what dependency groups require: these, or those that uv installs unasked."""
+    """Return what dependency groups require.
+
+    Args:
+        document: The pyproject.toml that has them.
+        names: Which of them; None: those that uv installs unasked.
+    """
     uv = table_in(document, "tool", "uv")
     groups = table_in(document, "dependency-groups")
     # As uv has it, which had no groups before.
@@ -388,8 +405,9 @@ def _with_marker(requirement: str, marker: object) -> str:
 def served_folder(start: Path) -> Path:
     """Return the nearest folder that something can be requested by: ``start``, or one above it; ``start`` if there is none.
 
-    The last that is looked at is the home folder, or one that Git keeps; one that another user could fill is passed by
-    with all above it.
+    Args:
+        start: The working folder. Above it the last that is looked at is the home folder, or one that Git keeps; one that
+            another user could fill is passed by with all above it.
     """
     home = Path.home()
     for folder in (start, *start.parents):
@@ -481,9 +499,11 @@ def is_settings(name: str, lines: Lines) -> bool:
 def changed_inputs(
     recorded: Mapping[str, Lines], today: Mapping[str, Lines]
 ) -> Iterator[Reason]:
-    """Yield which of the files that a lock was made from ask for something else ``today``.
+    """Yield which of the files that a lock was made from ask for something else today.
 
-    The project's own are read by every run. One that is gone is no other request: a lock may be shipped without it.
+    Args:
+        recorded: What each asked for when the lock was made. The project's own are read by every run.
+        today: What each asks for now. One that is gone is no other request: a lock may be shipped without it.
     """
     for name, before in recorded.items():
         is_same = set(today.get(name, before)) == set(before)

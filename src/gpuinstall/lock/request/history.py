@@ -101,6 +101,10 @@ def _name(line: str) -> str:
 def without(request: Request, names: Iterable[str]) -> Request:
     """Return a request without packages.
 
+    Args:
+        request: The request; torch is left if nothing else is.
+        names: The packages to take out, in any spelling.
+
     Raises:
         UsageError: One is not requested, or not by hand.
     """
@@ -132,7 +136,12 @@ def _check_removable(name: str, request: Request) -> None:
 
 
 def following(request: Request, recorded: Request) -> Request:
-    """Return a request as the successor of what was recorded."""
+    """Return a request as the successor of the recorded one, whose revision it counts on if it differs.
+
+    Args:
+        request: What is requested now.
+        recorded: What the locks of the folder were made for.
+    """
     before = {*recorded.requirements}, {*recorded.constraints}
     is_same = before == ({*request.requirements}, {*request.constraints})
     # The first request of a folder changes nothing.
@@ -141,7 +150,12 @@ def following(request: Request, recorded: Request) -> Request:
 
 
 def other_request(lock: Lock, request: Request) -> str | None:
-    """Return that a lock was made for other requirements, if it was."""
+    """Return in words that a lock was made for other requirements; None if it was not, or does not say for which.
+
+    Args:
+        lock: The lock.
+        request: The request now.
+    """
     inputs = lock.record.inputs
     if not inputs or set(inputs) == set(canonical(request.requirements)):
         return None
@@ -150,9 +164,11 @@ def other_request(lock: Lock, request: Request) -> str | None:
 
 
 def recorded_request(folder: Path, own: Lock | None = None) -> Request:
-    """Return what the locks of a folder were made for, or if it has none the copy in its environment, ``own``.
+    """Return what the locks of a folder were made for; if they disagree, what those say together that saw the last change.
 
-    If they disagree, those that have seen the last change say it, together.
+    Args:
+        folder: The folder.
+        own: The copy in its environment, which counts if the folder has no lock.
     """
     records = [
         record

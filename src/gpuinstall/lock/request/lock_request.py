@@ -70,7 +70,16 @@ class LockRequest(Value):
         glibc: str = GLIBC,
         is_named: bool = True,
     ) -> LockRequest:
-        """Return a lock to make for every machine that a target means, among them those that it ``serves``."""
+        """Return a lock to make for every machine that a target means.
+
+        Args:
+            target: The target.
+            request: What the lock is to hold.
+            catalog: The builds of torch.
+            serves: The machines, as far as they are known, that it has to run on.
+            glibc: The oldest that it has to go with, if none of these has an older one.
+            is_named: Whether the user named the target, and not a lock that is made again.
+        """
         machine = machine_for_target(target, glibc)
         if machine.glibc:
             known = [machine.glibc]
@@ -87,7 +96,11 @@ class LockRequest(Value):
         )
 
     def near(self, locks: Iterable[Lock]) -> LockRequest:
-        """Return the same for a backend that locks of ours hold, as long as one of theirs runs."""
+        """Return the same within the backends that locks of ours hold, as long as a build of one runs.
+
+        Args:
+            locks: Those of the environment that is changed; a request that names a backend is free of them.
+        """
         tags = [Target.parse(lock.target).backend for lock in locks if lock.is_ours]
         if self.request.backend or not tags:
             return self
@@ -212,7 +225,12 @@ class LockRequest(Value):
 
 
 def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
-    """Return a choice; raise what a refusal says."""
+    """Return a choice; raise what a refusal says.
+
+    Args:
+        outcome: The choice, or the refusal.
+        machine: The machine that it was made for, by which the error is one of the machine or of the request.
+    """
     if isinstance(outcome, Rejected):
         raise outcome.error(machine)
     return outcome
@@ -234,7 +252,12 @@ def pin_torch(
     requirements: Iterable[str],
     torch: str,
 ) -> tuple[str, ...]:
-    """Replace what is asked of torch by one version, except what is asked under a marker."""
+    """Return requirements with torch at one version.
+
+    Args:
+        requirements: Those of the request. What is asked of torch under a marker stays: it may be of another system.
+        torch: The version, whose label does not count: it is the backend's to say.
+    """
     extras = set[str]()
     others = []
     for text in requirements:

@@ -58,7 +58,11 @@ def table_in(document: Table, *names: str) -> Table:
 
 
 def address_of(source: Table) -> str | None:
-    """Return the address of a package's source: a repository with its reference, a file, a folder; None for an index."""
+    """Return the address of a package's source: a repository with its reference, a file, a folder; None for an index.
+
+    Args:
+        source: An entry of ``[tool.uv.sources]``, or of Poetry's dependencies.
+    """
     inside = (
         f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
     )
@@ -71,7 +75,8 @@ def address_of(source: Table) -> str | None:
         return f"git+{repository}{reference}{inside}"
     if "url" in source:
         return f"{source['url']}{inside}"
-    path = source.get("path", source.get("file"))  # a file as Poetry writes it
+    # "file" is Poetry's.
+    path = source.get("path", source.get("file"))
     return None if path is None else str(path)
 
 
@@ -206,6 +211,10 @@ def read_team_lock(
     """Return the versions that a team's lock has for the machine and the Python of ``markers``, as ``name==version``.
 
     Those of torch's companions are without their labels; the libraries of its build are left out.
+
+    Args:
+        path: The ``uv.lock`` or ``poetry.lock``.
+        markers: The values of the markers, by which of a package's versions those count that are for the machine.
 
     Raises:
         UsageError: if it is malformed.

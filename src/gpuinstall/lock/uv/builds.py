@@ -143,7 +143,11 @@ def _origin(package: Mapping[str, Any]) -> str:
 
 
 def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what builds in the environment itself need there, and the document does not have."""
+    """Return the packages that builds in the environment itself need there, and that a lock does not have yet.
+
+    Args:
+        document: uv's lock.
+    """
     tools = dict[str, None]()
     for build in source_builds(document):
         tools |= dict.fromkeys(build.known.tools)
@@ -166,7 +170,13 @@ def check_wheels(builds: Iterable[SourceBuild]) -> None:
 def report_builds(
     builds: Iterable[SourceBuild], site: BuildSite, reporter: Reporter
 ) -> None:
-    """Report what will be built and what it needs."""
+    """Report what will be built and what it needs.
+
+    Args:
+        builds: The packages without a wheel.
+        site: Where they are built; torch's CUDA decides of which nvcc is needed.
+        reporter: Is told.
+    """
     for build in builds:
         needs = [*build_needs(build.known, site.backend)]
         if wants_older_torch(build.known, site.versions.get("torch", "0")):
@@ -176,7 +186,16 @@ def report_builds(
 
 
 def check_builds(builds: Iterable[SourceBuild], site: BuildSite, *, here: bool) -> None:
-    """Raise NoBuildError if something is built ``here`` and that cannot work, or has no code without a GPU."""
+    """Check that packages can be built.
+
+    Args:
+        builds: The packages without a wheel.
+        site: Where they are built.
+        here: Whether that is this very machine, whose compilers count.
+
+    Raises:
+        NoBuildError: A compiler is missing or of another CUDA, or a package has code for GPUs alone and torch none.
+    """
     for build in builds:
         if build.known.compiles == "gpu" and not site.is_for_cuda:
             raise NoBuildError(
@@ -277,7 +296,12 @@ def sync_variables(
     builds: Iterable[SourceBuild],
     site: BuildSite,
 ) -> dict[str, str]:
-    """Return the variables to build with, so that what has code for GPUs has it even if none is seen."""
+    """Return the variables to build with.
+
+    Args:
+        builds: What is built.
+        site: Where. Its GPUs are named, for a build that sees none, as in a container's, would leave their code out.
+    """
     if not site.is_for_cuda:
         return {}
     variables = dict[str, str]()

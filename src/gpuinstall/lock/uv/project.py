@@ -245,7 +245,15 @@ def resolve_project(
     project: ResolverProject,
     session: Session,
 ) -> dict[str, Any] | Conflict:
-    """Return uv's lock as a document; raise InstallationError if there is none for want of something else."""
+    """Return uv's lock as a document, or the conflict for which there is none.
+
+    Args:
+        project: What uv is to resolve.
+        session: The run, in whose scratch folder it does so.
+
+    Raises:
+        InstallationError: There is none for want of something else: a network, a build that works.
+    """
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
         done = project.compile(Path(folder), session)
     if done.ok:
@@ -276,7 +284,12 @@ def simple_page(
     *,
     has_stand_ins: bool = True,
 ) -> str:
-    """Return a simple-index page with absolute addresses, and with a stand-in for each hash that is not known."""
+    """Return a simple-index page with absolute addresses.
+
+    Args:
+        wheels: Its files.
+        has_stand_ins: Whether something stands for each hash that is not known, so that uv need not fetch the file.
+    """
     links = "".join(_link(wheel, has_stand_ins) for wheel in wheels)
     return f"<!DOCTYPE html><html><body>\n{links}</body></html>\n"
 

@@ -225,7 +225,12 @@ def with_files_of_pages(
     document: Mapping[str, Any],
     pages: _Pages,
 ) -> dict[str, Any]:
-    """Take each wheel from the page of the build that was chosen: uv was given one of every version, the best build's."""
+    """Take each wheel from the page of the build that was chosen: uv was given one of every version, the best build's.
+
+    Args:
+        document: uv's lock.
+        pages: The packages that have a source of their own, with the files that it has beside the chosen build.
+    """
     own = {
         (package, str(wheel.version)): wheel
         for package, wheels in pages.items()
@@ -365,7 +370,13 @@ def requested_hashes(
     document: Mapping[str, Any],
     sources: Sources,
 ) -> dict[str, frozenset[str]]:
-    """Return the SHA-256 that files give for packages, in their own settings, in an address or in a tool's lock."""
+    """Return the SHA-256 that a package's file has to have one of, by package.
+
+    Args:
+        requirements: The request's, of which an address may give one.
+        document: uv's lock.
+        sources: What files say: a line with ``--hash``, or a tool's lock, whose hashes count at its version alone.
+    """
     requested = dict[str, frozenset[str]]()
     for package in document["packages"]:
         name = package["name"]
@@ -389,8 +400,12 @@ def with_requested_files(
 ) -> dict[str, Any]:
     """Leave of each package the files whose hash was requested; raise UsageError if there is none.
 
-    uv itself checks no hash when it resolves, not even that of an address. A file whose index gives no hash is
-    downloaded once for it.
+    uv itself checks no hash when it resolves, not even that of an address.
+
+    Args:
+        document: uv's lock.
+        requested: The hashes by package.
+        session: The run. It fetches once each of these files whose index gives no hash.
     """
     files = [file for file in locked_files(document) if file.package in requested]
     hashes = known_hashes(files, session)

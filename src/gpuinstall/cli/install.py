@@ -352,21 +352,16 @@ def sync_command(options: CommandOptions) -> Outcome:
 def _check_inputs(project: Project, target: Target | None) -> None:
     """Raise LockError if a requirements file that a lock was made from requests something else today."""
     from gpuinstall.lock.file.fit import read_locks
-    from gpuinstall.lock.request.declaration import changed_inputs
-    from gpuinstall.lock.request.project import changed_build_files
+    from gpuinstall.lock.request.project import changed_files
 
     folder, today = project.paths.folder, todays_request(project).files
     for lock in read_locks(folder):
         if target and lock.name != target.filename:
             continue
-        reasons = [
-            *changed_inputs(lock.record.requirements_files, today),
-            *changed_build_files(lock.record, folder),
-        ]
         # The first is enough: what helps is the same for all.
-        for reason in reasons:
+        for name in changed_files(lock.record, today, folder):
             raise LockError(
                 "lock-stale",
-                f"{lock.name} is stale: {reason.message}",
+                f"{lock.name} is stale: {name} has changed since it was made",
                 hint="gpuinstall lock   # then run it again",
             )

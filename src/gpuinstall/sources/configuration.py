@@ -196,6 +196,7 @@ def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
     """
     if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
         return
+    # In one folder a uv.toml goes before the pyproject.toml, and what lies above the nearest counts as a root alone.
     is_nearest = True
     for base in (folder, *folder.parents):
         files = [path for path in (base / "uv.toml", base / PROJECT) if path.is_file()]

@@ -424,6 +424,7 @@ def _read_options(
         raise UsageError("requirements-malformed", message) from None
     while words:
         word = words.popleft()
+        # As pip's parser takes them: "--hash=…", "--hash …", "-i…", "-i …".
         option, equals, value = word.partition("=")
         if word[:2] in _SHORT:
             option = _SHORT[word[:2]]

@@ -179,6 +179,7 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
     if not logins:
         return {}
     netrc = scratch / "netrc"
+    # Nobody else may read it before a word is in it.
     netrc.touch(mode=0o600)
     lines = [_own_netrc()]
     for host, login in logins.items():
@@ -226,6 +227,7 @@ def _git_logins(
     file = scratch / "gitconfig"
     file.touch(mode=0o600)
     file.write_text("".join(sections), encoding="utf-8")
+    # Behind what the user has given Git in this way.
     count = int(variables.get("GIT_CONFIG_COUNT") or 0)
     return {
         f"GIT_CONFIG_KEY_{count}": "include.path",

@@ -144,6 +144,7 @@ class Sources(Value):
     def exclude_newer(self) -> str | None:
         """The date after which files do not count: a file's of the request, else the strongest configuration's."""
         settings = self._of(Effect.EXCLUDE_NEWER)
+        # Configuration is read from the strongest on, files of the request in their order, where the last counts.
         ours = [one for one in settings if not one.is_own] or settings[:1]
         return ours[-1].value if ours else None
 

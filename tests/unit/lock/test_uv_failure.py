@@ -11,7 +11,7 @@ from gpuinstall.lock.uv.errors import (
 CONFLICT = """  × No solution found when resolving dependencies:
   ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude
       that torch==2.14.1+cu126 cannot be used.
-      And because the-request depends on torch==2.14.1+cu126, your requirements are unsatisfiable.
+      And because you require torch==2.14.1+cu126, your requirements are unsatisfiable.
 """
 COMPILER = """  × Failed to build `fastlib==1.0`
   ├─▶ The build backend returned an error

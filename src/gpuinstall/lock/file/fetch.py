@@ -238,6 +238,7 @@ def transfers(
             yield pool, count
         finally:
             stopped.set()
+            # Not until each has ended: one that hangs would keep an interrupted run for minutes.
             pool.shutdown(wait=False, cancel_futures=True)
     if received:
         files = number_of(len(received), "file")
@@ -380,6 +381,7 @@ class Transfer(Value):
         document["packages"] = packages
         for package in packages:
             name = package["name"]
+            # The one in the lock is for who makes it again; uv's cache goes by the one that uv would have asked.
             package.pop("index", None)
             if name in indexes:
                 package["index"] = indexes[name]

@@ -366,6 +366,7 @@ def _holds(
     if name not in installed or specifier is None:
         return name in installed
     version = lock.versions.get(name)
+    # A pre-release that is locked was chosen, whether the request names one or not.
     return version is not None and specifier.contains(version, prereleases=True)
 
 

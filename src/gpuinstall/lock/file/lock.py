@@ -221,6 +221,7 @@ class Lock(Value):
     @property
     def python(self) -> str | None:
         """The one Python minor that it is for, ``X.Y``, if it says so."""
+        # As ours write it; a lock of another program may serve a range of them.
         specifiers = str(self.pylock.requires_python or "")
         one_minor = re.fullmatch(r"==(\d\.\d{1,2})\.\*", specifiers)
         return one_minor[1] if one_minor else None
@@ -344,6 +345,7 @@ class Lock(Value):
     def completed(self, hashes: Mapping[str, str]) -> Lock:
         """Return the same with the ``hashes``, by address, that were not known when it was made."""
         text = self.text
+        # What stands for a hash is of one file alone, and occurs nowhere else.
         for url, sha256 in hashes.items():
             text = text.replace(unknown_hash(url), sha256)
         if text == self.text:
@@ -361,6 +363,7 @@ def _by_address(package: Package) -> str:
     """Write a requirement that gives the very same again."""
     if package.directory:
         path = package.directory.path
+        # A bare word would be the name of a package.
         if not re.match(r"[/.]|[A-Za-z]:", path):
             path = f"./{path}"
         editable = "-e " if package.directory.editable else ""
@@ -465,6 +468,7 @@ def _check_file(
 
 def _leads_out(path: str) -> bool:
     parts = PurePosixPath(path.replace("\\", "/")).parts
+    # By the rules of both systems: a lock that is read on one may be installed on the other.
     is_outside = ".." in parts or "/" in parts
     return is_outside or bool(PureWindowsPath(path).drive)
 

@@ -339,6 +339,7 @@ def _file(
     hashes: _Hashes,
     folder: Path,
 ) -> dict[str, Any]:
+    # Hashes are kept by address, also of files that lie here.
     address = entry.get("url") or Path(entry["path"]).as_uri()
     if address not in hashes:
         raise InternalError("hash-missing", f"{address} has no hash")

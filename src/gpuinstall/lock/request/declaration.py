@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, is_private, parse_toml, real_path
-from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.base.text import number_of, without_logins
 from gpuinstall.base.values import Value, replace
@@ -494,18 +493,3 @@ def is_settings(name: str, lines: Lines) -> bool:
     are_limits = all(line.startswith("-c ") for line in lines)
     kind = Path(name).name
     return name in PROJECT_FILES or (are_limits and kind in {"uv.toml", PROJECT})
-
-
-def changed_inputs(
-    recorded: Mapping[str, Lines], today: Mapping[str, Lines]
-) -> Iterator[Reason]:
-    """Yield which of the files that a lock was made from ask for something else today.
-
-    Args:
-        recorded: What each asked for when the lock was made. The project's own are read by every run.
-        today: What each asks for now. One that is gone is no other request: a lock may be shipped without it.
-    """
-    for name, before in recorded.items():
-        is_same = set(today.get(name, before)) == set(before)
-        if not (is_same or is_settings(name, before)):
-            yield Reason("inputs-changed", f"{name} has changed since it was made")

@@ -212,7 +212,7 @@ def _records(path: Path) -> list[Record]:
         return []
     if len(records) == 1:
         return records
-    # Neither side was made for both.
+    # Neither side was made for both: what is merged is newer than either.
     revision = max(record.request_revision for record in records) + 1
     return [replace(record, request_revision=revision) for record in records]
 

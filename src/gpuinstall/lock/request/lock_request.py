@@ -81,6 +81,7 @@ class LockRequest(Value):
             is_named: Whether the user named the target, and not a lock that is made again.
         """
         machine = machine_for_target(target, glibc)
+        # Only Linux has one.
         if machine.glibc:
             known = [machine.glibc]
             known += [served.glibc for served in serves if served.glibc]
@@ -174,6 +175,7 @@ class LockRequest(Value):
             plan = choose(machine, request, catalog, programs)
             if isinstance(plan, Rejected):
                 return plan
+            # The next machine chooses among what runs on those before it.
             catalog = catalog.only(*plan.runnable)
         outcome = choose(self.machine, request, catalog, programs)
         if isinstance(outcome, Rejected) and self.is_of_target:

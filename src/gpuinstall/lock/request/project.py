@@ -18,12 +18,15 @@ from gpuinstall.base.files import (
     read_raw,
     real_path,
 )
-from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import is_remote, parse_requirement
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import BUILD_FILES
-from gpuinstall.lock.request.declaration import PROJECT_FILES, read_whole_project
+from gpuinstall.lock.request.declaration import (
+    PROJECT_FILES,
+    is_settings,
+    read_whole_project,
+)
 from gpuinstall.sources.provenance import BY_ADDRESS, BY_MARKER, Effect
 from gpuinstall.sources.requirements_file import (
     PROJECT,
@@ -33,7 +36,7 @@ from gpuinstall.sources.requirements_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.file.lock import Record
@@ -195,11 +198,23 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     return hashlib.sha256(b"\n".join(contents)).hexdigest()
 
 
-def changed_build_files(record: Record, folder: Path) -> Iterator[Reason]:
-    """Yield why a lock is stale, if the build files of its folders have changed since it was made."""
-    before = record.build_files_digest
-    if before and before != build_files_digest(record.inputs, folder):
-        yield Reason("inputs-changed", f"{BUILD_FILES} has changed since it was made")
+def changed_files(
+    record: Record, today: Mapping[str, Sequence[str]], folder: Path
+) -> Iterator[str]:
+    """Yield the files that a lock was made from and that ask for something else now.
+
+    Args:
+        record: What the lock says of them. The project's own are read by every run, but for those that its build reads.
+        today: The lines of each file now. One that is gone is no other request: a lock may be shipped without it.
+        folder: The folder of the lock.
+    """
+    for name, before in record.requirements_files.items():
+        is_same = set(today.get(name, before)) == set(before)
+        if not (is_same or is_settings(name, before)):
+            yield name
+    digest = record.build_files_digest
+    if digest and digest != build_files_digest(record.inputs, folder):
+        yield BUILD_FILES
 
 
 def static_project(folder: Path) -> dict[str, Any] | None:

@@ -147,6 +147,7 @@ def _inherited(file: Path) -> Table:
 def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:
     """Yield the indexes that the table or the file of a tool names, each with its line."""
     for names, value in _leaves(document):
+        # An environment variable of Hatch may name several.
         words = value.split() if re.fullmatch(_INDEX, names) else ()
         for word in words:
             address = re.sub(r"^[\w.-]+=", "", word)  # uv takes NAME=ADDRESS
@@ -224,6 +225,7 @@ def read_team_lock(
 
     catalog = load_catalog()
     versions = {}
+    # Of a package with several versions the last counts whose marker holds: uv's forks exclude each other.
     with _reading_lock(path):
         for row in _packages(path):
             # Parsed, for it becomes a line of a file for uv.

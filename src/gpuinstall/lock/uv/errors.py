@@ -24,7 +24,7 @@ FAMILY_UNLISTED = "family-unlisted"
 """The code of one of PyTorch's packages that none of its sources has."""
 
 _LONGEST = 1200
-"""How much of uv's account is told."""
+"""How much of uv's account is told: with message and advice a refusal has at most 1,500 characters."""
 
 _LINES = 15
 """How many of the build's last lines are kept."""
@@ -233,7 +233,6 @@ def _sentences(message: str) -> str:
             lines.append(line)
     cause = " ".join(lines).replace(" cause: ", "; ")
     cause = re.sub(r"\berror: ", "", cause)
-    cause = cause.replace("the-request depends on", "you require")
     if len(cause) > _LONGEST:
         # Its end says what it comes to.
         _, _, end = cause[-_LONGEST:].partition(" And because ")
@@ -251,6 +250,7 @@ def _error_of(
         found = re.search(row.pattern, message)
         if not found:
             continue
+        # uv does not always say which file it was.
         names = {name: text or "a file" for name, text in found.groupdict().items()}
         names["uv"] = quoted(uv_program())
         hint = ways_to_network() if row.code == "network" else row.hint

@@ -58,6 +58,7 @@ OWN_PACKAGES = "gpuinstall-"
 PREFERRED = "pylock.preferred.toml"
 """The lock that uv finds where it is to write one, and stays close to."""
 
+REQUEST = "request.in"
 OVERRIDES = "overrides.txt"
 
 _CACHE_CONTROL = {"api": "max-age=600", "files": "max-age=600"}
@@ -131,9 +132,9 @@ class ResolverProject(Value):
         # Of two rows uv takes the first.
         settings["dependency-metadata"] = [*self.metadata, *self.sources.metadata]
         files = {
-            **self._pins_by_file(),
-            "pyproject.toml": self.document,
-            "addresses.in": "\n".join(self.addresses),
+            REQUEST: "\n".join(located(self.requirements, self.folder)),
+            "constraints.txt": "\n".join(located(self.constraints, self.folder)),
+            PREFERRED: self.preferences,
             OVERRIDES: "\n".join(self.overrides),
             "uv.toml": resolver_settings(self.pages, settings),
         }
@@ -154,31 +155,17 @@ class ResolverProject(Value):
                 simple_page(wheels, has_stand_ins=has_stand_ins), encoding="utf-8"
             )
 
-    def _pins_by_file(self) -> dict[str, str]:
-        # Parsed and written again: a line break in one would be an option of uv's.
-        constraints = [_located(text, self.folder) for text in self.constraints]
+    @property
+    def preferences(self) -> str:
+        """The lock that uv stays close to."""
         packages = []
         for name, versions in sorted(self.preferred.items()):
+            # Parsed and written again: an odd text would be one of uv's own faults.
             packages += [
                 {"name": name, "version": str(Version(version))} for version in versions
             ]
-        preferred = {
-            "lock-version": "1.0",
-            "created-by": "gpuinstall",
-            "packages": packages,
-        }
-        return {
-            "constraints.txt": "\n".join(constraints),
-            PREFERRED: tomli_w.dumps(preferred),
-        }
-
-    @property
-    def addresses(self) -> list[str]:
-        """The requirements by address, which the project's own table cannot hold, as uv needs them in its folder."""
-        requirements = [
-            text for text in self.requirements if parse_requirement(text).url
-        ]
-        return [_located(text, self.folder) for text in requirements]
+        document = {"lock-version": "1.0", "created-by": "gpuinstall"}
+        return tomli_w.dumps({**document, "packages": packages})
 
     @property
     def overrides(self) -> list[str]:
@@ -186,30 +173,6 @@ class ResolverProject(Value):
         family = load_catalog().family
         requirements = map(parse_requirement, self.sources.overrides)
         return [one.text for one in requirements if one.name not in family]
-
-    @property
-    def inputs(self) -> list[str]:
-        """The files of the folder that uv resolves, and those that it does so by."""
-        inputs = ["pyproject.toml"]
-        if self.addresses:
-            inputs.append("addresses.in")
-        if self.overrides:
-            inputs += ["--override", OVERRIDES]
-        return inputs
-
-    @property
-    def document(self) -> str:
-        """The text of pyproject.toml."""
-        dependencies = [
-            text for text in self.requirements if not parse_requirement(text).url
-        ]
-        project = {
-            "name": "the-request",
-            "version": "0",
-            "requires-python": f"=={self.python}.*",
-            "dependencies": dependencies,
-        }
-        return tomli_w.dumps({"project": project})
 
     def compile(self, folder: Path, session: Session) -> Finished:
         """Have uv resolve it into a lock, in ``folder``."""
@@ -226,10 +189,13 @@ class ResolverProject(Value):
         command = uv.compile_lock(
             python, newest_patch, self.target.uv_platform, self.wheels_only
         )
-        inputs = self.inputs
+        inputs = [REQUEST]
+        if self.overrides:
+            inputs += ["--override", OVERRIDES]
         if self.preferred:
             inputs += ["--output-file", PREFERRED]
         if self.target.os == "macos":
+            # The variable of Apple's own tools, by which uv goes too.
             variables["MACOSX_DEPLOYMENT_TARGET"] = self.target.macos
         return _Resolver(self, command, variables, folder, session).resolve(inputs)
 
@@ -333,11 +299,13 @@ class _Resolver:
         self.has_stand_ins = True
         self.only_wheels = self.session.sourcing.only_binary
         """Whether only what is requested by its address may be built; what the command excludes never is."""
-        self.addresses = self.project.addresses
+        requirements = self.project.requirements
+        addresses = [text for text in requirements if parse_requirement(text).url]
+        self.addresses = located(addresses, self.project.folder)
         """What is requested by its address, of which uv has learned nothing yet."""
         self.exceptions = set[str]()
         """What may be built although only wheels are allowed."""
-        texts = (*self.project.requirements, *self.project.constraints)
+        texts = (*requirements, *self.project.constraints)
         remote = [one for one in map(parse_requirement, texts) if one.is_remote]
         # That their code runs is said first: before it does, uv fetches what builds them.
         self.unannounced = {one.name for one in remote}
@@ -477,8 +445,17 @@ def _built(package: str) -> str:
     return f"--no-binary={package}"
 
 
+def located(texts: Iterable[str], folder: Path) -> list[str]:
+    """Write requirements for uv, parsed and written again: a line break in one would be an option of uv's.
+
+    Args:
+        texts: The requirements.
+        folder: Where paths in them begin: uv stands elsewhere, so they become absolute.
+    """
+    return [_located(text, folder) for text in texts]
+
+
 def _located(text: str, folder: Path) -> str:
-    """Write a requirement by address for uv, which stands elsewhere: a path from ``folder`` on becomes absolute."""
     requirement = parse_requirement(text)
     address = requirement.path
     if address is None:

@@ -344,6 +344,7 @@ def with_own_indexes(
         session: The run, whose sources have the user's configuration.
     """
     own_indexes = session.sources.own_indexes
+    # Nearly nobody has one, and each package would cost a page.
     if not own_indexes:
         return document
 

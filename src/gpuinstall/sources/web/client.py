@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 CONNECT_S = 3.0
 
 _ABSENT = frozenset({403, 404, 410})
+"""The statuses of a page that is not there: PyTorch's index, a store of files, answers 403 for one."""
 
 _PAGES = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
 _AS_IT_IS = {"Accept-Encoding": "identity"}
+"""For files: a length and a hash are of the bytes themselves, not of what they were packed into on the way."""
 
 FIRST_ANSWER_S = 6.0
 """How long a host may take to be found, connected to and to begin its first answer."""
@@ -44,6 +46,7 @@ AGAIN_S = 0.2
 """How soon a busy host is asked again at the earliest."""
 
 PAGE_BYTES = 50_000_000
+"""What a page may have, as docs/trust.md promises."""
 
 FILE_BYTES = 20_000_000_000
 """What a file may have, whatever its server declares."""
@@ -314,6 +317,7 @@ class Client:
             headers=headers,
             auth=auth,
             timeout=(CONNECT_S, self.patience.silence),
+            # None would leave it to requests, which reads variables of its own.
             verify=self._certificates or True,
             stream=True,
             allow_redirects=redirects,

@@ -50,6 +50,7 @@ class Relay(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    # uv fetches fifty files at once, and a connection that is refused counts as a failure.
     request_queue_size = 64
 
     def __init__(

@@ -1,13 +1,14 @@
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.lock.file.lock import Record
 from gpuinstall.lock.request.declaration import (
     by_place,
-    changed_inputs,
     read_again,
     read_inputs,
     read_limits,
 )
+from gpuinstall.lock.request.project import changed_files
 from gpuinstall.sources.requirements_file import parse_lines
 
 
@@ -33,16 +34,16 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "codes"),
+    ("text", "changed"),
     [
         ("# the same, said otherwise\n\nnumpy\ntorch >=2\n", []),
         ("-r more.txt\nnumpy\n", []),
-        ("torch>=2\n", ["inputs-changed"]),
-        ("--index-url https://index.example/\n", ["inputs-changed"]),
+        ("torch>=2\n", ["in.txt"]),
+        ("--index-url https://index.example/\n", ["in.txt"]),
         (None, []),
     ],
 )
-def test_a_file_that_asks_for_something_else_has_changed(tmp_path, text, codes):
+def test_a_file_that_asks_for_something_else_has_changed(tmp_path, text, changed):
     file = tmp_path / "in.txt"
     (tmp_path / "more.txt").write_text("torch>=2", "utf-8")
     file.write_text("torch>=2\nnumpy\n", "utf-8")
@@ -51,7 +52,8 @@ def test_a_file_that_asks_for_something_else_has_changed(tmp_path, text, codes):
     if text is not None:
         file.write_text(text, "utf-8")
         today = {"in.txt": read_again("in.txt", before["in.txt"], tmp_path).lines}
-    assert [reason.code for reason in changed_inputs(before, today)] == codes
+    record = Record(requirements_files=before)
+    assert [*changed_files(record, today, tmp_path)] == changed
 
 
 def test_a_record_of_what_is_no_file_is_not_read(tmp_path):

@@ -3,9 +3,11 @@ import tomli
 from packaging.version import InvalidVersion
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.values import replace
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.file.lock import is_unknown, unknown_hash
 from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.uv.builds import known_builds
 from gpuinstall.lock.uv.project import ResolverProject, simple_page
 from gpuinstall.sources.web import Page
 from tests.lab.own_sources import naming
@@ -48,14 +50,26 @@ def test_a_package_that_nobody_lists_has_an_empty_page(tmp_path):
     assert parse_page(Page(page, "text/html", "")) == ()
 
 
+def test_uv_builds_nothing_for_known_metadata_and_takes_no_projects_source_for_what_has_a_page():
+    settings = ResolverProject(("torch",), "3.12", TARGET, {"mine": ()}).settings()
+    assert {row["name"] for row in settings["dependency-metadata"]} == {
+        name for name, known in known_builds().items() if known.metadata
+    }
+    bound = settings["pip"]["no-sources-package"]
+    assert {"torch", "torchaudio", "triton", "mine"} <= {*bound}
+    assert settings["index"] == []
+
+
 def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path):
     wicked = 'numpy ; platform_release == "a\n-r /etc/passwd"'
+    project = ResolverProject(("torch",), "3.12", TARGET)
     for narrowing in (
+        {"requirements": ("torch", wicked)},
         {"constraints": (wicked,)},
         {"preferred": {"numpy": ["2.0\n-r /etc/passwd"]}},
     ):
         with pytest.raises((UsageError, InvalidVersion)):
-            ResolverProject(("torch",), "3.12", TARGET, **narrowing).write(tmp_path)
+            replace(project, **narrowing).write(tmp_path)
         written = [
             path.read_text("utf-8") for path in tmp_path.iterdir() if path.is_file()
         ]

@@ -18,7 +18,7 @@ from packaging.version import Version
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.values import Value, field
-from gpuinstall.catalog import authored, load_catalog
+from gpuinstall.catalog import authored
 from gpuinstall.machine.nvidia.toolchain import COMPILED_FOR, find_compiler, toolkit_fix
 
 if TYPE_CHECKING:
@@ -310,32 +310,3 @@ def sync_variables(
         if build.known.compiles and site.architectures:
             variables[COMPILED_FOR] = ";".join(site.architectures)
     return variables
-
-
-def resolver_settings(
-    pages: Iterable[str],
-    sources: Mapping[str, Any] | None = None,
-) -> str:
-    """Return uv's settings to resolve with: metadata that needs no build, and no project's source for the family.
-
-    Args:
-        pages: The packages that uv is given a page of, which has no upload times.
-        sources: Further settings of uv, with indexes that come before the default one, and metadata of folders.
-    """
-    sources = sources or {}
-    metadata = list(sources.get("dependency-metadata", ()))
-    for name, known in known_builds().items():
-        if known.metadata:
-            metadata.append({"name": name, **known.metadata})
-    # Also if torch comes from the default index: a project that is installed editable may name another for it.
-    family = load_catalog().family.union(pages)
-    settings = {
-        "index": [],
-        **sources,
-        "dependency-metadata": metadata,
-        "pip": {"no-sources-package": sorted(family)},
-    }
-    if "exclude-newer" in sources:
-        # Their pages have no dates: uv would take none of their files.
-        settings["exclude-newer-package"] = dict.fromkeys(sorted(pages), False)
-    return tomli_w.dumps(settings)

@@ -16,7 +16,6 @@ import os
 import re
 import tempfile
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, field
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.file.lock import unknown_hash
-from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES, resolver_settings
+from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES, known_builds
 from gpuinstall.lock.uv.errors import (
     FAILED_BUILD,
     Conflict,
@@ -121,6 +120,18 @@ class ResolverProject(Value):
         for text in (*self.requirements, *self.constraints):
             self.sources.check_admitted(parse_requirement(text))
         self.write_index(folder)
+        files = {
+            REQUEST: "\n".join(located(self.requirements, self.folder)),
+            "constraints.txt": "\n".join(located(self.constraints, self.folder)),
+            PREFERRED: self.preferences,
+            OVERRIDES: "\n".join(self.overrides),
+            "uv.toml": tomli_w.dumps(self.settings(default_index)),
+        }
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+    def settings(self, default_index: str | None = None) -> dict[str, Any]:
+        """Return uv's settings: indexes, metadata that needs no build, and no project's source for the family."""
         settings = self.sources.uv_settings()
         if default_index:
             row = {
@@ -129,17 +140,22 @@ class ResolverProject(Value):
                 "cache-control": _CACHE_CONTROL,
             }
             settings["index"].append(row)
+        known = [
+            {"name": name, **known.metadata}
+            for name, known in known_builds().items()
+            if known.metadata
+        ]
         # Of two rows uv takes the first.
-        settings["dependency-metadata"] = [*self.metadata, *self.sources.metadata]
-        files = {
-            REQUEST: "\n".join(located(self.requirements, self.folder)),
-            "constraints.txt": "\n".join(located(self.constraints, self.folder)),
-            PREFERRED: self.preferences,
-            OVERRIDES: "\n".join(self.overrides),
-            "uv.toml": resolver_settings(self.pages, settings),
-        }
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
+        rows = [*self.metadata, *self.sources.metadata, *known]
+        settings["dependency-metadata"] = rows
+        # Also if torch comes from the default index: a project that is installed editable may name another for it.
+        bound = sorted(load_catalog().family.union(self.pages))
+        settings["pip"] = {"no-sources-package": bound}
+        if self.sources.exclude_newer:
+            # Our pages have no dates: uv would take none of their files.
+            undated = dict.fromkeys(sorted(self.pages), False)
+            settings["exclude-newer-package"] = undated
+        return settings
 
     def write_index(
         self,
@@ -276,15 +292,6 @@ def _link(wheel: Wheel | PageFile, has_stand_in: bool) -> str:
     return f'<a href="{href}"{attribute}>{html.escape(wheel.filename)}</a><br>\n'
 
 
-class _Stop(Enum):
-    """Where a run of uv ends that may run no code."""
-
-    AT_END = "it has a lock, or there is none"
-    AT_STAND_IN = "it fetched a file whose hash is not known"
-    AT_ADDRESS = "something that was requested by its address may have to be built"
-    AT_PACKAGE = "a package that it names has to be built"
-
-
 @dataclass
 class _Resolver:
     """A project, uv's command to resolve it with, its variables and the folder where it runs."""
@@ -320,20 +327,25 @@ class _Resolver:
         tried = set[str]()
         while failed is None:
             done = self.run(*self.options, *inputs, code=False)
-            match self.stop(done):
-                case _Stop.AT_END:
-                    return done
-                case _Stop.AT_STAND_IN:
-                    self.has_stand_ins = False
-                    self.project.write_index(self.folder, has_stand_ins=False)
-                case _Stop.AT_ADDRESS:
-                    failed = self.build_addresses()
-                case _Stop.AT_PACKAGE:
-                    [package, *_] = FAILED_BUILD.findall(unwrapped(done.err))
-                    if package in tried:  # uv has not kept what it learned
-                        return self.run(*self.options, *inputs)
-                    tried.add(package)
-                    failed = self.build(package)
+            message = unwrapped(done.err)
+            unbuilt = FAILED_BUILD.findall(message)
+            # A project is built with a torch that is really fetched, and uv does not say which project.
+            if "Hash mismatch" in message and self.has_stand_ins:
+                self.has_stand_ins = False
+                self.project.write_index(self.folder, has_stand_ins=False)
+            elif done.ok or not _STOPPED.search(message):
+                return done
+            # uv may not name what it stops at if that was requested by its address.
+            elif self.addresses:
+                failed = self.build_addresses()
+            elif not unbuilt:
+                return done
+            # uv has not kept what it learned of it.
+            elif unbuilt[0] in tried:
+                return self.run(*self.options, *inputs)
+            else:
+                tried.add(unbuilt[0])
+                failed = self.build(unbuilt[0])
         return failed
 
     @property
@@ -342,19 +354,6 @@ class _Resolver:
         if not self.only_wheels:
             return []
         return [*_WHEELS_ALONE, *map(_built, sorted(self.exceptions))]
-
-    def stop(self, done: Finished) -> _Stop:
-        """Return where uv ended, by what it wrote."""
-        message = unwrapped(done.err)
-        # A project is built with a torch that is really fetched, and uv does not say which project.
-        if "Hash mismatch" in message and self.has_stand_ins:
-            return _Stop.AT_STAND_IN
-        if done.ok or not _STOPPED.search(message):
-            return _Stop.AT_END
-        # uv may not name what it stops at if that was requested by its address.
-        if self.addresses:
-            return _Stop.AT_ADDRESS
-        return _Stop.AT_PACKAGE if FAILED_BUILD.search(message) else _Stop.AT_END
 
     def build(self, package: str) -> Finished | None:
         """Have uv learn what a package requires, whose code is announced; return the build if it failed.

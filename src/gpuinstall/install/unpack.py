@@ -296,13 +296,13 @@ def _unpack_beside(
     private_lock = session.scratch / "pylock.private.toml"
     transfer = Transfer(
         fit.lock,
-        fit.choice,
-        private_lock,
         place.folder if place.is_ours else session.folder,
+        names,
+        index,
+        private_lock,
         missing=priced.bill.missing,
         heads=priced.heads,
         wheels=project.sourcing.wheels,
-        only=names,
     )
     words = ["--config-file", str(settings), *refresh_words(fit.lock)]
     python = interpreter(place.staging)
@@ -314,7 +314,7 @@ def _unpack_beside(
         "UV_BUILD_CONSTRAINT": str(constraints),
         **sync_variables(builds, site),
     }
-    return transfer.run(uv.put_into(python, private_lock, words), session, variables)
+    return transfer.run(uv.put_into(python, private_lock, words), variables, session)
 
 
 def _torch_requirement(lock: Lock) -> str:

@@ -6,18 +6,10 @@ import tomli
 from gpuinstall.lock.file.fetch import Transfer, indexes_of
 from gpuinstall.lock.file.lock import parse, unknown_hash
 from gpuinstall.lock.uv.errors import explain_installation
-from gpuinstall.plan.values import Choice
-from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
 
 TEXT = lock_text("2.14.1+cu126").replace("+cu126-cp", "%2Bcu126-cp")
 WHEEL = "torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"
-CHOICE = Choice(
-    next(build for build in frozen_catalog().builds if build.backend.tag == "cu126"),
-    "3.12",
-    None,
-    (),
-)
 
 
 def elsewhere(file):
@@ -26,14 +18,9 @@ def elsewhere(file):
 
 def copied(text, folder, wheels=None, **indexes):
     """The package as uv reads it."""
-    transfer = Transfer(
-        parse("pylock.cu126.toml", text),
-        CHOICE,
-        folder / "private",
-        folder,
-        {},
-        wheels=wheels,
-    )
+    lock = parse("pylock.cu126.toml", text)
+    private = folder / "private"
+    transfer = Transfer(lock, folder, lock.names, None, private, wheels=wheels)
     return tomli.loads(transfer.private(elsewhere, indexes))["packages"][0]
 
 

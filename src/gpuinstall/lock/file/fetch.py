@@ -281,27 +281,33 @@ class Transfer(Value):
     """The files of a lock on their way to uv."""
 
     lock: Lock
-    choice: Choice
-    private_lock: Path
-    """The file from which uv reads them."""
     folder: Path
     """The lock's own."""
-    missing: Mapping[LockedFile, int]
-    """Those that have to be fetched, with their sizes."""
+    packages: Collection[str]
+    """Those that are transferred."""
+    torch_index: str | None
+    """That of the family, under whose name uv's cache keeps its wheels."""
+    private_lock: Path
+    """The file from which uv reads what to install."""
+    missing: Mapping[LockedFile, int] = field(default_factory=dict)
+    """The files that have to be fetched, with their sizes."""
     heads: Mapping[LockedFile, Head] = field(default_factory=dict)
     """What their servers say of those whose hash is taken on the way."""
     wheels: Path | None = None
     """A folder that files are taken from first."""
-    only: Collection[str] | None = None
-    """The packages that are transferred; None: all."""
 
     def run(
         self,
         command: list[str],
+        variables: Mapping[str, str],
         session: Session,
-        variables: Mapping[str, str] | None = None,
     ) -> Lock:
         """Have uv fetch, check, unpack and install; return the lock with the hashes that it lacked.
+
+        Args:
+            command: That of uv.
+            variables: What it has beside the session's: the code of packages may run, as while resolving.
+            session: The run.
 
         Raises:
             InstallationError: A file does not come, or uv cannot install it.
@@ -311,9 +317,7 @@ class Transfer(Value):
         etags = {file.url: head.etag for file, head in self.heads.items()}
         sizes = {file.url: size for file, size in self.missing.items() if size}
         sizes_by_name = {file.name: size or None for file, size in self.missing.items()}
-        # As while resolving: code of packages may run.
-        variables = {**session.environment, **(variables or {})}
-        environment = uv.without_tokens(variables)
+        environment = uv.without_tokens({**session.environment, **variables})
         environment |= uv.from_loopback(environment, session.patience)
 
         def keep(url: str, sha256: str) -> None:
@@ -335,7 +339,7 @@ class Transfer(Value):
             default = (
                 None if session.sources.has_further_indexes else session.default_index
             )
-            indexes = indexes_of(self.lock, build_index(self.choice, session), default)
+            indexes = indexes_of(self.lock, self.torch_index, default)
             write_atomically(
                 self.private_lock, self.private(address, indexes), is_cached=True
             )
@@ -355,7 +359,7 @@ class Transfer(Value):
             unknown = {
                 file.package for file in lock.files if is_unknown(file.sha256 or "")
             }
-            if unknown.intersection(self.only or unknown):
+            if unknown.intersection(self.packages):
                 raise relay.failure or explain_installation(
                     "a file was not downloaded through gpuinstall, so its hash is unknown"
                 )
@@ -376,8 +380,7 @@ class Transfer(Value):
         # uv compares it with the interpreter that it runs on.
         document.pop("requires-python", None)
         packages = document["packages"]
-        if self.only is not None:
-            packages = [package for package in packages if package["name"] in self.only]
+        packages = [one for one in packages if one["name"] in self.packages]
         document["packages"] = packages
         for package in packages:
             name = package["name"]

@@ -57,7 +57,7 @@ OWN_PACKAGES = "gpuinstall-"
 PREFERRED = "pylock.preferred.toml"
 """The lock that uv finds where it is to write one, and stays close to."""
 
-REQUEST = "request.in"
+REQUEST_FILE = "request.in"
 OVERRIDES = "overrides.txt"
 
 _CACHE_CONTROL = {"api": "max-age=600", "files": "max-age=600"}
@@ -121,8 +121,10 @@ class ResolverProject(Value):
             self.sources.check_admitted(parse_requirement(text))
         self.write_index(folder)
         files = {
-            REQUEST: "\n".join(located(self.requirements, self.folder)),
-            "constraints.txt": "\n".join(located(self.constraints, self.folder)),
+            REQUEST_FILE: "\n".join(requirement_lines(self.requirements, self.folder)),
+            "constraints.txt": "\n".join(
+                requirement_lines(self.constraints, self.folder)
+            ),
             PREFERRED: self.preferences,
             OVERRIDES: "\n".join(self.overrides),
             "uv.toml": tomli_w.dumps(self.settings(default_index)),
@@ -205,7 +207,7 @@ class ResolverProject(Value):
         command = uv.compile_lock(
             python, newest_patch, self.target.uv_platform, self.wheels_only
         )
-        inputs = [REQUEST]
+        inputs = [REQUEST_FILE]
         if self.overrides:
             inputs += ["--override", OVERRIDES]
         if self.preferred:
@@ -308,7 +310,7 @@ class _Resolver:
         """Whether only what is requested by its address may be built; what the command excludes never is."""
         requirements = self.project.requirements
         addresses = [text for text in requirements if parse_requirement(text).url]
-        self.addresses = located(addresses, self.project.folder)
+        self.addresses = requirement_lines(addresses, self.project.folder)
         """What is requested by its address, of which uv has learned nothing yet."""
         self.exceptions = set[str]()
         """What may be built although only wheels are allowed."""
@@ -444,7 +446,7 @@ def _built(package: str) -> str:
     return f"--no-binary={package}"
 
 
-def located(texts: Iterable[str], folder: Path) -> list[str]:
+def requirement_lines(texts: Iterable[str], folder: Path) -> list[str]:
     """Write requirements for uv, parsed and written again: a line break in one would be an option of uv's.
 
     Args:

@@ -574,7 +574,7 @@ class Judge:
                 # What should have libraries and has none is a placeholder.
                 placeholder = _passed_over(wheel, "it has no library")
                 return Trial(wheel, Runs.NO, placeholder)
-            if judgement.doubt or not (row.codes or row.is_whole):
+            if not row.is_whole and (judgement.doubt or not row.codes):
                 return _unknown(wheel, "more of it would have to be read than may be")
         return Trial(wheel, Runs.YES, fact)
 

@@ -43,8 +43,8 @@ _SMALL = 10 << 20
 """If the beginning tells nothing, files up to so many packed bytes are read whole."""
 _SMALL_INFLATED = 48 << 20
 _LARGE = 64 << 20
-"""How many packed bytes of larger files are read twice where the code is read too: first for the tables that patchelf
-put at their end (torch-projectors 0.13.1, 12 MB)."""
+"""How many packed bytes of larger files are read whole where it counts: for the tables that patchelf put at their end
+(torch-projectors 0.13.1, 12 MB)."""
 _LARGE_INFLATED = 128 << 20
 _MOST_LIBRARIES = 32
 """How many libraries are read, the largest first."""
@@ -426,7 +426,7 @@ def _read_library(
     is_small = member.compress_size <= _SMALL and member.file_size <= _SMALL_INFLATED
     is_small |= member.compress_size <= large and member.file_size <= _LARGE_INFLATED
     if elf is None and is_small:
-        data = b"".join(wheel.stream(path))
+        data = wheel.whole(path)
         elf = read_elf(data, whole=True)
     return elf, load_libraries().opened_by(data)
 

@@ -85,6 +85,7 @@ def read_package(
     package: str,
     *,
     may_have_code: bool,
+    is_for_torch: bool = False,
     cuda: str | None = None,
     whole: bool = False,
 ) -> WheelFacts:
@@ -94,6 +95,7 @@ def read_package(
         wheel: The wheel.
         package: Its package, by its normalized name.
         may_have_code: Whether GPU code is looked for although no library is linked to what such is linked to.
+        is_for_torch: Whether it requires torch, so that its symbols count.
         cuda: The CUDA of the torch that it runs beside.
         whole: Whether the libraries are read to their end.
 
@@ -108,7 +110,7 @@ def read_package(
         code = _read_code(wheel, names, whole=whole)
         return _facts(code, read_needs(wheel, names))
     deciding = deciding_libraries(package, wheel.members)
-    needs = read_needs(wheel, deciding, to_the_end=True)
+    needs = read_needs(wheel, deciding, to_the_end=is_for_torch)
     brings_runtime = any(map(_is_bundled_runtime, wheel.members))
     if not (needs.is_for_gpus or brings_runtime or may_have_code):
         return _facts(_Code(), needs)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _PIECE = 64 << 10
 _SMALL = 4 << 20
+_MOST_KEPT = 128 << 20
 _HIGHEST_RATIO = 16
 """How much of the beginning of a file may inflate to; that of libraries does to eight times its size at most."""
 
@@ -52,6 +53,7 @@ class WheelReader:
                 "wheel-malformed",
                 "the zip directory of the wheel is not complete",
             )
+        self._kept: dict[str, bytes] = {}
         # No file reaches into the next one, so that no byte of an archive is inflated twice.
         ends = [*starts[1:], self._zip.start_dir]
         self._ends = dict(zip(self.members, ends, strict=True))
@@ -97,8 +99,18 @@ class WheelReader:
                     break
         return bytes(data)
 
+    def whole(self, name: str) -> bytes:
+        """Return a file whole; it is kept for who streams it later, unless much is kept already."""
+        data = b"".join(self.stream(name))
+        if sum(map(len, self._kept.values())) + len(data) <= _MOST_KEPT:
+            self._kept[name] = data
+        return data
+
     def stream(self, name: str) -> Pieces:
         """Yield the bytes of a file; what is read to its end is checked against the size and checksum in the zip."""
+        if name in self._kept:
+            yield self._kept[name]
+            return
         pieces = self._inflated(name, self._ends[name])
         with _malformed_if_unreadable(name), closing(pieces):
             yield from pieces

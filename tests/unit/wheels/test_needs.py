@@ -284,6 +284,9 @@ def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_
     assert read_all(large).torch.kind == "unknown"
     assert large.bytes_read < 400_000
     assert read_needs(large, large.members, to_the_end=True).torch.kind == "stable"
+    before = large.bytes_read
+    assert b"".join(large.stream("some/_C.so")).startswith(data)
+    assert large.bytes_read == before
 
 
 def test_a_library_that_inflates_without_end_is_left_off():

@@ -44,7 +44,7 @@ class Location(Value):
         """
         fault = fault_in(address)
         if fault:
-            raise _malformed(address, fault)
+            raise malformed_address(address, fault)
         try:
             parts = urlsplit(address.strip())
             if parts.scheme == "file":
@@ -55,7 +55,7 @@ class Location(Value):
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or _PORTS.get(parts.scheme)
         except ValueError as error:
-            raise _malformed(address, str(error)) from error
+            raise malformed_address(address, str(error)) from error
         relative = unquote(parts.path).lstrip("/")
         path = posixpath.normpath(f"/{relative}").rstrip("/")
         server = f"{parts.scheme}://{host}:{port or ''}"
@@ -73,6 +73,12 @@ class Location(Value):
         return Path(self.path).is_relative_to(folder)
 
 
-def _malformed(address: str, why: str) -> UsageError:
+def malformed_address(address: str, why: str) -> UsageError:
+    """Return the error of an address that is none, which it is named in without its login.
+
+    Args:
+        address: As it is written.
+        why: What is wrong with it.
+    """
     message = f"{address.rpartition('@')[2]!r} is not a URL: {why}"
     return UsageError("malformed-address", message)

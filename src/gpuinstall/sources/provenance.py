@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home, read_json
-from gpuinstall.base.location import Location
+from gpuinstall.base.location import Location, malformed_address
 from gpuinstall.base.requirement import fault_in, is_remote
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value
@@ -287,13 +286,12 @@ def source_setting(
     effect = row.declared_effect
     is_address = effect.is_named or effect.value.is_compared
     fault = fault_in(value) if is_address else ""
+    setting = SourceSetting(row, value, file, line, package)
     if fault:
-        place = f"{file}, line {line}" if line else f"{file}"
-        address = value.rpartition("@")[2]
-        raise UsageError(
-            "malformed-address", f"{place}: {address!r} is not a URL: {fault}"
-        )
-    return SourceSetting(row, value, file, line, package)
+        error = malformed_address(value, fault)
+        error.message = f"{setting.place}: {error.message}"
+        raise error
+    return setting
 
 
 def is_known(tool: str, key: str) -> bool:

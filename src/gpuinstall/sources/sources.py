@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
-from gpuinstall.base.location import Location
+from gpuinstall.base.location import Location, malformed_address
 from gpuinstall.base.requirement import fault_in, normalised
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, without_logins
@@ -556,16 +556,12 @@ def _logins(address: str) -> dict[str, str]:
     try:
         netloc = urlsplit(address).netloc
     except ValueError as error:
-        raise _malformed(address, str(error)) from error
+        raise malformed_address(address, str(error)) from error
     if without_logins(address) == address:
         return {}
     written, _, host = netloc.rpartition("@")
     login = unquote(written)
     # It would be an option of keyring, or a line of a netrc file.
     if login.startswith("-") or not login.isprintable():
-        raise _malformed(address, "its login has odd characters")
+        raise malformed_address(address, "its login has odd characters")
     return {host: login}
-
-
-def _malformed(address: str, why: str) -> UsageError:
-    return UsageError("malformed-address", f"{address!r} is not a URL: {why}")

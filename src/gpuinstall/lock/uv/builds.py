@@ -156,15 +156,16 @@ def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(tools)
 
 
+def without_wheel(what: object) -> NoBuildError:
+    """Return the error of something that has no wheel, although only wheels are allowed."""
+    return NoBuildError("only-binary", f"{what} {NO_WHEEL}", hint=WITH_SOURCES)
+
+
 def check_wheels(builds: Iterable[SourceBuild]) -> None:
     """Raise NoBuildError if a package of an index would be built, although only wheels are allowed."""
     for build in builds:
         if build.origin == SDIST:
-            raise NoBuildError(
-                "only-binary",
-                f"{build} {NO_WHEEL}",
-                hint=WITH_SOURCES,
-            )
+            raise without_wheel(build)
 
 
 def report_builds(

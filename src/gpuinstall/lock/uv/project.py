@@ -24,7 +24,6 @@ import tomli_w
 from packaging.version import Version
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import parse_requirement
@@ -32,7 +31,7 @@ from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, field
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.file.lock import unknown_hash
-from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES, known_builds
+from gpuinstall.lock.uv.builds import known_builds, without_wheel
 from gpuinstall.lock.uv.errors import (
     FAILED_BUILD,
     Conflict,
@@ -366,8 +365,7 @@ class _Resolver:
         name = re.split(r"[ =]", package)[0]
         # Such as that of a constraint by address, to which uv goes all the same.
         if self.only_wheels and name not in self.exceptions:
-            message = f"{package} {NO_WHEEL}"
-            raise NoBuildError("only-binary", message, hint=WITH_SOURCES)
+            raise without_wheel(package)
         self.announce(package, name)
         # Nothing is built but the package itself.
         alone = self.alone(package, *_WHEELS_ALONE, _built(name))
@@ -399,8 +397,7 @@ class _Resolver:
         url = parse_requirement(address).url or ""
         setting = self.session.sources.chooser_of(url)
         if self.only_wheels and setting:
-            message = f"{setting.value} in {setting.file} {NO_WHEEL}"
-            raise NoBuildError("only-binary", message, hint=WITH_SOURCES)
+            raise without_wheel(f"{setting.value} in {setting.file}")
 
     def announce(self, package: str, name: str) -> None:
         """Say that the code of a package runs."""

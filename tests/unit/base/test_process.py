@@ -61,7 +61,7 @@ def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(
     begun = time.monotonic()
     done = process.run(
         [sys.executable, "-c", HOLDER + then],
-        seconds=2,
+        seconds=1,
         each_error_line=(lambda _line: None) if heard else None,
     )
     assert time.monotonic() - begun < 20

@@ -41,10 +41,3 @@ def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
         packages={"torch": version},
     ).write(folder)
     return folder
-
-
-def name_of(folder):
-    from gpuinstall.environments.environment import read_marker
-
-    marker = read_marker(folder)
-    return marker.id if marker else None

@@ -8,6 +8,7 @@ import pytest
 
 from gpuinstall import __version__
 from gpuinstall.base import process
+from gpuinstall.base.errors import InternalError
 from gpuinstall.cli.main import COMMAND_GROUPS, COMMANDS, load_command, run_command_line
 
 ROOT = Path(__file__).parents[3]
@@ -89,3 +90,15 @@ def test_a_user_without_a_home_is_told_to_name_one(
     said = capsys.readouterr().err
     assert "error: this user has no home folder" in said
     assert "do    Set HOME to a folder" in said
+
+
+def test_a_bug_is_said_in_a_line_and_shown_whole_with_verbose(capsys, monkeypatch):
+    def wrong(_arguments):
+        raise ValueError("odd")
+
+    monkeypatch.setattr("gpuinstall.cli.main._run", wrong)
+
+    assert run_command_line(["plan"]) == InternalError.exit_code
+    assert "error: a bug in gpuinstall: ValueError: odd" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="odd"):
+        run_command_line(["plan", "--verbose"])

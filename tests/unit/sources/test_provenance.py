@@ -25,8 +25,6 @@ from tests.lab.own_sources import naming
 INDEX = "https://corp.example/simple"
 HASH = "sha256:" + "a" * 64
 DIGESTS = frozenset({"a" * 64})
-UV = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine", "torch"]\n[tool.uv]\n'
-NAMED = f'[[tool.uv.index]]\nname = "corp"\nurl = "{INDEX}"\nexplicit = true\n'
 POETRY = f'[[tool.poetry.source]]\nname = "corp"\nurl = "{INDEX}"\n'
 BY_POETRY = '[tool.poetry.dependencies]\n{} = {{ version = "*", {} }}\n'
 PDM = f'[project]\ndependencies = ["mine"]\n[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"\n'
@@ -243,56 +241,6 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path):
 ADDRESS = f"{INDEX}/mine-1-py3-none-any.whl"
 BY_ADDRESS = f'[tool.uv.sources]\nmine = {{ url = "{ADDRESS}" }}\n'
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine"]\n'
-WORKSPACE = '[tool.uv.workspace]\nmembers = ["members/*"]\n'
-EXPLICIT = f'[tool.uv.sources]\nmine = {{ index = "corp" }}\n{NAMED}'
-
-
-def sources_of_folder(folder, environ):
-    settings = read_declaration(folder).listed.settings
-    return read_sources(None, environ, folder).with_settings(settings)
-
-
-def test_a_source_counts_wherever_its_tool_reads_it(tmp_path, environ):
-    wrong = {}
-    for case, text in {
-        "not required yet": PROJECT.replace('"mine"', "") + EXPLICIT,
-        "hidden by [pip]": f'{UV}extra-index-url = ["{INDEX}"]\npip.extra-index-url = []\n',
-        "in [pip] alone": f'{UV}pip.extra-index-url = ["{INDEX}"]\n',
-    }.items():
-        (tmp_path / "pyproject.toml").write_text(text, "utf-8")
-        sources = sources_of_folder(tmp_path, environ)
-        if INDEX not in (*sources.package_indexes.values(), *sources.extra_indexes):
-            wrong[case] = sources
-    assert wrong == {}
-
-
-def test_an_index_of_a_workspace_counts_in_its_members(tmp_path, environ):
-    member = tmp_path / "members" / "x"
-    member.mkdir(parents=True)
-    root = tmp_path / "pyproject.toml"
-    root.write_text(WORKSPACE + NAMED.replace("explicit = true\n", ""), "utf-8")
-    (member / "pyproject.toml").write_text(
-        f"{PROJECT}[tool.uv]\npackage = false\n", "utf-8"
-    )
-    sources = sources_of_folder(member, environ)
-    assert (sources.extra_indexes, sources.chosen[0].file) == ((INDEX,), root)
-
-
-def test_the_source_of_a_package_in_a_workspace_is_refused_unless_the_member_says_it(
-    tmp_path, environ
-):
-    member = tmp_path / "members" / "x"
-    member.mkdir(parents=True)
-    for source in (EXPLICIT, "[tool.uv.sources]\nmine = { workspace = true }\n"):
-        (tmp_path / "pyproject.toml").write_text(WORKSPACE + source, "utf-8")
-        (member / "pyproject.toml").write_text(PROJECT, "utf-8")
-        with pytest.raises(
-            UsageError, match=r"sources \(workspace.*\) of mine cannot be obeyed"
-        ):
-            sources_of_folder(member, environ)
-        (member / "pyproject.toml").write_text(PROJECT + EXPLICIT, "utf-8")
-        sources = sources_of_folder(member, environ)
-        assert sources.package_indexes == {"mine": INDEX}
 
 
 CORP = f'name = "corp"\nurl = "{INDEX}"\n'
@@ -383,14 +331,6 @@ def test_the_default_index_and_pytorchs_own_are_passed_over(tmp_path):
                 wrong.append((name, text, refusal))
             (tmp_path / name).unlink()
     assert wrong == []
-
-
-def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path):
-    for name in ("Pipfile", "pixi.toml"):
-        (tmp_path / name).write_text("", "utf-8")
-    assert [*read_declaration(tmp_path).unread] == ["Pipfile", "pixi.toml"]
-    (tmp_path / "requirements.txt").write_text("mine\n", "utf-8")
-    assert [*read_declaration(tmp_path).unread] == ["Pipfile", "pixi.toml"]
 
 
 def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(tmp_path, monkeypatch):

@@ -105,7 +105,7 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
         return judgement
     if lack.is_whole and not lack.is_tied:
         return replace(judgement, excluded=str(lack))
-    is_all_read = reading.depth == Depth.WHOLE or lack.is_tied
+    is_all_read = reading.depth == Depth.WHOLE
     return replace(judgement, doubt=str(lack), is_settled=is_all_read)
 
 
@@ -172,13 +172,13 @@ class Lack(NamedTuple):
     def __str__(self) -> str:
         names = " and ".join(self.gpus)
         compiled = f"is compiled for {' '.join(self.architectures)}{self.why}"
+        if not self.is_whole:
+            part = f"the part of {self.library} that was read {compiled}"
+            return f"may have no code for {names}: {part}, the rest was not read"
         if self.is_tied:
             others = "and its other libraries have code"
             return f"may have no code for {names}: {self.library} {compiled}, {others}"
-        if self.is_whole:
-            return f"has no code for {names}: {self.library} {compiled}"
-        part = f"the part of {self.library} that was read {compiled}"
-        return f"may have no code for {names}: {part}, the rest was not read"
+        return f"has no code for {names}: {self.library} {compiled}"
 
 
 def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
@@ -194,8 +194,7 @@ def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
         has_code = len(answers) - len(lacking)
         if len(lacking) > has_code:
             by_most[gpu.label] = lacking[0]
-        # What is unread may decide it.
-        elif lacking and len(lacking) == has_code and reading.is_whole:
+        elif lacking and len(lacking) == has_code:
             by_half[gpu.label] = lacking[0]
     at_fault = by_most or by_half
     if not at_fault:

@@ -86,7 +86,7 @@ def test_where_as_many_have_code_as_lack_it_a_warning_says_so():
         "and its other libraries have code"
     )
     part = replace(tied, is_whole=False, depth=Depth.PART)
-    assert judge_reading(part, gpus("V100")).doubt == ""
+    assert not judge_reading(part, gpus("V100")).is_settled
 
 
 @pytest.mark.parametrize(("gpu", "lacking"), [("H100", ""), ("P40", "P40")])

@@ -29,6 +29,7 @@ from gpuinstall.environments.environment import (
 from gpuinstall.environments.guard import guarded_lines
 from gpuinstall.lock.file.fit import fit
 from gpuinstall.lock.file.lock import read_lock
+from gpuinstall.lock.request.declaration import locks_in
 
 FAMILY = ("torch", "torchvision", "torchaudio")
 _ACTIVATED = re.compile(
@@ -39,7 +40,8 @@ _ACTIVATED = re.compile(
 def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield a uv project whose next sync takes the CUDA build out again. Pure."""
     label = evidence.torch.partition("+")[2]
-    if not (label.startswith("cu") and _is_undone(evidence.project.pyproject)):
+    # A torch without a label is the default index's own: uv brings the same again.
+    if not (label.startswith("cu") and _is_undone(evidence.pyproject)):
         return
     yield finding_for(
         "uv-undoes-build",
@@ -67,7 +69,7 @@ def _is_undone(pyproject: Mapping[str, Any]) -> bool:
 def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield locks that cannot be read, no longer hold what is requested, or do not run on this machine."""
     misfits = []
-    locks = evidence.project.locks
+    locks = locks_in(evidence.folder) if evidence.folder else []
     for path in locks:
         try:
             lock = read_lock(path)
@@ -77,13 +79,14 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         answer = fit(lock, evidence.machine, evidence.request, evidence.catalog)
         if isinstance(answer, Rejection):
             misfits.append(answer)
+    # One that fits is enough: the others are for the machines of colleagues.
     if locks and len(misfits) == len(locks):
         name = misfits[0].candidate.name
         reason = misfits[0].reason
         yield Finding(
             f"lock-{reason.code}",
             f"no lock here fits this machine: {name}: {reason.message}",
-            fixes=(Advice(OURS, ("lock",), evidence.project.folder),),
+            fixes=(Advice(OURS, ("lock",), evidence.folder),),
             where="project",
             blocking=False,
         )
@@ -97,9 +100,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     versions = {package.name: package.version for package in evidence.packages}
     changed = some([*changed_packages(versions, marker.packages).values()])
     if changed:
-        fix = Advice(
-            OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder
-        )
+        fix = Advice(OURS, ("sync", "--venv", str(evidence.venv)), evidence.folder)
         yield evidence.fault(
             "changed-by-hand",
             changed,
@@ -165,6 +166,7 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield packages of which files are gone, cut or edited; what torch's family needs blocks."""
     packages = evidence.by_name
     family = packages.keys() & {"torch", *evidence.catalog.family}
+    # What torch requires is loaded with it: without its files nothing works either.
     needed = set(family)
     for name in family:
         for requirement in packages[name].requires:

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
-from gpuinstall.diagnose.repair import RepairSource
+from gpuinstall.diagnose.repair import RepairSource, read_repair
+from gpuinstall.environments.environment import advice_words, renewing_arguments
 from gpuinstall.environments.packages import InstalledPackage, top_packages
-from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.lock.request.history import read_own_lock
+from gpuinstall.sources import Sources
 
 if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
@@ -32,41 +34,42 @@ _REPLACE = "--replace"
 _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 
 
-class ProjectFolder(Value):
-    """The project around an environment."""
-
-    folder: Path | None = None
-    pyproject: Mapping[str, Any] = field(default_factory=dict)
-    """Its pyproject.toml; empty if there is none."""
-    locks: tuple[Path, ...] = ()
-
-
-def read_project(folder: Path) -> ProjectFolder:
-    """Return a project folder; what cannot be parsed is left to the tools that own it."""
-    pyproject = {}
-    with suppress(OSError, ValueError):
-        pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
-    return ProjectFolder(folder, pyproject, tuple(locks_in(folder)))
-
-
 class DoctorEvidence(Value):
     """The machine, an environment, the project around it."""
 
     machine: Machine
     """With the GPUs that the environment was made for."""
-    project: ProjectFolder
     catalog: Catalog
-    request: Request = field(default_factory=Request)
-    """What ``install`` would be asked for here."""
     venv: Path = Path(".venv")
     """The environment's folder, whether it is there or not."""
     packages: tuple[InstalledPackage, ...] = ()
     """What is installed there; a name is there twice if it is installed twice. Records are read once a check asks."""
-    repair: RepairSource = field(default_factory=RepairSource)
-    words: Mapping[str, str] = field(default_factory=dict)
-    """What names the environment in a fix."""
-    renewing: tuple[str, ...] = ()
-    """The arguments by which our ``install`` brings the right build into it."""
+    folder: Path | None = None
+    """That of the project around it; None: nothing is known of one."""
+    request: Request = field(default_factory=Request)
+    """What ``install`` would be asked for here."""
+    sources: Sources = field(default_factory=Sources)
+    """Where the environment's packages would come from again."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is an environment, whole or not."""
+        python = interpreter(self.venv)
+        return python.exists() or (self.venv / "pyvenv.cfg").exists()
+
+    @cached_property
+    def repair(self) -> RepairSource:
+        """Where its packages come from."""
+        return read_repair(self.venv, self.torch, self.sources, self.catalog.family)
+
+    @cached_property
+    def pyproject(self) -> Mapping[str, Any]:
+        """The project's pyproject.toml; empty if there is none, or its own tools have to refuse it."""
+        if self.folder:
+            with suppress(OSError, ValueError):
+                text = read_document(self.folder / "pyproject.toml", self.folder)
+                return parse_toml(text)
+        return {}
 
     @property
     def by_name(self) -> Mapping[str, InstalledPackage]:
@@ -79,10 +82,13 @@ class DoctorEvidence(Value):
         package = self.by_name.get("torch")
         return package.version if package else ""
 
-    @property
+    @cached_property
     def context(self) -> FixContext:
         """Where a fix would be applied."""
-        return FixContext.of_machine(self.machine).knowing(**self.words)
+        context = FixContext.of_machine(self.machine)
+        # The path of what is not there helps nobody.
+        words = advice_words(interpreter(self.venv)) if self.is_there else {}
+        return context.knowing(**words)
 
     def fault(
         self,
@@ -128,7 +134,7 @@ class DoctorEvidence(Value):
             note: What the advice is for.
             anew: Whether to make the environment again, with all that the user has there.
         """
-        arguments = list(self.renewing)
+        arguments = list(renewing_arguments(self.venv))
         if anew and "--into" in arguments:
             arguments.remove("--into")
             arguments.append(_REPLACE)
@@ -145,7 +151,7 @@ class DoctorEvidence(Value):
         return Advice(
             OURS,
             ("install", *arguments, *requirements, *pins),
-            self.project.folder,
+            self.folder,
             note="; ".join(notes),
         )
 

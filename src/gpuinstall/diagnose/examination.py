@@ -12,22 +12,14 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import replace
 from gpuinstall.diagnose.checks import CHECKS
-from gpuinstall.diagnose.evidence import (
-    DoctorEvidence,
-    DoctorFindings,
-    read_project,
-)
-from gpuinstall.diagnose.repair import read_repair, repair_steps
+from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
+from gpuinstall.diagnose.repair import repair_steps
 from gpuinstall.diagnose.this_machine import (
     BUILD_CHECKS,
     COMPANION_FAULTS,
     read_this_machine,
 )
-from gpuinstall.environments.environment import (
-    advice_words,
-    read_origin,
-    renewing_arguments,
-)
+from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages, unmet_requirements
 from gpuinstall.environments.records import admit_start, say_unfinished
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
@@ -141,15 +133,20 @@ def examine(
         named: Whether the user named the environment, which then has to be there.
     """
     proof = preflight(machine, reporter)
-    is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
-    evidence = read_evidence(
-        folder, venv, machine, request or Request(), sources, is_there=is_there
+    evidence = DoctorEvidence(
+        _machine_of(venv, machine),
+        catalog=known_catalog(),
+        venv=venv,
+        packages=read_packages(packages_folders(venv)),
+        folder=folder,
+        request=request or Request(),
+        sources=sources,
     )
     # What files show comes first: starting a damaged environment may fail for the same reason.
     findings = list(run_checks(evidence))
     examined = None
     words: tuple[str, ...] = ("--venv", str(venv)) if named else ()
-    if is_there and admit_start(venv, reporter, if_others=named):
+    if evidence.is_there and admit_start(venv, reporter, if_others=named):
         verdict, failures = _verify(venv, machine, evidence, reporter)
         examined = ExaminedEnvironment(venv, verdict, len(evidence.packages))
         unproven: DoctorFindings = iter(())
@@ -158,7 +155,7 @@ def examine(
             findings += requirements_unmet(evidence, python)
             unproven = unproven_devices(verdict)
         findings = [*merge_failures(findings, failures), *unproven]
-    elif is_there:
+    elif evidence.is_there:
         packages = len(evidence.packages)
         examined = ExaminedEnvironment(venv, None, packages, was_started=False)
         findings += [*build_faults(evidence), not_started(venv)]
@@ -185,9 +182,15 @@ def refused_request(
     catalog: Catalog,
     words: tuple[str, ...] = (),
 ) -> DoctorFindings:
-    """Yield why ``install``, with these words, would choose no build for a machine, by the very rules of its choice.
+    """Yield why ``install`` would choose no build for a machine, by the very rules of its choice.
 
     A machine whose problems refuse it as a whole is left to these.
+
+    Args:
+        machine: The machine, with what its driver has shown.
+        request: What ``install`` would be asked for.
+        catalog: What it would choose from.
+        words: The words of its command that name the environment.
     """
     if machine.refusing:
         return
@@ -202,41 +205,11 @@ def refused_request(
         yield replace(finding, where="project", blocking=False)
 
 
-def read_evidence(
-    folder: Path,
-    venv: Path,
-    machine: Machine,
-    request: Request,
-    sources: Sources,
-    *,
-    is_there: bool,
-) -> DoctorEvidence:
-    """Return what the checks are given; of the GPUs those that the environment was made for.
-
-    Args:
-        folder: The project's folder.
-        venv: The environment's.
-        machine: This machine.
-        request: What ``install`` would be asked for here.
-        sources: Where packages would come from again.
-        is_there: Whether there is an environment: only then its path is put into fixes.
-    """
-    catalog = known_catalog()
-    packages = read_packages(packages_folders(venv))
-    versions = {package.name: package.version for package in packages}
+def _machine_of(venv: Path, machine: Machine) -> Machine:
+    """Return a machine with those of its GPUs that an environment was made for."""
     indices = read_origin(venv, machine).gpus
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
-    return DoctorEvidence(
-        replace(machine, gpus=tuple(gpus)),
-        project=read_project(folder),
-        catalog=catalog,
-        request=request,
-        venv=venv,
-        packages=packages,
-        repair=read_repair(venv, versions.get("torch", ""), sources, catalog.family),
-        words=advice_words(interpreter(venv)) if is_there else {},
-        renewing=renewing_arguments(venv),
-    )
+    return replace(machine, gpus=tuple(gpus))
 
 
 def run_checks(evidence: DoctorEvidence) -> DoctorFindings:
@@ -246,7 +219,11 @@ def run_checks(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def build_faults(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield what the files of a torch that is not started tell: its build does not run here, or uses no GPU."""
+    """Yield what the files of a torch that is not started tell: its build does not run here, or uses no GPU.
+
+    Args:
+        evidence: The environment. Of one that is started its kernels tell more.
+    """
     here = read_this_machine(evidence.venv, evidence.machine)
     for check in BUILD_CHECKS:
         for fault in check(here):
@@ -327,7 +304,7 @@ def merge_failures(
         merged.append(replace(finding, blocking=is_blocking))
     if any(finding.code in DAMAGE and finding.blocking for finding in merged):
         return merged
-    # A failure without a cause is explained by nothing.
+    # A failure without a known cause is explained by nothing.
     explained.discard(None)
     return merged + [failure for failure in failures if failure.id not in explained]
 
@@ -365,6 +342,7 @@ def unproven_devices(verdict: Verdict) -> DoctorFindings:
 
 def _with_repair(finding: Finding, venv: Path) -> Finding:
     """Advise first what we can repair ourselves."""
+    # What doctor --fix would only do by install or sync is advised as such a command anyway.
     if all(step.program == OURS for step in repair_steps([finding], venv)):
         return finding
     repair = Advice(OURS, ("doctor", "--fix", "--venv", str(venv)))
@@ -377,7 +355,18 @@ def _verify(
     evidence: DoctorEvidence,
     reporter: Reporter,
 ) -> tuple[Verdict | None, list[Finding]]:
-    """Run kernels in an environment; with the checks that failed as findings, but for what is the machine's fault."""
+    """Run kernels in an environment.
+
+    Args:
+        venv: The environment.
+        machine: This machine.
+        evidence: What is known of the environment, for the fixes.
+        reporter: What is told of the progress.
+
+    Returns:
+        The verdict, None if its Python does not start; and the checks that failed as findings, but for what is the
+        machine's fault.
+    """
     say_unfinished(venv, reporter)
     try:
         verdict = verify_environment(
@@ -396,6 +385,7 @@ def _verify(
     for device in verdict.devices:
         for fault in device.faults:
             fixes = fault.fixes or (more,)
+            # The table sends those who read it elsewhere to doctor, which is what runs now.
             if any(str(fix).startswith("gpuinstall doctor --fix") for fix in fixes):
                 fixes = (evidence.install_advice(),)
                 if torch:

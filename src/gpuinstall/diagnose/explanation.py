@@ -120,19 +120,27 @@ def explain_text(
             placeholders=placeholders,
             faults=view.deciding,
         )
+        # What is wrong here is no cause of a text that speaks of something else.
         if decided and decided[0].id in view.possible:
             causes = decided
     return Explanation(causes, others, view, transcript.unread)
 
 
 def _view(transcript: Transcript, machine: ThisMachine) -> LocalView:
-    """Compare what is wrong on a machine with what a text may be of."""
+    """Compare what is wrong on a machine with what a text may be of.
+
+    Args:
+        transcript: The text.
+        machine: What the look found.
+    """
     circumstances = Circumstances(transcript, None)
     libraries: dict[str, str | None] = {}
+    # Of another program than torch the environment says nothing.
     checks = MACHINE_CHECKS if circumstances.is_of_another_program else LOCAL_CHECKS
     faults = dict.fromkeys(local_faults(machine, checks))
     for name, path, fault in libraries_of_text(circumstances.observations, machine):
         libraries[name] = path
+        # Without a torch there is nothing yet that could have brought the library.
         if path is None and machine.torch:
             faults[fault] = None
     return LocalView(
@@ -145,7 +153,10 @@ def _view(transcript: Transcript, machine: ThisMachine) -> LocalView:
 
 
 def _is_elsewhere(transcript: Transcript, machine: ThisMachine) -> bool:
-    """Whether a text names another torch or another card than this machine has."""
+    """Whether a text names another torch or another card than this machine has.
+
+    Then it was written elsewhere, and what is wrong here decides nothing about it.
+    """
     text = "\n".join(transcript.lines).lower()
     versions = set(_TORCH.findall(text))
     torch = machine.torch

@@ -70,7 +70,11 @@ class RepairSource(NamedTuple):
         return (Advice("uv", (*_CLEAN, package.name)), step)
 
     def install_advice(self, requirement: Requirement) -> Advice:
-        """Advise to install what is required and missing, or there in another version."""
+        """Advise to install what is required and missing, or there in another version.
+
+        Args:
+            requirement: What is required; its extras and its marker do not count.
+        """
         name = canonicalize_name(requirement.name)
         if self.lock:
             return self._with_uv("-r", str(self.lock), "--reinstall-package", name)
@@ -127,6 +131,10 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
     """Return for each finding of the environment the first fix that can be carried out.
 
     An environment is made again only if nothing smaller is advised, and if no lock has a conflict, which comes first.
+
+    Args:
+        findings: What is wrong.
+        venv: The environment: no step is for another.
     """
     has_conflict = False
     steps: dict[Advice, None] = {}
@@ -142,6 +150,7 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
         possible = [advice for advice in advices if advice and _is_step(advice, venv)]
         # The cache is cleaned for what follows, and by itself repairs nothing.
         cleaning = [step for step in possible if step.arguments[:2] == _CLEAN]
+        # Each further fix is another way to the same end.
         others = [step for step in possible if step not in cleaning]
         steps.update(dict.fromkeys([*cleaning, *others[:1]]))
     renewals = [step for step in steps if step.program == OURS]
@@ -153,7 +162,14 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
 
 
 def _is_step(fix: Advice, venv: Path) -> bool:
-    """Whether a fix is one of uv in this environment, or of ours for it."""
+    """Whether a fix is one of uv in this environment, or of ours for it.
+
+    Fixes of the table are lines, some of which would have other programs change the machine: nothing else is run.
+
+    Args:
+        fix: A command.
+        venv: The environment.
+    """
     match fix.program, fix.arguments:
         case "uv", ("pip", "install" | "uninstall", "--python", python, *_):
             return python == str(interpreter(venv))
@@ -189,7 +205,15 @@ def run_repairs(
 
 
 def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
-    """Make a step; return why it failed, None if it did not."""
+    """Make a step.
+
+    Args:
+        step: The command.
+        environment: The variables of the session for uv.
+
+    Returns:
+        Why it failed; None if it did not.
+    """
     program = [str(uv())]
     # It may build a package, whose code sees no token; the netrc file of the run has the index's login.
     variables = without_tokens(environment)
@@ -202,4 +226,5 @@ def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
     if done.ok:
         return None
     text = done.err.strip() or done.out.strip() or f"it ended with {done.status}"
+    # uv's last lines have the cause, those before them its progress.
     return "\n".join(text.splitlines()[-4:])

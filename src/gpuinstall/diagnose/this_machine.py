@@ -98,8 +98,16 @@ class ThisMachine(Value):
         ]
 
     def find_library(self, name: str) -> str | None:
-        """Return where a library lies, in the environment or on the system; None if it is in none of the usual folders."""
+        """Return where a library lies, in the environment or on the system.
+
+        Args:
+            name: Of its file, as the loader looks for it: ``libcudnn.so.9``.
+
+        Returns:
+            None: it is in none of the usual folders.
+        """
         for folder in packages_folders(self.venv):
+            # Where torch, NVIDIA's wheels, and auditwheel in any other put their libraries.
             for pattern in ("torch/lib", "nvidia/*/lib", "*.libs"):
                 for path in folder.glob(f"{pattern}/{name}"):
                     return str(path)
@@ -129,7 +137,12 @@ class ThisMachine(Value):
 
 
 def read_this_machine(venv: Path, machine: Machine | None = None) -> ThisMachine:
-    """Look at this machine, unless it is known, and at an environment, which need not be there."""
+    """Look at this machine and at an environment.
+
+    Args:
+        venv: The environment, which need not be there.
+        machine: The machine, if it was read already.
+    """
     machine = machine or read_machine()
     packages = read_packages(packages_folders(venv))
     return ThisMachine(
@@ -142,7 +155,15 @@ def read_this_machine(venv: Path, machine: Machine | None = None) -> ThisMachine
 
 
 def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
-    """Read the version and the build of an environment's torch from the text of its own files, which is not run."""
+    """Read the version and the build of an environment's torch from the text of its own files, which is not run.
+
+    Args:
+        venv: The environment.
+        machine: Where it lies, for the catalogue's row of the build.
+
+    Returns:
+        None: it has no torch.
+    """
     for folder in packages_folders(venv):
         text = ""
         with suppress(OSError, ValueError):
@@ -152,6 +173,7 @@ def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
             backend = torch_backend(version, toolkit)
             build = _build(version, backend, machine)
             code = _architectures(folder)
+            # What torch itself lists counts before what the catalogue knows of its release.
             if build and code:
                 build = replace(build, code=code)
             return InstalledTorch(version, backend, build)
@@ -178,7 +200,7 @@ def _build(version: str, backend: Backend, machine: Machine) -> Build | None:
 
 
 def machine_problems(here: ThisMachine) -> Iterator[LocalFault]:
-    """Yield what the probe found."""
+    """Yield what the probe found, as far as the table of failures has it."""
     for problem in here.machine.problems:
         if problem.id:
             yield LocalFault(problem.id, problem.message)
@@ -191,6 +213,7 @@ def build_without_code(here: ThisMachine) -> Iterator[LocalFault]:
         return
     reasons = {gpu: here.rules.code(build, gpu) for gpu in here.gpus}
     without = [gpu for gpu, code in reasons.items() if not isinstance(code, Code)]
+    # One of several cards is a case of its own: torch runs, until something is put onto that card.
     if without and len(without) < len(reasons):
         names = " and ".join(gpu.label for gpu in without)
         yield LocalFault("F40", f"torch {build.name} has no code for {names}")
@@ -213,6 +236,7 @@ def old_driver(here: ThisMachine) -> Iterator[LocalFault]:
         version = driver.version if driver else None
         is_570 = version is not None and version.branch in range(570, 580)
         is_blackwell = any(here.rules.rank(gpu) >= (10, 0) for gpu in here.gpus)
+        # An older build, which is F02's way out, has no code for Blackwell.
         entry = "F39" if is_570 and is_blackwell else "F02"
         message = f"torch {build.name}: {reason.message}; here is {here.rules.driver}"
         yield LocalFault(entry, message)
@@ -239,6 +263,7 @@ BUILD_CHECKS = (build_without_code, old_driver, idle_gpus)
 
 def absent_torch(here: ThisMachine) -> Iterator[LocalFault]:
     """Yield that an environment has no torch."""
+    # Without a Python nothing lies there that could have one.
     if here.torch is None and interpreter(here.venv).exists():
         yield LocalFault("F105", f"there is no torch in {here.venv}", is_usual=True)
 
@@ -345,7 +370,12 @@ LOCAL_CHECKS: _Checks = (
 
 
 def local_faults(here: ThisMachine, checks: _Checks) -> Iterator[LocalFault]:
-    """Yield what is wrong here."""
+    """Yield what is wrong here.
+
+    Args:
+        here: What the look found.
+        checks: What to ask of it.
+    """
     for check in checks:
         yield from check(here)
 
@@ -353,7 +383,12 @@ def local_faults(here: ThisMachine, checks: _Checks) -> Iterator[LocalFault]:
 def libraries_of_text(
     observations: Iterable[Observation], here: ThisMachine
 ) -> Iterator[tuple[str, str | None, LocalFault]]:
-    """Yield the libraries that a text misses, with the path of each here, and what it means that there is none."""
+    """Yield the libraries that a text misses, with the path of each here, and what it means that there is none.
+
+    Args:
+        observations: What was recognised in the text.
+        here: What the look found.
+    """
     for observation in observations:
         if not observation.name.startswith(_MISSING):
             continue

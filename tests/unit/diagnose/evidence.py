@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.machine import Machine
-from gpuinstall.diagnose.evidence import DoctorEvidence, ProjectFolder
+from gpuinstall.diagnose.evidence import DoctorEvidence
 from gpuinstall.diagnose.examination import run_checks
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from tests.frozen import frozen_catalog
@@ -26,7 +26,6 @@ def doctor_evidence(machine=None, torch=None, **parts):
     """A machine, an environment of torch alone or with ``packages``, a shell and a project."""
     evidence = {
         "packages": holding(("torch", torch)) if torch else (),
-        "project": ProjectFolder(),
         "catalog": frozen_catalog(),
         "venv": NOWHERE,
         **parts,

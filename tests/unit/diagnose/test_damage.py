@@ -5,14 +5,11 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
-from gpuinstall.diagnose.repair import RepairSource, read_repair, repair_steps
-from gpuinstall.environments.environment import Marker, advice_words, renewing_arguments
+from gpuinstall.diagnose.repair import RepairSource, repair_steps
+from gpuinstall.environments.environment import Marker
 from gpuinstall.environments.records import remember
-from gpuinstall.sources import Sources
-from tests.frozen import frozen_catalog
 from tests.unit.diagnose.evidence import found as found_in
 from tests.unit.diagnose.evidence import installed_in
 
@@ -47,23 +44,7 @@ class Site:
 
     def findings(self, machine=LINUX):
         """What the doctor says of it."""
-        packages = installed_in(self.venv)
-        versions = {package.name: package.version for package in packages}
-        repair = read_repair(
-            self.venv, versions.get("torch", ""), Sources(), frozen_catalog().family
-        )
-        words, renewing = (
-            advice_words(interpreter(self.venv)),
-            renewing_arguments(self.venv),
-        )
-        return found_in(
-            machine,
-            venv=self.venv,
-            packages=packages,
-            repair=repair,
-            words=words,
-            renewing=renewing,
-        )
+        return found_in(machine, venv=self.venv, packages=installed_in(self.venv))
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import pytest
 from gpuinstall.base.advice import Advice
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
-from gpuinstall.diagnose.evidence import read_project
 from tests.unit.diagnose.evidence import found as found_in
 
 HERE = Machine("linux", "x86_64", "glibc", "2.36")
@@ -46,8 +45,7 @@ hashes = {sha256 = "{sha256}"}
 def uv_codes(folder, text, torch):
     (folder / "pyproject.toml").write_text(text)
     return [
-        (finding.code, finding.id)
-        for finding in found_in(HERE, torch, project=read_project(folder))
+        (finding.code, finding.id) for finding in found_in(HERE, torch, folder=folder)
     ]
 
 
@@ -80,10 +78,7 @@ def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path, text, torch):
 
 
 def lock_codes(folder, **parts):
-    return [
-        finding.code
-        for finding in found_in(HERE, project=read_project(folder), **parts)
-    ]
+    return [finding.code for finding in found_in(HERE, folder=folder, **parts)]
 
 
 def test_a_lock_that_fits_is_no_finding(tmp_path):
@@ -108,6 +103,6 @@ def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path):
 
 def test_locks_for_other_machines_only_are_one_finding(tmp_path):
     (tmp_path / "pylock.cpu.toml").write_text(LOCK)
-    (finding,) = found_in(Machine("macos", "arm64"), project=read_project(tmp_path))
+    (finding,) = found_in(Machine("macos", "arm64"), folder=tmp_path)
     assert finding.fixes == (Advice("gpuinstall", ("lock",), tmp_path),)
     assert "pylock.cpu.toml" in finding.message

@@ -37,11 +37,7 @@ def environment(venv, locked, installed):
         {},
         packages=locked,
     ).write(venv)
-    return doctor_evidence(
-        venv=venv,
-        packages=installed_in(venv),
-        renewing=("--venv", str(venv), "--replace"),
-    )
+    return doctor_evidence(venv=venv, packages=installed_in(venv))
 
 
 def test_an_environment_as_it_was_locked_is_no_finding(tmp_path):

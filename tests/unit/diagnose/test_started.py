@@ -5,10 +5,7 @@ import pytest
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.diagnose.examination import examine, requirements_unmet
-from gpuinstall.diagnose.repair import read_repair
-from gpuinstall.environments.environment import renewing_arguments
 from gpuinstall.sources import Sources
-from tests.frozen import frozen_catalog
 from tests.lab.environments import put_package, small_torch
 from tests.unit.diagnose.evidence import doctor_evidence, installed_in
 
@@ -22,13 +19,7 @@ def site(tmp_path):
 
 def unmet(venv, python="3.12.1"):
     packages = installed_in(venv)
-    versions = {package.name: package.version for package in packages}
-    repair = read_repair(
-        venv, versions.get("torch", ""), Sources(), frozen_catalog().family
-    )
-    evidence = doctor_evidence(
-        venv=venv, packages=packages, repair=repair, renewing=renewing_arguments(venv)
-    )
+    evidence = doctor_evidence(venv=venv, packages=packages)
     return list(requirements_unmet(evidence, python))
 
 

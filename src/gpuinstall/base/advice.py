@@ -108,7 +108,12 @@ def for_command(
 
 
 def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return a command line without some options and, of those that have one, their values."""
+    """Return a command line without some options and, of those that have one, their values.
+
+    Args:
+        command: Its words.
+        options: Their values, by their names; empty for a flag.
+    """
     words: list[str] = []
     before = ""
     for word in command:
@@ -121,7 +126,12 @@ def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
 
 
 def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the lines of an advice, those to run a command again as ``gpuinstall install`` with ``words``."""
+    """Return the lines of an advice, those to run a command again as ``gpuinstall install`` with ``words``.
+
+    Args:
+        hint: The advice, as an error has it.
+        words: What follows the command: the environment that is meant.
+    """
     lines = for_command(hint, (OURS, "install", *words))
     # No installation was run that could be run again.
     return tuple(line.replace("Run it again without", "Without") for line in lines)

@@ -415,7 +415,12 @@ def write_in_place(path: Path, text: str) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> InstallationError:
-    """Return that ``path`` cannot be written, and why; on Windows often because a program uses it."""
+    """Return that ``path`` cannot be written, and why; on Windows often because a program uses it.
+
+    Args:
+        path: What was to be written.
+        error: What the system said.
+    """
     hint = f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}"
     if os.name == "nt":
         hint = (

@@ -204,7 +204,12 @@ def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
 
 
 def _with_record(kind: NodeGroup, record: _Record) -> NodeGroup:
-    """Return the facts that make nodes alike, with those that a later command of the node knows."""
+    """Return the facts that make nodes alike, with those that a later command of the node knows.
+
+    Args:
+        kind: What was known of the node.
+        record: What the command recorded.
+    """
     if record.machine:
         version = record.machine.driver and record.machine.driver.version
         kind = kind._replace(

@@ -178,7 +178,13 @@ def run(
 def _watch(
     running: subprocess.Popen[str], memory: int, end: Callable[[str], None]
 ) -> None:
-    """End a program that takes more memory than it may."""
+    """End a program that takes more memory than it may.
+
+    Args:
+        running: The program.
+        memory: The bytes that it may take.
+        end: Ends it, and is told why.
+    """
     status = Path(f"/proc/{running.pid}/statm")
     while running.poll() is None:
         with suppress(OSError, ValueError, IndexError):
@@ -210,7 +216,16 @@ def _communicated(
     text: str | None,
     each_error_line: Callable[[str], None] | None,
 ) -> tuple[str, str]:
-    """Hand a text to a program, and read its stdout line by line and its stderr beside it, not without end."""
+    """Hand a text to a program, and read its stdout line by line and its stderr beside it, not without end.
+
+    Args:
+        running: The program.
+        text: What it reads from stdin; None: nothing.
+        each_error_line: Is given each line of stderr as it comes.
+
+    Returns:
+        All that it has written to stdout and to stderr.
+    """
     out: list[str] = []
     err: list[str] = []
 

@@ -115,7 +115,12 @@ def remove_path(path: Path) -> None:
 
 
 def _remove_tree(folder: str, mounts: Iterable[str]) -> None:
-    """Remove a folder, but for what is mounted in it and the folders on the way there."""
+    """Remove a folder, but for what is mounted in it and the folders on the way there.
+
+    Args:
+        folder: Its path.
+        mounts: The paths at which something is mounted, in this folder or elsewhere.
+    """
     import shutil
     import subprocess
 

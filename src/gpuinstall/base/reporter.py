@@ -35,7 +35,13 @@ class Reporter:
         text: str,
         seconds: float | None = None,
     ) -> None:
-        """Report one finished step: its name, what came of it, how long it took."""
+        """Report one finished step: its name, what came of it, how long it took.
+
+        Args:
+            label: Its name, a word or two: ``Download``.
+            text: What came of it, in a line.
+            seconds: How long it took; None if that is of no interest.
+        """
 
     def notice(self, label: str, text: str) -> None:
         """Report what a user reads who has turned the progress off too: what a stranger chose."""
@@ -60,5 +66,14 @@ class Reporter:
         parts: Mapping[str, int | None],  # noqa: ARG002
         unit: Unit = "bytes",  # noqa: ARG002
     ) -> AbstractContextManager[Progress]:
-        """Follow a work while it is done: its parts, and how much each of them is (None when unknown)."""
+        """Follow a work while it is done: its parts, and how much each of them is (None when unknown).
+
+        Args:
+            label: Its name.
+            parts: How much there is to do of each part; None if that is not known.
+            unit: What is counted.
+
+        Returns:
+            A context, in which the function that it yields is told of what is done.
+        """
         return nullcontext(lambda _part, _count: None)

@@ -125,14 +125,24 @@ class ParsedRequirement(Value):
         environment: Mapping[str, str],
         extras: Iterable[str] = ("",),
     ) -> bool:
-        """Whether its marker holds in an environment, for one of some extras of what requires it; "" is none."""
+        """Whether its marker holds in an environment, for one of some extras of what requires it; "" is none.
+
+        Args:
+            environment: The values of markers: ``marker_environment``.
+            extras: The extras that were requested of what requires it; "" is none.
+        """
         marker = self.marker
         return marker is None or any(
             marker.evaluate({**environment, "extra": extra}) for extra in extras
         )
 
     def counts_on(self, machine: Machine, python: str) -> bool:
-        """Whether its marker holds on a machine with the CPython ``X.Y``."""
+        """Whether its marker holds on a machine with the CPython ``X.Y``.
+
+        Args:
+            machine: The machine, this one or another.
+            python: The version of its Python.
+        """
         return self.counts(marker_environment(machine.os, machine.arch, python))
 
     def with_specifier(self, specifier: str) -> str:

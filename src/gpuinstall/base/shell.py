@@ -38,7 +38,12 @@ _USUAL_NUMBERS = ("$'", "\\x{:02x}", "'")
 
 
 def this_shell(environ: Mapping[str, str], parent: str | None = None) -> ShellName:
-    """Return the shell: the program that started us, as far as that is told, else what the variables say."""
+    """Return the shell: the program that started us, as far as that is told, else what the variables say.
+
+    Args:
+        environ: The variables.
+        parent: The name of the program that started us, which may be no shell at all; None if it is not known.
+    """
     names: dict[str, ShellName] = {name: name for name in get_args(ShellName)}
     # What a program is called, and which of our shells reads the same lines.
     names["dash"] = "sh"
@@ -101,7 +106,12 @@ def _value(text: str, shell: ShellName | None) -> str:
 
 
 def literal(word: Path | str, shell: ShellName) -> str:
-    """Return a text as one word of a shell, to be written into a file: every character stands there as itself."""
+    """Return a text as one word of a shell, to be written into a file: every character stands there as itself.
+
+    Args:
+        word: The text.
+        shell: The shell that will read the file.
+    """
     text = str(word)
     match shell:
         case "cmd":
@@ -152,6 +162,11 @@ def activation(
 
 
 def on_path(folder: str, shell: ShellName) -> str:
-    """Return the line that puts a folder on PATH, for this window alone or, if the shell has one, for good."""
+    """Return the line that puts a folder on PATH, for this window alone or, if the shell has one, for good.
+
+    Args:
+        folder: The folder.
+        shell: The shell that the line is pasted into.
+    """
     word = visible(folder) if shell == "cmd" else _value(folder, shell)
     return _ON_PATH.get(shell, "export PATH={}:$PATH").format(word)

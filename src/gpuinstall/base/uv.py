@@ -222,7 +222,12 @@ def for_target(version: str, platform: str) -> list[str]:
 
 
 def create(python: Path, folder: Path) -> list[str]:
-    """Make an environment that can be moved, of the interpreter at ``python``, around what the folder may hold."""
+    """Make an environment that can be moved, of the interpreter at ``python``, around what the folder may hold.
+
+    Args:
+        python: An interpreter: an environment of its own, or the one that others are made of.
+        folder: Where the environment is to lie; files in it stay.
+    """
     return [
         str(uv()),
         "venv",
@@ -263,7 +268,12 @@ def take_out(python: Path, *packages: str) -> list[str]:
 
 
 def give_pip(python: Path, wheel: Path | None) -> list[str]:
-    """Put pip into an environment: the wheel that its Python carries, else the default index's."""
+    """Put pip into an environment: the wheel that its Python carries, else the default index's.
+
+    Args:
+        python: The interpreter of the environment.
+        wheel: The wheel that is carried; None if there is none.
+    """
     if wheel:
         source = ["--no-index", str(wheel)]
     else:

@@ -40,6 +40,7 @@ def _list(_options: CommandOptions) -> Outcome:
     )
     from gpuinstall.install.journal import journal_entry
 
+    # One that came with the folder is listed too: env remove takes it.
     venvs = set(remembered())
     here = EnvironmentPaths.at(Path(".venv")).venv
     if read_marker(here):

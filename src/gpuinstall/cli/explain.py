@@ -104,6 +104,7 @@ def _show_here(terminal: Terminal, explanation: Explanation) -> None:
     here = f"{torch} in {machine.venv.name} · {machine_line(machine.machine)}"
     rows: list[tuple[str, str | None]] = [("here", here)]
     rows += [("fits", fault.message) for fault in view.fitting]
+    # A library that the text misses and that is here is found by another path than the loader's.
     rows += [("there", path) for path in view.libraries.values() if path]
     if view.is_elsewhere:
         rows.append(("", "the text names another torch or another card than these"))

@@ -89,6 +89,7 @@ def command(options: CommandOptions, tool: str) -> Outcome:
         _write(file, after, before)
     if tool == "pip" and options.remove and _is_bound(file.with_name(BOUND)):
         file.with_name(BOUND).unlink()
+    # A folder that was made for the file alone goes with it.
     if options.remove:
         with suppress(OSError):  # the user's other files stay
             file.parent.rmdir()
@@ -186,7 +187,12 @@ def bound_of(
 
 
 def pages_of(backend: Backend, torch_index: str) -> list[str]:
-    """Return where the files of the family are listed for a backend: no other name ever comes from there."""
+    """Return where the files of the family are listed for a backend: no other name ever comes from there.
+
+    Args:
+        backend: The chosen one.
+        torch_index: The base of PyTorch's index.
+    """
     kind = backend.kind
     tritons = {"cpu": [], "cuda": ["triton"]}
     names = [*_FAMILY, *tritons.get(kind, [f"triton-{kind}", f"pytorch-triton-{kind}"])]

@@ -65,6 +65,7 @@ _EXCLUDED = {
 def command(options: CommandOptions) -> Outcome:
     """Install."""
     _check_combination(options)
+    # "install --into venv" is typed for "--into --venv venv", and the default index has a package of each such name.
     for configuration in Path().glob("*/pyvenv.cfg"):
         name = configuration.parent.name
         if name in options.requirements:

@@ -79,6 +79,7 @@ def framed(
                 MOST_NAMES.set(sys.maxsize)
             with ExitStack() as stack:
                 stack.enter_context(_programs_followed_by(terminal))
+                # The folder that is served may be another than that in which the paths were typed.
                 if top in SERVING:
                     here = stack.enter_context(served(terminal))
                     if here != Path.cwd():
@@ -139,7 +140,12 @@ def failure(error: GpuInstallError) -> Outcome:
 
 
 def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
-    """Return the JSON document of a command that ended."""
+    """Return the JSON document of a command that ended.
+
+    Args:
+        name: What the command is called.
+        outcome: How it ended.
+    """
     document: dict[str, Any] = {
         "gpuinstall": VERSION,
         "command": name,

@@ -88,7 +88,13 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
-    """Return which torch install keeps, because a lock here has it; None if it takes that of the plan."""
+    """Return which torch install keeps, because a lock here has it; None if it takes that of the plan.
+
+    Args:
+        plan: What was chosen without the locks.
+        request: What is requested.
+        project: The folder.
+    """
     folder = project.paths.folder
     if project.settings.machine or not locks_in(folder):
         return None
@@ -276,7 +282,13 @@ def _show_extension(
     *,
     everything: bool,
 ) -> None:
-    """Write which prebuilt file of an extension is taken and, on request, why not the others."""
+    """Write which prebuilt file of an extension is taken and, on request, why not the others.
+
+    Args:
+        row: The extension, as documents have it.
+        terminal: Where it is written.
+        everything: Whether the rejected files are shown, and not only counted.
+    """
     fit, rejected = row["fit"], row["rejected"]
     code = " ".join(fit["architectures"]) or "GPU architectures not listed"
     size = readable(fit["size"])

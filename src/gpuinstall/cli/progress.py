@@ -31,7 +31,14 @@ def draw_bar(
     parts: Mapping[str, int | None],
     unit: Unit,
 ) -> tqdm[Any]:
-    """Return a bar in the last lines of a terminal, which is gone when it is closed."""
+    """Return a bar in the last lines of a terminal, which is gone when it is closed.
+
+    Args:
+        stream: The terminal.
+        label: What is done.
+        parts: How much there is to do of each part; None if that is not known.
+        unit: What is counted.
+    """
     settings = _settings(parts, unit)
     text = settings["bar_format"]
     if settings["total"]:

@@ -93,7 +93,13 @@ class Terminal(Reporter, Value):
         head: str = "",
         style: str = "bold",
     ) -> None:
-        """Write one line of the result; ``head`` comes before the text, in a style."""
+        """Write one line of the result; ``head`` comes before the text, in a style.
+
+        Args:
+            text: The text; control characters in it are shown.
+            head: What comes before it.
+            style: How the head looks: bold, dim or a colour.
+        """
         self.block(self._styled(head, style, self.out) + visible(text))
 
     def block(self, text: str) -> None:
@@ -115,7 +121,12 @@ class Terminal(Reporter, Value):
         self.line(f" {text}", head=f"{label:<11}")
 
     def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
-        """Write what belongs to a line, each text behind its label (why, seen, do); None is left out."""
+        """Write what belongs to a line, each text behind its label (why, seen, do); None is left out.
+
+        Args:
+            rows: The labels and texts.
+            width: How wide the labels are.
+        """
         for label, text in rows:
             if text:
                 self.block(_hanging(f"{label:<{width}}", text))

@@ -41,6 +41,7 @@ NOTABLE: dict[str, tuple[str, ...]] = {
 NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
 """The checks whose message is shown, if they end so."""
 MOST_FIXES = 3
+"""Of one fault; the document has all of them."""
 
 
 @framed(

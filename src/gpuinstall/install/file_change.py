@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import os
 import posixpath
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,7 +92,7 @@ def plan_change(
         """Whether what lies there, and goes or is replaced, is the user's own."""
         if name in recorded:
             return name in edited
-        if name in own or not _differs(place.root / name, comes[name]):
+        if name in own or is_same_file(place.root / name, comes[name]):
             return False
         return name not in recorded_by_all()
 
@@ -226,9 +227,11 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
             part = posixpath.dirname(part)
 
 
-def _differs(path: Path, other: Path) -> bool:
-    """Whether something lies at a path that is not the same as another file."""
-    if not os.path.lexists(path):
-        return False
-    is_plain = path.is_file() and not path.is_symlink()
-    return not (is_plain and filecmp.cmp(path, other, shallow=False))
+def is_same_file(path: Path, other: Path) -> bool:
+    """Whether two paths are names of one file, or of files of the same bytes: not every file system has links."""
+    with suppress(OSError):
+        return os.path.samestat(path.lstat(), other.lstat()) or (
+            not (path.is_symlink() or other.is_symlink())
+            and filecmp.cmp(path, other, shallow=False)
+        )
+    return False

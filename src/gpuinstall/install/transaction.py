@@ -8,7 +8,6 @@ any time, and nothing else is touched. ``journal.py`` has what lies on the disk 
 from __future__ import annotations
 
 import errno
-import filecmp
 import os
 import posixpath
 import re
@@ -49,7 +48,7 @@ from gpuinstall.environments.packages import (
     read_packages,
     written_files,
 )
-from gpuinstall.install.file_change import plan_change
+from gpuinstall.install.file_change import is_same_file, plan_change
 from gpuinstall.install.journal import (
     Journal,
     Owner,
@@ -371,7 +370,7 @@ def _is_unknown(
         return False
     if _is_what_came(record, name, journal):
         return False
-    return not _is_same(before(folder) / name, record)
+    return not is_same_file(before(folder) / name, record)
 
 
 def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
@@ -383,16 +382,6 @@ def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
     # A folder or a pipe may have no size either.
     is_empty = stat.S_ISREG(status.st_mode) and status.st_size == 0
     return is_empty or _stamp(path) == came
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    """Whether two paths are names of one file, or of files of the same bytes: not every file system has links."""
-    with suppress(OSError):
-        return os.path.samestat(path.lstat(), other.lstat()) or (
-            not (path.is_symlink() or other.is_symlink())
-            and filecmp.cmp(path, other, shallow=False)
-        )
-    return False
 
 
 @defer_interrupts()
@@ -415,7 +404,7 @@ def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> 
     stays = []
     for name in sorted(names):
         path, copy = place.root / name, copies / name
-        if _is_same(copy, path):
+        if is_same_file(copy, path):
             continue
         is_written = name in journal.own and name not in journal.comes
         is_there = os.path.lexists(path)

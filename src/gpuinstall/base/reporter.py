@@ -46,14 +46,6 @@ class Reporter:
     def notice(self, label: str, text: str) -> None:
         """Report what a user reads who has turned the progress off too: what a stranger chose."""
 
-    def detail(
-        self,
-        label: str,
-        text: str,
-        seconds: float | None = None,
-    ) -> None:
-        """Report what only a user reads who follows every step."""
-
     def wait(self, text: str) -> None:
         """Report what is being waited for."""
 

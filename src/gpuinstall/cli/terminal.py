@@ -174,16 +174,6 @@ class Terminal(Reporter, Value):
             text += f"{duration(seconds):>{max(9, SCREEN - 12 - len(text))}}"
         self._show(f" {text}", head=f"{label:<11}")
 
-    def detail(
-        self,
-        label: str,
-        text: str,
-        seconds: float | None = None,
-    ) -> None:
-        """Write a step that ``--verbose`` shows."""
-        if self.verbose:
-            self.notice(label, text, seconds)
-
     def wait(self, text: str) -> None:
         """Write what is being waited for."""
         if self.as_events:

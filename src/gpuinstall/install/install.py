@@ -15,7 +15,7 @@ from gpuinstall.base.environment_paths import (
 )
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.requirement import normalised
-from gpuinstall.base.text import number_of, some
+from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.environments.environment import (
     Marker,
@@ -399,25 +399,30 @@ def _price(state: InstallState, project: Project) -> PricedLock:
     fit = state.fit
     if fit and state.action is not Action.BUILD:
         return PricedLock(fit)
-    if fit is None:
-        state.check_lockable()
-    _report_misfits(state, project)
-    return price_lock(fit, state, project) if fit else resolve_lock(state, project)
+    if fit:
+        return price_lock(fit, state, project)
+    state.check_lockable()
+    _report_misfits(state, project.reporter)
+    return resolve_lock(state, project)
 
 
-def _report_misfits(state: InstallState, project: Project) -> None:
+def _report_misfits(state: InstallState, reporter: Reporter) -> None:
+    """Say why a new lock is made although there is one."""
     own = state.existing.intact_lock
-    is_other_request = False
-    for misfit in state.misfits:
-        if misfit.reason.code == OTHER_REQUEST:
-            # Of the environment's own it is no news: the change that follows says what comes.
-            if own is None or misfit.candidate.sha256 != own.sha256:
-                is_other_request = True
-            continue
+    changed = {
+        misfit.candidate.sha256
+        for misfit in state.misfits
+        if misfit.reason.code == OTHER_REQUEST
+    }
+    # Of the environment's own that is no news: the change that follows says what comes.
+    if own and own.sha256 in changed:
+        return
+    # The first is enough: the others are for other machines, or as old as it.
+    for misfit in state.misfits[:1]:
         text = f"{misfit.candidate.name} does not fit: {misfit.reason.message}"
-        project.reporter.detail("Lock", text)
-    if is_other_request and state.fit is None:
-        project.reporter.step("Lock", "a new one: the request has changed")
+        if changed:
+            text = "the request has changed"
+        reporter.step("Lock", f"a new one: {text}")
 
 
 def change_environment(
@@ -472,7 +477,6 @@ def _rebuild(
     unpacked = unpack_packages(priced, state.existing, project)
     fit, folder = unpacked.fit, unpacked.folder
     _check_links(unpacked, folder, reporter)
-    _report_installed(priced, folder, unpacked.seconds, reporter)
     proof = renew_proof(fit, folder, here, project)
     marker = _write_marker(fit, proof, folder, project)
     replace_environment(place, folder, reporter)
@@ -499,7 +503,6 @@ def _change(
         raise ChangedMeanwhileError
     change = _planned(unpacked, leaving, existing)
     with changing(change, reporter) as journal:
-        _report_installed(priced, place.venv, unpacked.seconds, reporter)
         if place.is_ours:
             _check_links(unpacked, place.venv, reporter)
         proof = _prove_there(fit, ahead, state, project)
@@ -557,16 +560,6 @@ def _planned(
         leaving=leaving,
         own=replaced.union(own),
     )
-
-
-def _report_installed(
-    priced: PricedLock, venv: Path, seconds: float, reporter: Reporter
-) -> None:
-    # As "uv pip list" counts them: with pip, which no lock holds.
-    installed = number_of(len(installed_packages(venv)), "package")
-    if not priced.is_rebuild:
-        installed += f", {len(priced.comes)} of them new"
-    reporter.detail("Installed", installed, seconds)
 
 
 def _write_marker(fit: Fit, proof: Proof, venv: Path, project: Project) -> Marker:

@@ -7,7 +7,6 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.base import uv
@@ -66,7 +65,6 @@ class Unpacked(Value):
     """An interpreter that finds what comes, and then the rest in the environment that is changed; None if there is none."""
     packages: tuple[InstalledPackage, ...] = ()
     """What comes."""
-    seconds: float = 0.0
 
 
 def unpack_packages(
@@ -83,7 +81,6 @@ def unpack_packages(
         InstallationError: also if what uv has put there is damaged, or lies where it may not.
     """
     place, session, fit = existing.paths, project.session, priced.fit
-    start = monotonic()
     staging = place.staging
     remove_path(staging)
     staging.mkdir(parents=True)
@@ -114,7 +111,7 @@ def unpack_packages(
         except InstallationError:
             # A portable Python makes no virtual environment.
             python = None
-    return Unpacked(fit, staging, python, packages, monotonic() - start)
+    return Unpacked(fit, staging, python, packages)
 
 
 def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> None:

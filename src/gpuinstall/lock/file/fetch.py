@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -26,7 +25,7 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.location import file_path
-from gpuinstall.base.text import number_of, readable, some
+from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import authored, load_catalog
@@ -222,12 +221,10 @@ def transfers(
         session: The run, whose reporter shows the progress.
     """
     stopped = Event()
-    received = Counter[str]()
 
     def count(name: str, size: int) -> None:
         if stopped.is_set():
             raise InterruptedByUserError("interrupted", "the download was interrupted")
-        received[name] += size
         progress(name, size)
 
     with (
@@ -240,9 +237,6 @@ def transfers(
             stopped.set()
             # Not until each has ended: one that hangs would keep an interrupted run for minutes.
             pool.shutdown(wait=False, cancel_futures=True)
-    if received:
-        files = number_of(len(received), "file")
-        session.reporter.detail("Fetched", f"{files}, {readable(received.total())}")
 
 
 def local_path(url: str) -> Path | None:

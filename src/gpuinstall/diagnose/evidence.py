@@ -20,7 +20,6 @@ from gpuinstall.diagnose.repair import RepairSource, read_repair
 from gpuinstall.environments.environment import advice_words, renewing_arguments
 from gpuinstall.environments.packages import InstalledPackage, top_packages
 from gpuinstall.lock.request.history import read_own_lock
-from gpuinstall.sources import Sources
 
 if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
@@ -48,8 +47,8 @@ class DoctorEvidence(Value):
     """That of the project around it; None: nothing is known of one."""
     request: Request = field(default_factory=Request)
     """What ``install`` would be asked for here."""
-    sources: Sources = field(default_factory=Sources)
-    """Where the environment's packages would come from again."""
+    torch_index: str = ""
+    """Where its torch would come from again: the base of the index."""
 
     @property
     def is_there(self) -> bool:
@@ -60,7 +59,7 @@ class DoctorEvidence(Value):
     @cached_property
     def repair(self) -> RepairSource:
         """Where its packages come from."""
-        return read_repair(self.venv, self.torch, self.sources, self.catalog.family)
+        return read_repair(self.venv, self.torch, self.torch_index, self.catalog.family)
 
     @cached_property
     def pyproject(self) -> Mapping[str, Any]:

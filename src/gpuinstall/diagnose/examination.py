@@ -140,7 +140,7 @@ def examine(
         packages=read_packages(packages_folders(venv)),
         folder=folder,
         request=request or Request(),
-        sources=sources,
+        torch_index=sources.torch_index,
     )
     # What files show comes first: starting a damaged environment may fail for the same reason.
     findings = list(run_checks(evidence))

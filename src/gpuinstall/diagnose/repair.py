@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.environments.packages import InstalledPackage
-    from gpuinstall.sources import Sources
 
 _CLEAN = ("cache", "clean")
 
@@ -91,7 +90,7 @@ class RepairSource(NamedTuple):
 def read_repair(
     venv: Path,
     version: str,
-    sources: Sources,
+    torch_index: str,
     family: frozenset[str],
 ) -> RepairSource:
     """Return where the packages of an environment come from.
@@ -99,7 +98,7 @@ def read_repair(
     Args:
         venv: The environment.
         version: That of its torch, whose label tells the index; empty if there is none.
-        sources: The torch index of this run.
+        torch_index: The base of the torch index of this run.
         family: The packages that come from it too.
     """
     marker = read_marker(venv)
@@ -107,7 +106,7 @@ def read_repair(
         return RepairSource(venv, lock=venv / marker.lock)
     label = version.partition("+")[2]
     # A torch without a label is on every index.
-    words = ("--index", f"{sources.torch_index}/{label}") if label else ()
+    words = ("--index", f"{torch_index}/{label}") if label else ()
     return RepairSource(venv, torch=words, family=family)
 
 

@@ -7,6 +7,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.diagnose.evidence import DoctorEvidence
 from gpuinstall.diagnose.examination import run_checks
 from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.sources import OFFICIAL
 from tests.frozen import frozen_catalog
 
 NOWHERE = Path("absent")
@@ -28,6 +29,7 @@ def doctor_evidence(machine=None, torch=None, **parts):
         "packages": holding(("torch", torch)) if torch else (),
         "catalog": frozen_catalog(),
         "venv": NOWHERE,
+        "torch_index": OFFICIAL,
         **parts,
     }
     return DoctorEvidence(

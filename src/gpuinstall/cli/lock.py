@@ -152,7 +152,7 @@ def _write(
     group=command,
 )
 def check_command(options: CommandOptions) -> Outcome:
-    """Compare the locks with the request, with the sources and with each other."""
+    """Compare the locks with the request and with each other, and ask for their files."""
     from gpuinstall.lock.file.check import check_locks
     from gpuinstall.lock.request.lock_sources import with_locked_builds
 

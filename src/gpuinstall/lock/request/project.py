@@ -88,18 +88,31 @@ def read_folder_project(
 
 
 def nested_settings(
-    requirements: Iterable[str],
-    folder: Path,
-    seen: set[tuple[Path, str]] | None = None,
+    requirements: Iterable[str], folder: Path
 ) -> Iterator[SourceSetting]:
     """Yield what the projects among requirements say of sources, and those that they require: uv reads their files.
 
     Args:
         requirements: Paths of projects among them.
         folder: Where their paths begin.
+    """
+    for place, described in _projects(requirements, folder, set()):
+        for setting in chain.from_iterable(listed.settings for listed in described):
+            is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
+            if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
+                yield replace(setting, value=_from(place, setting))
+
+
+def _projects(
+    requirements: Iterable[str], folder: Path, seen: set[tuple[Path, str]]
+) -> Iterator[tuple[Path, list[RequirementsFile]]]:
+    """Yield the projects and archives among requirements, and those that they require, with what their files say.
+
+    Args:
+        requirements: Paths among them.
+        folder: Where these begin.
         seen: The projects with the extras that were read.
     """
-    seen = set() if seen is None else seen
     for requirement in map(parse_requirement, requirements):
         location = _location(requirement, folder)
         if location is None:
@@ -109,12 +122,10 @@ def nested_settings(
         if key in seen:
             continue
         seen.add(key)
-        for listed in _described(place, requirement.extra_names):
-            for setting in listed.settings:
-                is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
-                if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
-                    yield replace(setting, value=_from(place, setting))
-            yield from nested_settings(listed.requirements, place, seen)
+        described = [*_described(place, requirement.extra_names)]
+        yield place, described
+        for listed in described:
+            yield from _projects(listed.requirements, place, seen)
 
 
 def _location(requirement: ParsedRequirement, folder: Path) -> Location | None:
@@ -176,23 +187,20 @@ def _from(folder: Path, setting: SourceSetting) -> str:
 
 
 def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
-    """Return the digest of the build files of all folders that are requested; empty if there are none.
+    """Return the digest of the build files of all folders that are requested, or required by one; empty if there are none.
 
     The project in ``folder`` itself counts only if its requirements are not written in its pyproject.toml: those are
     requirements of the lock.
     """
     contents = []
-    for requirement in map(parse_requirement, requirements):
-        if requirement.path is None:
-            continue
-        place = folder / expanded_home(requirement.path)
-        if real_path(place) == real_path(folder) and static_project(place):
+    for place, _ in _projects(requirements, folder, set()):
+        if place == real_path(folder) and static_project(place):
             continue
         for name in PROJECT_FILES:
             with suppress(OSError):
                 # One digest for both line ends: Git writes those of the system.
                 text = read_raw(place / name, place).replace(b"\r\n", b"\n")
-                contents.append(f"{requirement.path} {name}\n".encode() + text)
+                contents.append(f"{place.name} {name}\n".encode() + text)
     if not contents:
         return ""
     return hashlib.sha256(b"\n".join(contents)).hexdigest()

@@ -50,3 +50,15 @@ def test_nothing_is_recorded_where_nothing_is_built(tmp_path):
         )
         == ""
     )
+
+
+def test_a_project_counts_that_a_requested_one_requires_by_its_path(tmp_path):
+    text = STATIC.replace("numpy", "b") + '[tool.uv.sources]\nb = { path = "lib" }\n'
+    (tmp_path / "pyproject.toml").write_text(text, "utf-8")
+    (tmp_path / "lib").mkdir()
+    digests = set()
+    for requires in ("numpy", "rich"):
+        nested = STATIC.replace("numpy", requires).replace('"a"', '"b"')
+        (tmp_path / "lib" / "pyproject.toml").write_text(nested, "utf-8")
+        digests.add(build_files_digest(["-e ."], tmp_path))
+    assert len(digests - {""}) == 2

@@ -27,4 +27,7 @@ def test_a_machine_on_which_no_lock_runs_is_named_with_the_command_that_makes_on
     finding = refused.value.finding
     assert finding.message == "no lock here fits this machine"
     assert "CUDA 12.x needs driver 525.60.13 or newer" in str(finding.evidence)
-    assert finding.fixes == ("gpuinstall lock   # makes one that does",)
+    assert finding.fixes == (
+        "Update the NVIDIA driver to 525.60.13 or newer, up to 580   # for pylock.cu126.toml",
+        "gpuinstall lock   # makes one that does",
+    )

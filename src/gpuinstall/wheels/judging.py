@@ -100,12 +100,13 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
             return replace(judgement, excluded=why)
     if reading.depth < Depth.PART:
         return replace(judgement, is_settled=False)
+    is_all_read = reading.depth == Depth.WHOLE
     lack = lacking_code(reading, gpus)
     if lack is None:
-        return judgement
+        is_known = reading.torch.kind != "unknown" or not reading.is_for_torch
+        return replace(judgement, is_settled=is_known or is_all_read)
     if lack.is_whole and not lack.is_tied:
         return replace(judgement, excluded=str(lack))
-    is_all_read = reading.depth == Depth.WHOLE
     return replace(judgement, doubt=str(lack), is_settled=is_all_read)
 
 

@@ -42,8 +42,8 @@ _BEGINNING = 256 << 10
 _SMALL = 10 << 20
 """If the beginning tells nothing, files up to so many packed bytes are read whole."""
 _SMALL_INFLATED = 48 << 20
-_LARGE = 64 << 20
-"""How many packed bytes of larger files are read whole where it counts: for the tables that patchelf put at their end
+_LARGE = 1 / 4
+"""How much of what may be read of a wheel goes into larger files whose tables patchelf put at their end, where these count
 (torch-projectors 0.13.1, 12 MB)."""
 _LARGE_INFLATED = 128 << 20
 _MOST_LIBRARIES = 32
@@ -364,7 +364,7 @@ def read_needs(
     # None is one that was not read, or tells nothing.
     elves = dict[str, Elf | None].fromkeys(waiting)
     opened = set[str]()
-    left = _LARGE if to_the_end else 0
+    left = int(wheel.limits.bytes * _LARGE) if to_the_end else 0
     for number, path in enumerate(waiting):
         if number == _MOST_LIBRARIES:
             break

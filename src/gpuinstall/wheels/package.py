@@ -110,7 +110,7 @@ def read_package(
         code = _read_code(wheel, names, whole=whole)
         return _facts(code, read_needs(wheel, names))
     deciding = deciding_libraries(package, wheel.members)
-    needs = read_needs(wheel, deciding, to_the_end=is_for_torch)
+    needs = read_needs(wheel, deciding, to_the_end=whole and is_for_torch)
     brings_runtime = any(map(_is_bundled_runtime, wheel.members))
     if not (needs.is_for_gpus or brings_runtime or may_have_code):
         return _facts(_Code(), needs)

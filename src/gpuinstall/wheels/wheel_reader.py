@@ -32,6 +32,7 @@ class WheelReader:
     """A wheel whose directory has been read."""
 
     def __init__(self, ranges: Ranges, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
+        self.limits = limits
         self._file = RangeFile(ranges, limits)
         self.size = self._file.size
         with _malformed_if_unreadable("the wheel"):

@@ -22,7 +22,7 @@ from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.wheels.http_ranges import HttpRanges
-from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.learned.row import Depth, LearnedRow, requires_torch
 from gpuinstall.wheels.learned.store import LearnedStore, holds, now
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import declared_cuda, name_cuda, pinned_cuda
@@ -59,7 +59,6 @@ MOST_OF_A_LOCK = 384 << 20
 """How many bytes of wheels, read in this run or before, a lock may rest on: beyond, no older version is looked at."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 """What the summary, the keywords or the classifiers of a package say that has code for them."""
-_IS_TORCH = re.compile(r"torch(?![\w.-])")
 _NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
 """How a package may be named that has nothing else: deepspeed-kernels 0.0.1.dev1698255861 and qoco-cuda 0.2.2 say no
 more of their code."""
@@ -290,7 +289,7 @@ def _facts(
             opened,
             wheel.package,
             may_have_code=_may_have_code(wheel.package, metadata),
-            is_for_torch=any(map(_IS_TORCH.match, _requires(metadata))),
+            is_for_torch=any(map(requires_torch, _requires(metadata))),
             cuda=backend.version,
             whole=depth is Depth.WHOLE,
         )

@@ -20,6 +20,7 @@ from gpuinstall.wheels.needs import TorchNeeds
 from gpuinstall.wheels.package import LibraryCode
 
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
+_TORCH = re.compile(r"torch(?![\w.-])")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 
 READING = 14
@@ -135,6 +136,11 @@ class LearnedRow(Value):
         return ordered(names)
 
     @property
+    def is_for_torch(self) -> bool:
+        """Whether its METADATA requires torch, so that its symbols count."""
+        return any(map(requires_torch, self.requires))
+
+    @property
     def witness(self) -> str | None:
         """The library that tells its CUDA, or at least its code."""
         return self.linked or (self.codes[0].library if self.codes else None)
@@ -172,6 +178,11 @@ class LearnedRow(Value):
             source=self.source or DEFAULT_INDEX,
             learned=self.day,
         )
+
+
+def requires_torch(requirement: str) -> bool:
+    """Whether a requirement of METADATA is one of torch."""
+    return _TORCH.match(requirement) is not None
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:

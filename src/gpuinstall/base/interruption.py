@@ -74,7 +74,7 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
     deadline = monotonic() + seconds
     while thread.is_alive() and monotonic() < deadline and not interrupted():
         # Not until the end: an interrupt is to be seen.
-        thread.join(min(0.1, max(0.0, deadline - monotonic())))
+        thread.join(0.1)
     if not outcome:
         raise TimeoutError
     if isinstance(outcome[0], Exception):

@@ -103,7 +103,7 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
     is_all_read = reading.depth == Depth.WHOLE
     lack = lacking_code(reading, gpus)
     if lack is None:
-        is_known = reading.torch.kind != "unknown" or not reading.is_for_torch
+        is_known = reading.torch.kind != "unknown" or not reading.links_count
         return replace(judgement, is_settled=is_known or is_all_read)
     if lack.is_whole and not lack.is_tied:
         return replace(judgement, excluded=str(lack))

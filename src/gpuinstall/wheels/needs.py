@@ -108,6 +108,9 @@ class SharedLibraries(NamedTuple):
         windows = _OF_WINDOWS.match(library)
         if windows:
             return int(windows[1])
+        # CUDA 10 and 11 have one of this name both.
+        if library == "libcufft.so.10":
+            return None
         row = self.row(library)
         version = re.search(r"\.so\.(\d+)(\.|$)", library)
         if row and row.cuda is not None and version:

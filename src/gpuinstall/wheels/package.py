@@ -85,7 +85,6 @@ def read_package(
     package: str,
     *,
     may_have_code: bool,
-    is_for_torch: bool = False,
     cuda: str | None = None,
     whole: bool = False,
 ) -> WheelFacts:
@@ -95,7 +94,6 @@ def read_package(
         wheel: The wheel.
         package: Its package, by its normalized name.
         may_have_code: Whether GPU code is looked for although no library is linked to what such is linked to.
-        is_for_torch: Whether it requires torch, so that its symbols count.
         cuda: The CUDA of the torch that it runs beside.
         whole: Whether the libraries are read to their end.
 
@@ -110,15 +108,16 @@ def read_package(
         code = _read_code(wheel, names, whole=whole)
         return _facts(code, read_needs(wheel, names))
     deciding = deciding_libraries(package, wheel.members)
-    needs = read_needs(wheel, deciding, to_the_end=whole and is_for_torch)
+    needs = read_needs(wheel, deciding, to_the_end=whole)
     brings_runtime = any(map(_is_bundled_runtime, wheel.members))
     if not (needs.is_for_gpus or brings_runtime or may_have_code):
         return _facts(_Code(), needs)
     if answering:
         first = answering[0][0]
         return _facts(_read_code(wheel, [first], whole=whole), needs)
+    # Some have no library, and hand the driver files with containers (cpm-kernels 1.0.11).
+    own = set(deciding) or {one for one in wheel.members if one.endswith(".fatbin")}
     # What auditwheel calls a library of others may be the package's own.
-    own = set(deciding)
     shared = load_libraries()
     for name in needs.paths:
         if not shared.row(basename(name)):

@@ -123,6 +123,22 @@ def test_what_nvrtc_writes_while_it_runs_has_to_be_read_by_the_driver(
     assert unreadable_ptx(replace(row, writes_ptx=False), build, here, versions) == ""
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_settled"),
+    [
+        ({"requires": ("torch>=2",)}, False),
+        ({"codes": libraries(a="sm_70")}, False),
+        ({"requires": ("torchmetrics",)}, True),
+        ({"requires": ("torch>=2",), "depth": Depth.WHOLE}, True),
+        ({"requires": ("torch>=2",), "torch": TorchNeeds("none")}, True),
+    ],
+)
+def test_where_the_tables_of_code_are_unread_more_is_read(fields, is_settled):
+    row = replace(READING, **{"depth": Depth.PART, **fields})
+
+    assert judge_reading(row, gpus("V100")).is_settled is is_settled
+
+
 def test_a_part_that_a_package_does_without_speaks_for_a_gpu_alone():
     both = replace(READING, codes=libraries(main="sm_80", fa3="sm_90a"))
     own = replace(READING, package="flash-attn-3", codes=libraries(fa3="sm_90a"))
@@ -189,7 +205,8 @@ def test_no_more_is_read_than_settles(cuda, deepest):
 
     def read(depth):
         depths.append(depth)
-        return replace(READING, cuda=cuda, codes=libraries(a="sm_89"), depth=depth)
+        row = replace(READING, cuda=cuda, torch=TorchNeeds("none"))
+        return replace(row, codes=libraries(a="sm_89"), depth=depth)
 
     judge_file(read, gpus("RTX 4090"))
 

@@ -191,6 +191,12 @@ def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path):
     assert found.libraries == ("libcublas.so.12", "libcufft.so.11", "libcusparse.so.12")
 
 
+def test_a_library_that_two_cudas_have_tells_neither(tmp_path):
+    of_both = ["libcufft.so.10", "libcudart.so.10.2"]
+
+    assert needs(native_library(tmp_path / "a.so", needs=of_both)).cudas == {10}
+
+
 @pytest.mark.parametrize(
     ("undefined", "writes_ptx"),
     [

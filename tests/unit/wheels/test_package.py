@@ -197,6 +197,15 @@ def test_code_is_looked_for_beside_a_bundled_runtime_though_nothing_says_cuda():
     assert [code.library for code in facts.codes] == ["some/own.so"]
 
 
+def test_containers_that_lie_in_files_of_their_own_are_code():
+    files = {
+        "some/kernels/gemm.fatbin": fatbin((2, 70, 0), (2, 80, 0)),
+        "some/kernels/README": b"what they do",
+    }
+
+    assert _codes(files, "some") == {"some/kernels/gemm.fatbin": ("sm_70", "sm_80")}
+
+
 def test_packages_that_do_not_go_together_are_known():
     members = load_members()
     [clash] = members.clashes({"onnxruntime": "1.20.1", "onnxruntime-gpu": "1.20.1"})

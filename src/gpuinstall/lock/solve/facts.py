@@ -337,9 +337,16 @@ class Judge:
             self._learn_from_code(wheels)
 
     def _linked_to(self, wheel: Wheel) -> Iterator[str]:
-        """Yield the dependencies for a CUDA of a wheel that is linked to a library which does not come with torch."""
+        """Yield the dependencies for a CUDA of a wheel that is linked to a library which does not come with torch.
+
+        Also those of one for a CUDA that was requested and has no library of its own.
+        """
         reading = self.readings.get(wheel)
-        if reading is None or not any(map(comes_apart, reading.row.needs)):
+        if reading is None:
+            return
+        is_empty = reading.row.system is None and wheel.package in self.requested
+        is_for_cuda = is_empty and name_cuda(wheel.package)
+        if not is_for_cuda and not any(map(comes_apart, reading.row.needs)):
             return
         self._needed.update(reading.row.needs)
         for text in (*reading.row.requires, *reading.requires):

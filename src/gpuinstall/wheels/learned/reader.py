@@ -22,7 +22,7 @@ from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.wheels.http_ranges import HttpRanges
-from gpuinstall.wheels.learned.row import Depth, LearnedRow, requires_torch
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.learned.store import LearnedStore, holds, now
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import declared_cuda, name_cuda, pinned_cuda
@@ -289,7 +289,6 @@ def _facts(
             opened,
             wheel.package,
             may_have_code=_may_have_code(wheel.package, metadata),
-            is_for_torch=any(map(requires_torch, _requires(metadata))),
             cuda=backend.version,
             whole=depth is Depth.WHOLE,
         )

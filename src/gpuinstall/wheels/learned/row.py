@@ -136,9 +136,9 @@ class LearnedRow(Value):
         return ordered(names)
 
     @property
-    def is_for_torch(self) -> bool:
-        """Whether its METADATA requires torch, so that its symbols count."""
-        return any(map(requires_torch, self.requires))
+    def links_count(self) -> bool:
+        """Whether what its libraries are linked to counts: they have GPU code, or METADATA requires torch."""
+        return bool(self.codes) or any(map(_TORCH.match, self.requires))
 
     @property
     def witness(self) -> str | None:
@@ -178,11 +178,6 @@ class LearnedRow(Value):
             source=self.source or DEFAULT_INDEX,
             learned=self.day,
         )
-
-
-def requires_torch(requirement: str) -> bool:
-    """Whether a requirement of METADATA is one of torch."""
-    return _TORCH.match(requirement) is not None
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:

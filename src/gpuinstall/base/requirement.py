@@ -196,6 +196,24 @@ def standard_requirement(text: str) -> Requirement:
         return Requirement(text)
 
 
+def mended(text: str) -> str:
+    """Return a requirement of METADATA without the old spelling ``>=3.6.*``, which is as old as setuptools."""
+    return re.sub(r"([<>]=?|~=)\s*([\d.]+?)\.\*", r"\1\2", text)
+
+
+def lenient_requirement(text: str) -> str | None:
+    """Return a requirement as uv reads it in METADATA: it forgives old spellings there, and none in a row.
+
+    None if it is none at all.
+    """
+    from packaging.requirements import InvalidRequirement
+
+    try:
+        return str(standard_requirement(mended(text)))
+    except InvalidRequirement:
+        return None
+
+
 def standard_marker(text: str) -> Marker:
     """Return a marker as packaging parses it; raise InvalidMarker."""
     from packaging.markers import Marker

@@ -472,7 +472,8 @@ class Judge:
         left_out = {
             one for one in packages_apart(row) if name_for_cuda(one, 0) in linked
         }
-        left_out -= requirement_names(row.requires)
+        if left_out:
+            left_out -= requirement_names(row.requires)
         incomplete = "is linked to what its METADATA leaves out" if left_out else None
         return WheelReading(wheel, rows, reasons, allowed, tuple(left_out), incomplete)
 

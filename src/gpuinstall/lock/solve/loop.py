@@ -10,17 +10,15 @@ uv is given every build of torch that runs, and three kinds of packages of ours,
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from packaging.requirements import InvalidRequirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
-from gpuinstall.base.requirement import parse_requirement, standard_requirement
+from gpuinstall.base.requirement import lenient_requirement, parse_requirement
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -433,7 +431,10 @@ class Loop:
                     "requires-dist": [*told.get("requires-dist", ()), *further],
                 }
         metadata = self.shelf.metadata(wheel)
-        own = [_lenient(str(text)) for text in metadata.get_all("Requires-Dist", ())]
+        own = [
+            lenient_requirement(str(text))
+            for text in metadata.get_all("Requires-Dist", ())
+        ]
         row = _row(fact.package, fact.version, [*filter(None, own), *further])
         extras = [str(extra) for extra in metadata.get_all("Provides-Extra", ())]
         if extras:
@@ -576,16 +577,3 @@ def _own_wheel(name: str, version: int) -> Wheel:
 
 def _row(name: str, version: str, requires: Iterable[str]) -> dict[str, Any]:
     return {"name": name, "version": version, "requires-dist": list(requires)}
-
-
-def _lenient(text: str) -> str | None:
-    """Return a requirement as uv reads it in METADATA: it forgives old spellings there, and none in a row.
-
-    None if it is none at all.
-    """
-    # >=3.6.* is as old as setuptools.
-    mended = re.sub(r"([<>]=?|~=)\s*([\d.]+?)\.\*", r"\1\2", text)
-    try:
-        return str(standard_requirement(mended))
-    except InvalidRequirement:
-        return None

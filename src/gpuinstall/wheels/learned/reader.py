@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import file_path
+from gpuinstall.base.requirement import mended
 from gpuinstall.base.text import readable
 from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
@@ -303,7 +304,7 @@ def _facts(
 
 def _requires(metadata: Message) -> tuple[str, ...]:
     requirements = metadata.get_all("Requires-Dist", ())
-    return tuple(map(str, requirements))
+    return tuple(mended(str(one)) for one in requirements)
 
 
 def _system_of(names: Iterable[str]) -> str | None:

@@ -264,8 +264,7 @@ def unreadable_ptx(
     version = versions.get(nvrtc or "")
     compiler = build.toolkit
     if version:
-        major, minor, *_ = Version(version).release
-        compiler = major, minor
+        compiler = Version(version).major, Version(version).minor
     for rules, gpu in gpus:
         # Any chip would run what is written for the oldest.
         answer = rules.code(_as_build(reading, ("compute_50",), compiler), gpu)

@@ -102,6 +102,7 @@ def test_libraries_that_are_one_for_each_cuda_count_as_one(gpu, lacking):
     [
         ("550.54.15", {"nvidia-cuda-nvrtc-cu12": "12.9.86"}, "12.9"),
         ("550.54.15", {"nvidia-cuda-nvrtc-cu12": "12.4.127"}, ""),
+        ("550.54.15", {"nvidia-cuda-nvrtc-cu12": "12"}, ""),
         ("550.54.15", {}, "12.6"),
         ("580.95.05", {"nvidia-cuda-nvrtc-cu12": "12.9.86"}, ""),
     ],

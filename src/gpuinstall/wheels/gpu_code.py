@@ -1,4 +1,5 @@
-"""The GPU code inside a library: which architectures its fatbin containers hold, and which torch's own strings name.
+"""The GPU code inside a library: which architectures its fatbin containers hold, else its PTX as text, and which torch's
+own strings name.
 
 A container is a header of 16 bytes (magic, version 1, header size, length of what follows) and entries, each with
 its kind at 0 (1 PTX, 2 machine code, 8 what is still to be linked), header size at 4, length at 8, version at 24
@@ -28,6 +29,13 @@ _ENOUGH = 3
 _MOST = 64
 _FAIR_PART = 20
 """Of so many containers one has to be for an architecture, if each container has one."""
+
+_TARGET = b".target sm_"
+_PTX = re.compile(
+    rb"\.version (\d{1,2})\.(\d)\s+\.target sm_(\d{2,3}[af]?)(?=[,\s])", re.ASCII
+)
+"""How PTX begins as text, which programs in Rust have instead of containers (hessboost-runtime-cuda 0.4.3)."""
+_LONGEST_BEGINNING = 64
 
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b){0,99}\0" % (_TOKEN, _TOKEN))
@@ -59,28 +67,59 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
         pieces: The library.
         whole: Whether to read to its end, and return every architecture that more than single kernels are made for.
     """
-    counts = Counter[tuple[str, ...]]()
-    versions = Counter[tuple[int, int]]()
-    common: tuple[str, ...] | None = None
-    is_whole = True
-    for code in read_containers(pieces):
-        counts[code.architectures] += 1
+    found, texts = _Tally(), _Tally()
+    for code in read_containers(_watched(pieces, texts)):
+        found.add(code)
+        is_enough = found.common or found.counts.total() == _MOST
+        if is_enough and not whole:
+            return found.code(is_whole=False)
+    return (found if found.counts else texts).code(is_whole=True)
+
+
+class _Tally:
+    """How many containers have which code."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[tuple[str, ...]]()
+        self.common: tuple[str, ...] | None = None
+        """The first set that enough of them have in common."""
+        self._versions = Counter[tuple[int, int]]()
+
+    def add(self, code: FatbinCode) -> None:
+        """Count a container."""
+        names = code.architectures
+        self.counts[names] += 1
         if code.isa:
-            versions[code.isa] += 1
-        if whole:
-            continue
-        is_shared = len(code.architectures) > 1
-        if is_shared and counts[code.architectures] == _ENOUGH:
-            common = code.architectures
-        if common or counts.total() == _MOST:
-            is_whole = False
-            break
-    if not counts:
-        return FatbinCode()
-    if is_whole or common is None:
-        common = ordered(_frequent(counts))
-    isa = max(versions, key=lambda one: (versions[one], one), default=None)
-    return FatbinCode(common, isa=isa, is_whole=is_whole)
+            self._versions[code.isa] += 1
+        if len(names) > 1 and self.counts[names] == _ENOUGH:
+            self.common = self.common or names
+
+    def code(self, *, is_whole: bool) -> FatbinCode:
+        """Return the code of most of them; ``is_whole`` tells whether all of the library was read."""
+        if not self.counts:
+            return FatbinCode()
+        names = None if is_whole else self.common
+        isa = max(
+            self._versions, key=lambda one: (self._versions[one], one), default=None
+        )
+        names = names or ordered(_frequent(self.counts))
+        return FatbinCode(names, isa=isa, is_whole=is_whole)
+
+
+def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
+    """Yield the pieces, and count the PTX that lies in them as text."""
+    end = b""
+    for piece in pieces:
+        text = end + piece
+        last = 0
+        for match in _PTX.finditer(text) if _TARGET in text else ():
+            major, minor, chip = match.groups()
+            name = f"compute_{chip.decode()}"
+            texts.add(FatbinCode((name,), (int(major), int(minor))))
+            last = match.end()
+        # What begins at the end of a piece, and nothing twice.
+        end = text[max(last, len(text) - _LONGEST_BEGINNING) :]
+        yield piece
 
 
 def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:

@@ -209,6 +209,8 @@ class Needs(Value):
     torch: TorchNeeds = TorchNeeds()
     writes_ptx: bool = False
     """Whether it has NVRTC write PTX while it runs, and no machine code."""
+    has_runtime: bool = False
+    """Whether CUDA's runtime is linked into a library."""
     paths: frozenset[str] = frozenset()
     """The libraries of the wheel that count."""
 
@@ -216,7 +218,7 @@ class Needs(Value):
     def is_for_gpus(self) -> bool:
         """Whether it is linked to what code for GPUs is linked to."""
         uses_torch = self.torch.kind in {"stable", "ordinary"}
-        return uses_torch or bool(self.cudas)
+        return uses_torch or self.has_runtime or bool(self.cudas)
 
 
 def own_cuda(
@@ -399,12 +401,22 @@ def read_needs(
         glibc=".".join(map(str, newest)) or None,
         torch=_torch_needs(read, is_whole=is_whole),
         writes_ptx=any(map(_writes_ptx, read.values())),
+        has_runtime=any(map(_has_runtime, read.values())),
         paths=frozenset(elves),
     )
 
 
 def _writes_ptx(elf: Elf) -> bool:
     return b"\0nvrtcGetPTX\0" in elf.strings and b"\0nvrtcGetCUBIN\0" not in elf.strings
+
+
+def _has_runtime(elf: Elf) -> bool:
+    """Whether CUDA's runtime is linked into a library, which then uses two functions of libc that hardly anything else uses.
+
+    Of 1,297 libraries in 454 wheels 184 of the 188 with GPU code and no libcudart use both; of those without code only
+    libcudart itself and parts of programs for CUDA do.
+    """
+    return b"\0nftw\0" in elf.strings and b"\0mkfifo\0" in elf.strings
 
 
 def _is_linked_to_cuda(libraries: Mapping[str, Elf], path: str) -> bool:

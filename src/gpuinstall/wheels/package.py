@@ -31,6 +31,7 @@ _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
 """Folders whose files are installed beside the others."""
 _BUNDLED = ".libs/"
 """Where auditwheel puts the libraries of others."""
+_CODE_ALONE = (".fatbin", ".ptx")
 _TRIED = 4
 """Of how many libraries the beginning is read, the largest first."""
 _LITTLE = 16 << 20
@@ -115,8 +116,8 @@ def read_package(
     if answering:
         first = answering[0][0]
         return _facts(_read_code(wheel, [first], whole=whole), needs)
-    # Some have no library, and hand the driver files with containers (cpm-kernels 1.0.11).
-    own = set(deciding) or {one for one in wheel.members if one.endswith(".fatbin")}
+    # Some have no library, and hand the driver files with code (cpm-kernels 1.0.11).
+    own = set(deciding) or {one for one in wheel.members if one.endswith(_CODE_ALONE)}
     # What auditwheel calls a library of others may be the package's own.
     shared = load_libraries()
     for name in needs.paths:

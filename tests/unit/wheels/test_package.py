@@ -17,6 +17,9 @@ from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
 A, F = 0x100000, 0x200000
 BASE = fatbin((2, 75, 0), (2, 90, A), (2, 100, F), (1, 100, 0), (1, 120, F))
 BASE_NAMES = ("sm_75", "sm_90a", "sm_100f", "compute_100", "compute_120f")
+PTX = b"//\n.version 8.4\n.target sm_75\n.address_size 64\n.visible .entry scale("
+OTHER_NAMES = [f"other_{number}" for number in range(16)]
+"""A table of symbols has as many at least."""
 
 
 def _pieces(data, size):
@@ -197,13 +200,45 @@ def test_code_is_looked_for_beside_a_bundled_runtime_though_nothing_says_cuda():
     assert [code.library for code in facts.codes] == ["some/own.so"]
 
 
-def test_containers_that_lie_in_files_of_their_own_are_code():
+def test_code_is_looked_for_where_a_runtime_is_linked_in_though_nothing_says_cuda(
+    tmp_path,
+):
+    own = native_library(
+        tmp_path / "own.so",
+        undefined=["mkfifo", "nftw", *OTHER_NAMES],
+        code=fatbin((2, 80, 0)) * 3,
+    )
+    wheel = WheelReader(Bytes(archive({"some/own.so": own.read_bytes()})))
+
+    facts = read_package(wheel, "some", may_have_code=False)
+
+    assert [code.library for code in facts.codes] == ["some/own.so"]
+
+
+def test_what_lies_in_files_of_its_own_is_code():
     files = {
         "some/kernels/gemm.fatbin": fatbin((2, 70, 0), (2, 80, 0)),
+        "some/kernels/trace.ptx": PTX,
         "some/kernels/README": b"what they do",
     }
 
-    assert _codes(files, "some") == {"some/kernels/gemm.fatbin": ("sm_70", "sm_80")}
+    assert _codes(files, "some") == {
+        "some/kernels/gemm.fatbin": ("sm_70", "sm_80"),
+        "some/kernels/trace.ptx": ("compute_75",),
+    }
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
+def test_ptx_that_lies_in_a_library_as_text_is_code(size):
+    data = filler(5000) + PTX + filler(100) + PTX.replace(b"sm_75", b"sm_90a") + PTX
+
+    code = read_fatbins(_pieces(data, size), whole=True)
+
+    assert (code.architectures, code.isa) == (("compute_75",), (8, 4))
+
+
+def test_ptx_as_text_counts_for_nothing_beside_containers():
+    assert read_fatbins([PTX, BASE, PTX]).architectures == BASE_NAMES
 
 
 def test_packages_that_do_not_go_together_are_known():

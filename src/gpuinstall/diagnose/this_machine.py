@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from gpuinstall.base.environment_paths import interpreter, packages_folders
-from gpuinstall.base.files import open_regular, read_document
+from gpuinstall.base.files import open_regular, read_document, real_path
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU, Backend, torch_backend
@@ -31,7 +31,7 @@ from gpuinstall.environments.packages import (
 from gpuinstall.machine.nvidia.toolchain import Compiler, find_compiler
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.protocol import Code, Rules
-from gpuinstall.machine.vendors import VENDORS, rules_for, vendor_of
+from gpuinstall.machine.vendors import VENDORS, is_planned_for, rules_for, vendor_of
 from gpuinstall.wheels.gpu_code import read_flags
 from gpuinstall.wheels.torch_wheel import LISTING_LIBRARIES, parse_version
 
@@ -243,17 +243,21 @@ def old_driver(here: ThisMachine) -> Iterator[LocalFault]:
 
 
 def idle_gpus(here: ThisMachine) -> Iterator[LocalFault]:
-    """Yield that the build is for the CPU, or for another maker's GPUs."""
-    if here.torch is None:
+    """Yield that torch uses no GPU: its build is for the CPU, or for makers that have none here."""
+    torch = here.torch
+    if torch is None or (torch.backend != CPU and here.gpus):
         return
     for gpu in here.machine.gpus:
-        vendor = VENDORS.get(vendor_of(gpu, here.machine) or "")
-        if vendor and here.torch.backend.kind not in {vendor.kind, CPU.kind}:
-            kind = here.torch.backend
-            message = f"torch {here.torch.version} is the {kind} build, and the GPU is {gpu.label}"
+        if not is_planned_for(gpu, here.machine):
+            continue
+        vendor = VENDORS[vendor_of(gpu, here.machine) or ""]
+        if torch.backend != CPU:
+            message = f"torch {torch.version} is the {torch.backend} build, and the GPU is {gpu.label}"
             yield LocalFault(vendor.idle_causes[1], message)
-        elif vendor and here.torch.backend == CPU != Backend(vendor.kind):
-            message = f"torch {here.torch.version} is the CPU's build: {gpu.label} is not used"
+        elif vendor.kind != CPU.kind:
+            message = (
+                f"torch {torch.version} is the CPU's build: {gpu.label} is not used"
+            )
             yield LocalFault(vendor.idle_causes[0], message)
 
 
@@ -342,8 +346,11 @@ def full_places(_here: ThisMachine) -> Iterator[LocalFault]:
 
 
 def other_libraries(here: ThisMachine) -> Iterator[LocalFault]:
-    """Yield folders of LD_LIBRARY_PATH with libraries that torch brings itself."""
+    """Yield folders of LD_LIBRARY_PATH with libraries that torch brings itself, but for the environment's own."""
+    own = real_path(here.venv)
     for folder in filter(None, here.environ.get("LD_LIBRARY_PATH", "").split(":")):
+        if real_path(folder).is_relative_to(own):
+            continue
         with suppress(OSError):
             names = os.listdir(folder)  # noqa: PTH208  as the loader takes it
             for library, entry in (("libcudnn", "F51"), ("libnvJitLink", "F49")):

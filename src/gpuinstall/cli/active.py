@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.cli.options import CommandOptions
     from gpuinstall.cli.terminal import Terminal
-
-
-SERVING = frozenset(
-    ("doctor", "env", "export", "install", "lock", "plan", "remove", "sync", "verify")
-)
-"""The commands that serve a folder; ``run`` does too, and starts the command where it was typed."""
 
 
 @contextmanager
@@ -50,25 +43,6 @@ def served(terminal: Terminal) -> Iterator[Path]:
         yield here
     finally:
         os.chdir(here)
-
-
-def located(value: Any, folder: Path) -> Any:
-    """Return the value of an option with the paths in it as they are from where it was typed.
-
-    Args:
-        value: The value, or a tuple of several; what is no path stays as it is.
-        folder: The folder in which it was typed.
-    """
-    if isinstance(value, tuple):
-        return tuple(located(one, folder) for one in value)
-    if isinstance(value, Path):
-        return folder / value
-    if isinstance(value, str) and value != "-":
-        path, bracket, extras = value.partition("[")
-        # A bare word is a package, whatever lies there.
-        if re.search(r"[./\\]", path) and (folder / path).exists():
-            return f"{folder / path}{bracket}{extras}"
-    return value
 
 
 def environment_to_read(options: CommandOptions) -> Path:

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 
 @framed(
-    "doctor", "Examine machine, driver, environment and project.", "venv", "fix", "yes"
+    "doctor",
+    "Examine machine, driver, environment and project.",
+    "venv",
+    "fix",
+    "yes",
+    serves_folder=True,
 )
 def command(options: CommandOptions) -> Outcome:
     """Examine machine, driver, environment and project."""
@@ -62,6 +67,7 @@ def command(options: CommandOptions) -> Outcome:
         exit_code,
         errors=finding_entries(faults) if exit_code else (),
         status="partial" if faults and not exit_code else None,
+        is_news=True,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 command = click.Group(
     "env", help="List, restore and remove the environments made by gpuinstall."
 )
+_framed = partial(framed, group=command, serves_folder=True)
 
 
-@framed("list", "List your environments and those of this folder.", group=command)
+@_framed("list", "List your environments and those of this folder.")
 def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import (
         changed_by_into,
@@ -75,7 +77,7 @@ def _list(_options: CommandOptions) -> Outcome:
         "environments": environments,
         "others": [str(other.venv) for other in others],
     }
-    return Outcome(data, rows, is_listing=True)
+    return Outcome(data, rows, is_news=True)
 
 
 def _environment(venv: Path) -> dict[str, Any]:
@@ -88,14 +90,13 @@ def _environment(venv: Path) -> dict[str, Any]:
     }
 
 
-@framed(
+@_framed(
     "rollback",
     "Take the last change of the environment and its lock back.",
     "venv",
     "into",
-    "python_path",
+    "interpreter",
     "replace",
-    group=command,
 )
 def _rollback(options: CommandOptions) -> Outcome:
     from gpuinstall.environments.guard import renew_uv_guard
@@ -107,8 +108,8 @@ def _rollback(options: CommandOptions) -> Outcome:
     with options.open() as project:
         place = project.paths
         # Ours is named by its folder: a Python is named only of an environment that others made.
-        if options.into or options.python_path:
-            python = interpreter_of_others(options.python_path, options.environment)
+        if options.into or options.interpreter:
+            python = interpreter_of_others(options.interpreter, options.environment)
             place = inspect_foreign(python)
         before = _versions(place)
         take_back(place, project.reporter, takes_over=options.replace)
@@ -146,12 +147,11 @@ def _versions(place: EnvironmentPaths) -> dict[str, str]:
     return {package.name: package.version for package in packages}
 
 
-@framed(
+@_framed(
     "remove",
     "Remove the environment, with packages that pip or uv added, and its last change; keep the locks.",
     "venv",
     "yes",
-    group=command,
 )
 def _remove(options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_removable, remove
@@ -168,11 +168,10 @@ def _remove(options: CommandOptions) -> Outcome:
     return _removed(removed)
 
 
-@framed(
+@_framed(
     "prune",
     "Remove what env rollback would bring back, and the environments of scripts in the cache.",
     "yes",
-    group=command,
 )
 def _prune(options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_prunable, prune

@@ -85,7 +85,7 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
                 f"{count} were not read: they are like others, or lie between the beginning and the end."
             )
 
-    return Outcome(explanation.to_dict(), show)
+    return Outcome(explanation.to_dict(), show, is_news=True)
 
 
 def _look(venv: Path) -> ThisMachine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,11 @@ _LOCKS = ("lock_files", "output")
 
 
 command = click.Group("export", help="Write the lock in other tools' formats.")
+_framed = partial(framed, group=command, serves_folder=True)
 
 
 def _add(format_: Format) -> None:
-    @framed(format_.name, format_.help, *_LOCKS, group=command)
+    @_framed(format_.name, format_.help, *_LOCKS)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options.lock_files, takes_several=False)
         _warn_of_folders(lock, options.terminal)
@@ -41,13 +43,12 @@ for written in ONE_LOCK_FORMATS:
     _add(written)
 
 
-@framed(
+@_framed(
     "dockerfile",
     "Write a Dockerfile that installs the lock.",
     *_LOCKS,
     "any_lock",
     "with_servers",
-    group=command,
 )
 def _dockerfile(options: CommandOptions) -> Outcome:
     from gpuinstall.export.dockerfile import any_dockerfile, dockerfile, locks_of_image
@@ -66,12 +67,11 @@ def _dockerfile(options: CommandOptions) -> Outcome:
     return _outcome("dockerfile", dockerfile(locks[0], extras), options.output)
 
 
-@framed(
+@_framed(
     "uv",
     "Write tables for pyproject.toml: a dependency group for each backend.",
     *_LOCKS,
     "torch_index",
-    group=command,
 )
 def _uv(options: CommandOptions) -> Outcome:
     from gpuinstall.export.uv_project import uv_tables
@@ -82,11 +82,10 @@ def _uv(options: CommandOptions) -> Outcome:
     return _outcome("uv", text, options.output)
 
 
-@framed(
+@_framed(
     "needs",
     "Write which machines the locks run on, for people or a tool.",
     *_LOCKS,
-    group=command,
 )
 @click.option(
     "--for",
@@ -173,6 +172,6 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
     """
     document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:
-        return Outcome(document, lambda screen: screen.block(text))
+        return Outcome(document, lambda screen: screen.block(text), is_news=True)
     write_in_place(output, text)
     return Outcome(document, [("Written", str(output))])

@@ -15,7 +15,6 @@ from gpuinstall.base.text import number_of
 from gpuinstall.base.values import replace
 from gpuinstall.cli.options import (
     MACHINE_WORDS,
-    PATH,
     REQUEST,
     CommandOptions,
     read_machine_file,
@@ -96,6 +95,7 @@ _UPDATE = ("upgrade", "upgrade_packages")
     "Write pylock.<target>.toml for each target: those in the folder, or this machine's.",
     *_SCOPE,
     *_UPDATE,
+    serves_folder=True,
     cls=LockCommands,
     invoke_without_command=True,
 )
@@ -150,6 +150,7 @@ def _write(
     "only",
     "targets",
     group=command,
+    serves_folder=True,
 )
 def check_command(options: CommandOptions) -> Outcome:
     """Compare the locks with the request and with each other, and ask for their files."""
@@ -194,6 +195,7 @@ def check_command(options: CommandOptions) -> Outcome:
     *_RANGE,
     *_UPDATE,
     group=command,
+    serves_folder=True,
 )
 def cover_command(options: CommandOptions) -> Outcome:
     """Write the fewest locks for a range of GPUs and drivers, and tell what each adds to those before it."""
@@ -241,16 +243,18 @@ def cover_command(options: CommandOptions) -> Outcome:
 @framed(
     "download",
     "Download every file of the locks into DIR.",
+    "folder",
     "torch_index",
     "offline",
     group=command,
+    serves_folder=True,
 )
-@click.argument("folder", metavar="DIR", type=PATH)
-def download_command(options: CommandOptions, folder: Path) -> Outcome:
+def download_command(options: CommandOptions) -> Outcome:
     """Download the files of the locks."""
     from gpuinstall.lock.file.fetch import download
     from gpuinstall.lock.file.fit import read_locks
 
+    folder = options.folder
     with options.open() as project:
         names = download(read_locks(Path.cwd()), folder, project.session)
     text = f"{len(names)} in {folder}, all hashes verified"

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
+from gpuinstall.base.requirement import is_remote, parse_requirement
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import redacted
 from gpuinstall.base.values import Value, replace
@@ -53,6 +55,8 @@ OTHER_OPTIONS = {
 
 
 PATH = click.Path(path_type=Path)
+_REQUIREMENT_FILES = (".txt", ".in")
+"""How a bare word ends that is read as ``-r`` has it: no package is called so."""
 
 
 class _Row(Value):
@@ -63,14 +67,50 @@ class _Row(Value):
     """Those of click."""
 
     empty: object
+    place: Callable[[str, Path], str] | None = None
+    """Returns a value as it is from the working folder, if it was typed in a folder of that; None: it is no path."""
 
 
-def _row(usage: str, text: str = "", **settings: Any) -> Any:
+def _path_from(value: str, folder: Path) -> str:
+    return value if value == STDOUT or is_remote(value) else str(folder / value)
+
+
+def _marked_path_from(value: str, folder: Path) -> str:
+    # A bare word is a version, a program on PATH, or a group of the project that is served.
+    return _path_from(value, folder) if re.search(r"[/\\:]", value) else value
+
+
+def _requirement_from(value: str, folder: Path) -> str:
+    if value.endswith(_REQUIREMENT_FILES):
+        return _path_from(value, folder)
+    # A malformed one is for the command to refuse.
+    with suppress(UsageError):
+        requirement = parse_requirement(value)
+        place = requirement.path
+        if place and not place.startswith("~"):
+            # A bare word would be a package.
+            moved = f"./{os.path.normpath(folder / place)}"
+            name = " @ " if " @ " in requirement.text else ""
+            return requirement.text.replace(f"{name}{place}", f"{name}{moved}", 1)
+    return value
+
+
+def _editable_from(value: str, folder: Path) -> str:
+    return _requirement_from(f"-e {value}", folder).removeprefix("-e ")
+
+
+def _row(
+    usage: str,
+    text: str = "",
+    place: Callable[[str, Path], str] | None = None,
+    **settings: Any,
+) -> Any:
     """Return the row of an option.
 
     Args:
         usage: Its words and what stands behind them: ``-r --requirement FILE``; a flag has nothing there.
         text: Its help.
+        place: Of a path.
         settings: Further ones of click's.
     """
     words = [word for word in usage.split() if word.startswith("-")]
@@ -78,7 +118,7 @@ def _row(usage: str, text: str = "", **settings: Any) -> Any:
     is_flag = metavar is None and "type" not in settings
     empty = () if "multiple" in settings else False if is_flag else None
     settings |= {"is_flag": is_flag, "metavar": metavar, "help": text}
-    return _Row(words, settings, empty)
+    return _Row(words, settings, empty, place)
 
 
 _list = partial(_row, multiple=True)
@@ -100,24 +140,30 @@ class CommandOptions:
         envvar="GPUINSTALL_TORCH_INDEX",
     )
     offline: bool = _row("--offline", "Use no network.", envvar="GPUINSTALL_OFFLINE")
+    folder: Path = _row("DIR", place=_path_from, type=PATH)
     wheels: Path | None = _row(
         "--wheels DIR",
         "Take the wheels from this folder.",
         type=click.Path(path_type=Path, resolve_path=True),
     )
-    requirements: tuple[str, ...] = _list("[REQ]...")
+    requirements: tuple[str, ...] = _list("[REQ]...", place=_requirement_from)
     requirement_files: tuple[str, ...] = _list(
-        "-r --requirement FILE", "Read requirements from a file."
+        "-r --requirement FILE", "Read requirements from a file.", _path_from
     )
     editables: tuple[str, ...] = _list(
-        "-e --editable DIR", "Install a project as editable."
+        "-e --editable DIR", "Install a project as editable.", _editable_from
     )
-    constraints: tuple[str, ...] = _list("-c --constraint FILE", "Constrain versions.")
+    constraints: tuple[str, ...] = _list(
+        "-c --constraint FILE", "Constrain versions.", _path_from
+    )
     groups: tuple[str, ...] = _list(
-        "--group NAME", "Add a dependency group of pyproject.toml."
+        "--group NAME", "Add a dependency group of pyproject.toml.", _marked_path_from
     )
     python: str | None = _row(
-        "--python X.Y", "The Python to install for.", envvar="GPUINSTALL_PYTHON"
+        "--python X.Y",
+        "The Python to install for.",
+        _marked_path_from,
+        envvar="GPUINSTALL_PYTHON",
     )
     backend: str | None = _row(
         "--backend TAG",
@@ -170,10 +216,12 @@ class CommandOptions:
     machine: str | None = _row(
         "--machine FILE",
         "A recorded machine instead of this one (probe --json; - is stdin).",
+        _path_from,
     )
     machines: tuple[str, ...] = _list(
         "--machine FILE|DIR",
         "Lock for the machine of a document (probe --json), or those in a folder of records.",
+        _path_from,
     )
     gpu_names: tuple[str, ...] = _list(
         "--gpu NAME", 'Plan for a GPU by its name, such as "RTX 5090".'
@@ -194,8 +242,8 @@ class CommandOptions:
     glibc: str | None = _row("--glibc X.Y", "Its glibc (2.28).")
     all_builds: bool = _row("--all", "Show every rejected build, and why.")
     live: bool = _row("--live", "Ask the indexes what they list today, and resolve.")
-    python_path: str | None = _row(
-        "--python PATH", "The interpreter of any environment."
+    interpreter: str | None = _row(
+        "--python PATH", "The interpreter of any environment.", _marked_path_from
     )
     any_lock: bool = _row(
         "--any",
@@ -224,11 +272,13 @@ class CommandOptions:
     lock_files: tuple[Path, ...] = _list(
         "--lock FILE",
         "Only this lock, instead of those of this folder (repeatable).",
+        _path_from,
         type=PATH,
     )
     output: Path | None = _row(
         "-o --output FILE",
         "Write to this file instead of stdout (-).",
+        _path_from,
         type=click.Path(path_type=Path, dir_okay=False),
         callback=lambda _context, _option, path: None if path == Path(STDOUT) else path,
     )
@@ -239,6 +289,7 @@ class CommandOptions:
     record: Path | None = _row(
         "--record DIR",
         "Write a record of this node into DIR, for gpuinstall report.",
+        _path_from,
         type=PATH,
     )
     as_json: bool = _row("--json", "Print one JSON document on stdout.")
@@ -305,8 +356,9 @@ class CommandOptions:
         gpus = None
         if self.gpus is not None:
             gpus = tuple(filter(None, map(str.strip, self.gpus.split(","))))
-        # "install requirements.txt", without its -r: no package is called so.
-        files = [word for word in self.requirements if word.endswith((".txt", ".in"))]
+        files = [
+            word for word in self.requirements if word.endswith(_REQUIREMENT_FILES)
+        ]
         requirements = [
             with_variables(word, os.environ)
             for word in self.requirements
@@ -399,8 +451,25 @@ def option(name: str) -> Decorator:
     """Return click's decorator for a row."""
     row = _ROWS[name]
     if not row.words:
-        return click.argument(name, nargs=-1, metavar=row.settings["metavar"])
+        settings = {key: row.settings.get(key) for key in ("metavar", "type")}
+        return click.argument(name, nargs=-1 if row.empty == () else 1, **settings)
     return click.option(*row.words, name, **row.settings)
+
+
+def located(name: str, value: Any, folder: Path) -> Any:
+    """Return the value of a row with its paths as they are from the working folder.
+
+    Args:
+        name: The row.
+        value: Its value, or a tuple of several.
+        folder: The folder in which it was typed, from the working folder.
+    """
+    place = _ROWS[name].place
+    if value is None or place is None:
+        return value
+    if isinstance(value, tuple):
+        return tuple(located(name, one, folder) for one in value)
+    return type(value)(place(str(value), folder))
 
 
 def words_of(name: str) -> str:

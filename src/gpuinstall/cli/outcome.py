@@ -16,8 +16,8 @@ from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.base.values import Value
-from gpuinstall.cli.active import SERVING, located, served
-from gpuinstall.cli.options import EVERYWHERE, CommandOptions, option
+from gpuinstall.cli.active import served
+from gpuinstall.cli.options import EVERYWHERE, CommandOptions, located, option
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
@@ -26,8 +26,6 @@ Row = tuple[str, str]
 """A label and what stands behind it."""
 
 VERSION = 1
-CHANGING = frozenset({"env", "install", "lock", "remove", "sync"})
-"""The commands that change something; what the others find is printed with ``--quiet`` too."""
 
 
 class Outcome(Value):
@@ -41,12 +39,17 @@ class Outcome(Value):
     errors: tuple[dict[str, Any], ...] = ()
     status: Status | None = None
     """None: as the exit status says."""
-    is_listing: bool = False
-    """Whether it is what was found, and nothing was done."""
+    is_news: bool = False
+    """Whether it is what was found or asked for, and is printed with ``--quiet`` too: what was done is no news."""
 
 
 def framed(
-    name: str, text: str, *rows: str, group: Any = None, **settings: Any
+    name: str,
+    text: str,
+    *rows: str,
+    group: Any = None,
+    serves_folder: bool = False,
+    **settings: Any,
 ) -> Callable[[Callable[..., Outcome]], Any]:
     """Return a decorator that makes a click command of a function, with a Terminal, and prints its outcome.
 
@@ -58,6 +61,7 @@ def framed(
         text: Its help.
         rows: Its options, by their names in the table of options.
         group: The group of commands that it is in, under whose name its document is.
+        serves_folder: Whether it works in the nearest folder above that asks for something, not where it was typed.
         settings: Further ones of click's.
     """
     names = (*rows, *EVERYWHERE)
@@ -79,12 +83,14 @@ def framed(
                 MOST_NAMES.set(sys.maxsize)
             with ExitStack() as stack:
                 stack.enter_context(_programs_followed_by(terminal))
-                # The folder that is served may be another than that in which the paths were typed.
-                if top in SERVING:
+                if serves_folder:
                     here = stack.enter_context(served(terminal))
                     if here != Path.cwd():
-                        paths = {row for row in names if row != "venv"}
-                        values |= {row: located(values[row], here) for row in paths}
+                        folder = here.relative_to(Path.cwd())
+                        values = {
+                            row: located(row, value, folder)
+                            for row, value in values.items()
+                        }
                 options = CommandOptions(terminal=terminal, **values)
                 work = functools.partial(function, options, *args, **kwargs)
                 outcome = _recorded(
@@ -202,11 +208,10 @@ def present(
         outcome: How it ended.
     """
     show = outcome.show
-    is_done = name in CHANGING and not (outcome.exit_code or outcome.is_listing)
     if terminal.as_json:
         terminal.document(document_of(name, outcome))
-    elif is_done and terminal.quiet:
-        pass  # what was done is no news; what the other commands find is
+    elif terminal.quiet and not (outcome.exit_code or outcome.is_news):
+        pass
     elif callable(show):
         show(terminal)
     else:

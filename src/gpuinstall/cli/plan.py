@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     *MACHINE_WORDS,
     "all_builds",
     "live",
+    serves_folder=True,
 )
 def command(options: CommandOptions) -> Outcome:
     """Plan."""
@@ -82,7 +83,7 @@ def command(options: CommandOptions) -> Outcome:
     data = {**plan.to_dict(), "extensions": rows}
     if isinstance(plan, Plan):
         status: Status = "partial" if plan.status == "partial" else "success"
-        return Outcome(data, show, status=status)
+        return Outcome(data, show, status=status, is_news=True)
     error = plan.error(machine)
     return Outcome(data, show, exit_code=error.exit_code, errors=(error_entry(error),))
 

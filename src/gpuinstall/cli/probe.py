@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from gpuinstall.base.advice import for_install
 from gpuinstall.base.errors import MachineError, SomeNodesError, UsageError
 from gpuinstall.base.finding import Finding
@@ -16,7 +14,7 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of, some
 from gpuinstall.base.values import replace
 from gpuinstall.cli.machine_text import facts, machine_line
-from gpuinstall.cli.options import PATH, CommandOptions
+from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, finding_entries, framed
 from gpuinstall.cli.terminal import Terminal
 
@@ -50,6 +48,7 @@ def command(options: CommandOptions) -> Outcome:
         exit_code=MachineError.exit_code if faults else 0,
         errors=finding_entries(faults),
         status=status,
+        is_news=True,
     )
 
 
@@ -81,12 +80,17 @@ def show(terminal: Terminal, machine: Machine) -> None:
         terminal.finding(problem)
 
 
-@framed("report", "Show what became of the nodes that wrote records into DIR.", "nodes")
-@click.argument("folder", metavar="DIR", type=PATH)
-def report_command(options: CommandOptions, folder: Path) -> Outcome:
+@framed(
+    "report",
+    "Show what became of the nodes that wrote records into DIR.",
+    "folder",
+    "nodes",
+)
+def report_command(options: CommandOptions) -> Outcome:
     """Report; exit 7 if a node failed or is missing."""
     from gpuinstall.base.node_records import node_names, read_report
 
+    folder = options.folder
     report = read_report(folder, node_names(options.nodes) if options.nodes else ())
     if not (report.groups or report.failed or report.missing):
         raise UsageError(
@@ -111,6 +115,7 @@ def report_command(options: CommandOptions, folder: Path) -> Outcome:
         lambda screen: _show(screen, report),
         exit_code=SomeNodesError.exit_code if errors else 0,
         errors=tuple(errors),
+        is_news=True,
     )
 
 

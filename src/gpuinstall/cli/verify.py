@@ -47,19 +47,20 @@ MOST_FIXES = 3
 @framed(
     "verify",
     "Run kernels on every GPU of an environment; where it is for the CPU, on the CPU.",
-    "python_path",
+    "interpreter",
     "venv",
     "deep",
     "require_gpu",
     "bench",
     "record",
+    serves_folder=True,
 )
 def command(options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
     from gpuinstall.environments.records import say_unfinished
 
-    python, venv = options.python_path, environment_to_read(options)
+    python, venv = options.interpreter, environment_to_read(options)
     if not python:
         name_active(["verify"], venv, options.terminal)
     target = interpreter_of_others(python, venv)
@@ -166,7 +167,7 @@ def _outcome(
                 prefix = "" if check.status == "passed" else "left out: "
                 screen.line(f"  {check.name:<24} {prefix}{check.message}")
 
-    return Outcome(data, show, exit_code=exit_code, errors=tuple(errors))
+    return Outcome(data, show, exit_code=exit_code, errors=tuple(errors), is_news=True)
 
 
 def _show_verdict(

@@ -54,6 +54,12 @@ def test_a_file_comes_back_to_the_byte(home, name, text):
     assert [entry.name for entry in file.parent.iterdir()] == [file.name]
 
 
+@pytest.mark.usefixtures("home")
+def test_what_was_done_is_no_news_with_quiet(capsys):
+    assert run_command_line(["hook", "uv", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize(
     "text", [b"timeout = 20\n", b"\xef\xbb\xbf[global]\ntimeout = 20\n"]
 )

@@ -1,11 +1,13 @@
 """A machine that somebody else described, and what a line asks for."""
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli.options import CommandOptions, read_machine_file
+from gpuinstall.cli.options import _ROWS, CommandOptions, located, read_machine_file
 from gpuinstall.cli.terminal import Terminal
 
 DOCUMENT = (
@@ -44,3 +46,62 @@ def test_a_page_of_the_torch_index_names_a_backend(address, base, backend):
     request = CommandOptions(Terminal(), torch_index=address).settings.request
 
     assert (request.sourcing.torch_index, request.backend) == (base, backend)
+
+
+def test_paths_of_options_are_from_where_they_were_typed():
+    typed = Path("sub")
+    cases = [
+        ("requirement_files", ("more.txt", "-"), ("sub/more.txt", "-")),
+        ("constraints", ("/limits.txt",), ("/limits.txt",)),
+        (
+            "editables",
+            ("mylib[dev]", "../other", "lib @ ./lib", "git+https://git.example/x"),
+            (
+                "./sub/mylib[dev]",
+                "./other",
+                "lib @ ./sub/lib",
+                "git+https://git.example/x",
+            ),
+        ),
+        (
+            "requirements",
+            ("mylib", "./mylib", "lib @ ./lib", "torch>=2", "more.txt", "a b"),
+            (
+                "mylib",
+                "./sub/mylib",
+                "lib @ ./sub/lib",
+                "torch>=2",
+                "sub/more.txt",
+                "a b",
+            ),
+        ),
+        (
+            "groups",
+            ("dev", "lib/pyproject.toml:dev"),
+            ("dev", "sub/lib/pyproject.toml:dev"),
+        ),
+        ("machines", ("records",), ("sub/records",)),
+        ("machine", "-", "-"),
+        ("folder", Path("../wheels"), Path("sub/../wheels")),
+        ("python", "3.12", "3.12"),
+        ("interpreter", "python3.12", "python3.12"),
+        ("interpreter", "venv/bin/python", "sub/venv/bin/python"),
+        ("output", None, None),
+        ("venv", Path(".venv"), Path(".venv")),
+    ]
+    found = [(row, value, located(row, value, typed)) for row, value, _ in cases]
+    assert found == cases
+
+
+# An environment that is named is one of where it was typed, and wheels are absolute when click has read them.
+WITHOUT_PATHS = {"venv", "wheels"}
+
+
+def test_every_option_for_a_path_says_so():
+    metavars = {name: row.settings["metavar"] or "" for name, row in _ROWS.items()}
+    silent = {
+        name
+        for name, metavar in metavars.items()
+        if re.search("FILE|DIR|PATH", metavar) and _ROWS[name].place is None
+    }
+    assert silent == WITHOUT_PATHS

@@ -34,27 +34,19 @@ NOTHING = [sys.executable, "-c", "pass"]
 
 def rows() -> Iterator[Row]:
     """Measure ``plan`` and ``pip --version`` against an empty Python process, and the choice by itself."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "machine.json"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = folder / "machine.json"
         file.write_text(json.dumps(MACHINE), encoding="utf-8")
-        yield _against_nothing(
-            "plan --machine FILE, against python -c pass",
-            ["gpuinstall", "plan", "--machine", file],
-            8,
-        )
-    yield _against_nothing(
-        "pip --version, against python -c pass", ["pip", "--version"], None
-    )
+        for what, words, most in (
+            ("plan --machine FILE", ["gpuinstall", "plan", "--machine", file], 7.5),
+            ("pip --version", ["pip", "--version"], None),
+        ):
+            argv = [sys.executable, "-m", *words]
+            command = partial(seconds, argv, cwd=folder)
+            pair = paired(command, partial(seconds, NOTHING), 25)
+            yield pair.times(f"{what} in an empty folder, against python -c pass", most)
     yield single("one choice, in process", _choice(), 0.001)
-
-
-def _against_nothing(
-    what: str,
-    words: list[str | Path],
-    most: int | None,
-) -> Row:
-    argv = [sys.executable, "-m", *words]
-    return paired(lambda: seconds(argv), lambda: seconds(NOTHING), 25).times(what, most)
 
 
 def _choice() -> float:

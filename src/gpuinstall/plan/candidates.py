@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ class JudgedBuild(Value):
     reason: Reason | None = None
     """Why it is not taken; None: it runs on at least one GPU, or none is given."""
 
-    @property
+    @cached_property
     def covers(self) -> GpuPositions:
         """The GPUs that it has code for."""
         return tuple(

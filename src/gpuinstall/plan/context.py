@@ -111,17 +111,21 @@ class PlanContext(Value, eq=False):
         The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
         one that can be fetched.
         """
-        request = self.demand.request
         fitting = self.fitting_pythons(build)
-        for python in at_hand(request.preferred_pythons, self.machine):
+        for python in self._pythons_at_hand:
             if python in fitting:
                 return python
         # Of a machine that does not tell its Pythons any can be had.
-        if not fitting or not (request.managed_pythons or self.machine.pythons is None):
+        may_fetch = self.demand.request.managed_pythons or self.machine.pythons is None
+        if not fitting or not may_fetch:
             return ""
         newest = number(self.catalog.settled_python)
         supported = [python for python in fitting if number(python) <= newest]
         return max(supported, key=number) if supported else min(fitting, key=number)
+
+    @cached_property
+    def _pythons_at_hand(self) -> tuple[str, ...]:
+        return at_hand(self.demand.request.preferred_pythons, self.machine)
 
     def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:
         """Return the context of some of its GPUs."""

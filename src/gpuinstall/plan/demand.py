@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
@@ -57,7 +58,12 @@ class Demand(Value, eq=False):
 
     def suits(self, python: str) -> bool:
         """Whether the Python ``X.Y`` is one that is requested."""
-        return _suits(self.python, python)
+        return python in self._pythons
+
+    @cached_property
+    def _pythons(self) -> frozenset[str]:
+        # Once: a plan asks for each build, and a specifier is slow to ask.
+        return frozenset(one for one in _PYTHONS if _suits(self.python, one))
 
 
 def _suits(requested: SpecifierSet | str | None, python: str) -> bool:

@@ -58,15 +58,20 @@ def install(
     request: Request = FOLDERS_OWN,
     *,
     upgrade: bool = False,
-    replacing: bool = False,
+    replace: bool = False,
     reporter: Reporter = SILENT,
 ) -> InstallResult:
-    """Make the environment at ``venv`` hold what is asked for, proven on the GPUs; a lock lies beside it.
+    """Make an environment hold what is requested, proven on the GPUs; a lock lies beside it.
 
-    A request is the whole one; without one it is that of the folder, as ``gpuinstall install`` reads it there. A lock
-    there that fits stays, unless ``upgrade`` is set, and so does the backend that the environment was made with.
-    ``replacing`` lets packages and folders be replaced that are not ours. Raise a GpuInstallError, and leave what is
-    there as it was.
+    Args:
+        venv: The environment. The backend that it was made with stays.
+        request: The whole request; without one it is that of the folder, as ``gpuinstall install`` reads it there.
+        upgrade: Whether a lock there that fits is made again.
+        replace: Whether packages and folders that are not ours may be replaced.
+        reporter: Is told of the progress.
+
+    Raises:
+        GpuInstallError: What was there is as it was.
     """
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.install import install as installation
@@ -81,7 +86,7 @@ def install(
     )
     with open_project(paths.folder, settings, reporter) as project:
         return installation.install(
-            project, InstallOptions(replace=replacing, upgrade=upgrade)
+            project, InstallOptions(replace=replace, upgrade=upgrade)
         )
 
 
@@ -91,17 +96,24 @@ def install_into(
     *,
     reporter: Reporter = SILENT,
 ) -> IntoResult:
-    """Put what is asked for into the environment of an interpreter that others made, proven on the GPUs.
+    """Install into an existing environment that others made, proven on the GPUs.
 
-    Without a request the builds come back that were proven there, else torch for this machine comes.
-    Raise a GpuInstallError, and leave the environment as it was.
+    Args:
+        python: Its interpreter.
+        request: What to install; without one the builds that were proven there, else torch for this machine.
+        reporter: Is told of the progress.
+
+    Raises:
+        GpuInstallError: The environment is as it was.
     """
+    from gpuinstall.base.environment_paths import environment_of
     from gpuinstall.install import into
     from gpuinstall.project import Settings, open_project
 
     path = Path(python).absolute()
-    settings = Settings(request)
-    with open_project(path.parent, settings, reporter) as project:
+    venv = environment_of(path)
+    # What the folder around it asks for is not meant: it need not be the environment's.
+    with open_project(venv, Settings(request, venv=venv), reporter) as project:
         return into.install_into(project, path)
 
 
@@ -114,18 +126,25 @@ def lock(
     upgrade: bool = False,
     reporter: Reporter = SILENT,
 ) -> list[Written]:
-    """Write ``pylock.<target>.toml`` into a folder, for each target (``cu126``, ``cpu-windows-x86_64``) or one machine.
+    """Write ``pylock.<target>.toml`` into a folder for each target, and return what became of each lock.
 
-    A request is the whole one; without one it is that of the folder, as ``gpuinstall lock`` reads it there. Without
-    targets and a machine they are those of the project or of its locks. Locks there that serve stay, unless
-    ``upgrade`` is set. Raise a GpuInstallError.
+    Args:
+        folder: The folder.
+        request: The whole request; without one it is that of the folder, as ``gpuinstall lock`` reads it there.
+        targets: ``cu126``, ``cpu-windows-x86_64``, …; without them and a machine those of the project or of its locks.
+        machine: The machine to lock for.
+        upgrade: Whether locks that serve are made again.
+        reporter: Is told of the progress.
+
+    Raises:
+        GpuInstallError: A lock cannot be made.
     """
     from gpuinstall.lock.file.write import write_locks
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.request import read_request
     from gpuinstall.project.targets import lock_requests
 
-    settings = Settings(request, only=bool(request.requirements))
+    settings = Settings(request, only=bool(request.requirements), only_looks=True)
     with open_project(Path(folder).absolute(), settings, reporter) as project:
         request = read_request(project)
         requests = lock_requests(
@@ -140,9 +159,15 @@ def verify(
     deep: bool = False,
     reporter: Reporter = SILENT,
 ) -> Verdict:
-    """Run kernels on every GPU in any environment, by its folder or its interpreter; a failure is in the verdict.
+    """Run kernels on every GPU in any environment, and return the verdict, which holds what failed.
 
-    Raise UsageError if there is no interpreter.
+    Args:
+        venv_or_python: The environment, or its interpreter.
+        deep: Whether more than the usual is checked, as by ``gpuinstall verify --deep``.
+        reporter: Is told of the progress.
+
+    Raises:
+        UsageError: There is no interpreter.
     """
     from gpuinstall.base.environment_paths import environment_of, interpreter
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
@@ -151,7 +176,7 @@ def verify(
     path = Path(venv_or_python).absolute()
     python = interpreter(path) if path.is_dir() else path
     beside = environment_of(python).parent
-    with machine_beside(beside, reporter, starts=True) as here:
+    with machine_beside(beside, reporter) as here:
         return verify_environment(
             python,
             here.machine,

@@ -159,7 +159,7 @@ def _check_other_drivers(workshop, folder, play):
 def test_an_image_is_built_without_gpus_and_each_start_decides(workshop, archive, play):
     play(NO_GPU)
     built = given(workshop, archive).run(
-        "install", "--backend", "cu130", "--cuda-compat"
+        "install", "numpy", "--backend", "cu130", "--cuda-compat"
     )
     assert built.status == 0, built.err
     folder = workshop.folder / ".cuda-compat"
@@ -167,7 +167,13 @@ def test_an_image_is_built_without_gpus_and_each_start_decides(workshop, archive
     assert again.status == 0
     assert "cuda-compat" not in again.err, "a login node has nothing to say of it"
     play(OLD)
+    # On another host the files are copies; what only looks loads none of them.
+    shutil.move(folder, f"{folder}.built")
+    shutil.copytree(f"{folder}.built", folder)
     assert loaded(workshop).out == f"{folder}\n"
+    removed = workshop.run("remove", "numpy", "--dry-run")
+    assert "CUDA 13.0 by cuda-compat" in said_by(removed)
+    assert "off: " in said_by(workshop.run("plan"))
     play(replace(OLD, gpus=(RTX_4090,)))
     assert loaded(workshop).status == 6
 

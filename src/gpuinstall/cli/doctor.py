@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.request import Request
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.active import environment_to_read, name_active
 from gpuinstall.cli.machine_text import machine_line
-from gpuinstall.cli.options import CommandOptions, names_environment
+from gpuinstall.cli.options import VARIABLES, CommandOptions, names_environment
 from gpuinstall.cli.outcome import Outcome, confirm, finding_entries, framed
-from gpuinstall.project import Project, Settings, open_project
+from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import environment_request
 from gpuinstall.sources import Sources
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
     "venv",
     "fix",
     "yes",
+    hidden=VARIABLES,
     serves_folder=True,
 )
 def command(options: CommandOptions) -> Outcome:
@@ -44,11 +42,8 @@ def command(options: CommandOptions) -> Outcome:
             hint="Name an environment with --venv",
         )
     name_active(["doctor"], folder, options.terminal)
-    settings = Settings(
-        Request((), backend=os.environ.get("GPUINSTALL_BACKEND") or None), venv=folder
-    )
     is_named = names_environment()
-    with open_project(Path.cwd(), settings, options.terminal) as project:
+    with options.open(venv=folder, only_looks=True) as project:
         examination = _examine(project, is_named=is_named)
         repairs: tuple[RepairResult, ...] = ()
         if options.fix:

@@ -74,7 +74,7 @@ def command(options: CommandOptions, tool: str) -> Outcome:
     bound = ""
     if not options.remove:
         # What a project chooses is not for all that the user does.
-        with options.open(folder=Path.home()) as project:
+        with options.open(folder=Path.home(), only_looks=True) as project:
             after, bound = _hooked(tool, file, plain, project)
         for setting in ("FIND_LINKS", "CONSTRAINT"):
             name = f"{tool.upper()}_{setting}"

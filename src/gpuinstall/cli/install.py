@@ -8,6 +8,7 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, venv_option
 from gpuinstall.base.errors import LockError, UsageError
@@ -83,7 +84,7 @@ def command(options: CommandOptions) -> Outcome:
 
         python = interpreter_of_others(named, options.environment)
         request = replace(options.settings.request, python=None)
-        with options.open(request=request, starts=True) as project:
+        with options.open(request=request) as project:
             project.reporter.step("Machine", machine_line(project.machine))
             if options.dry_run:
                 return _dry_run(dry_run_into(project, python))
@@ -97,7 +98,7 @@ def command(options: CommandOptions) -> Outcome:
             hint="Run it again with --python 3.12: makes an environment of that Python\n"
             "Run it again with --into: installs torch into its environment",
         )
-    with options.open(anew=options.only, starts=True) as project:
+    with options.open(anew=options.only) as project:
         if not names_environment():
             check_started(project.paths.venv, project.reporter)
         return _change_request(project, options, "install")
@@ -113,6 +114,15 @@ def _check_combination(options: CommandOptions) -> None:
                 f"{words_of(name)} cannot be combined with {', '.join(others)}",
                 hint=f"gpuinstall install {words_of(name)}",
             )
+    # The variable for it is set for every command, and is no word of this one.
+    source = click.get_current_context().get_parameter_source("python")
+    is_typed = source is ParameterSource.COMMANDLINE
+    if options.into and is_typed and python_version(options.python or ""):
+        raise UsageError(
+            "options-apart",
+            "--into keeps the Python of the environment: a version cannot be requested",
+            hint=f"gpuinstall install --into{venv_option(options.environment)}",
+        )
 
 
 def interpreter_of_others(python: str | None, venv: Path) -> Path:
@@ -332,9 +342,7 @@ def sync_command(options: CommandOptions) -> Outcome:
         backend=selected_target.backend if selected_target else None,
         sourcing=options.sourcing,
     )
-    with options.open(
-        request=request, only=not of_team, anew=not of_team, starts=True
-    ) as project:
+    with options.open(request=request, only=not of_team, anew=not of_team) as project:
         options.terminal.machines.append(project.machine)
         if not of_team:
             _check_inputs(project, selected_target)

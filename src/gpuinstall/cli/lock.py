@@ -101,7 +101,7 @@ _UPDATE = ("upgrade", "upgrade_packages")
 )
 def command(options: CommandOptions) -> Outcome:
     """Lock."""
-    with options.open() as project:
+    with options.open(only_looks=True) as project:
         machines = _read_machines(options)
         requests = lock_requests(
             project, read_request(project), options.targets, machines
@@ -157,7 +157,7 @@ def check_command(options: CommandOptions) -> Outcome:
     from gpuinstall.lock.file.check import check_locks
     from gpuinstall.lock.request.lock_sources import with_locked_builds
 
-    with options.open() as project:
+    with options.open(only_looks=True) as project:
         session = project.session
         checked = check_locks(
             project.folder,
@@ -207,7 +207,7 @@ def cover_command(options: CommandOptions) -> Outcome:
             "lock cover requires --gpu",
             hint="gpuinstall lock cover --gpu 'RTX 30' --driver '>=470'   # for example",
         )
-    with options.open() as project:
+    with options.open(only_looks=True) as project:
         catalog = project.catalog
         # The builds of a cover may be of several torches.
         request = replace(read_request(project), newest_per_target=True)
@@ -255,7 +255,7 @@ def download_command(options: CommandOptions) -> Outcome:
     from gpuinstall.lock.file.fit import read_locks
 
     folder = options.folder
-    with options.open() as project:
+    with options.open(only_looks=True) as project:
         names = download(read_locks(Path.cwd()), folder, project.session)
     text = f"{len(names)} in {folder}, all hashes verified"
     return Outcome({"folder": str(folder), "files": names}, [("Files", text)])

@@ -242,6 +242,7 @@ class CommandOptions:
     glibc: str | None = _row("--glibc X.Y", "Its glibc (2.28).")
     all_builds: bool = _row("--all", "Show every rejected build, and why.")
     live: bool = _row("--live", "Ask the indexes what they list today, and resolve.")
+    # "--python" twice: install makes an environment of a version, the commands with this row take one as it is.
     interpreter: str | None = _row(
         "--python PATH", "The interpreter of any environment.", _marked_path_from
     )
@@ -445,15 +446,17 @@ MACHINE_WORDS = ("gpu_names", "driver", "os", "arch", "glibc")
 _ROWS = {
     name: row for name, row in vars(CommandOptions).items() if isinstance(row, _Row)
 }
+VARIABLES = tuple(name for name in REQUEST if "envvar" in _ROWS[name].settings)
+"""The rows of a request that variables set."""
 
 
-def option(name: str) -> Decorator:
-    """Return click's decorator for a row."""
+def option(name: str, *, is_hidden: bool = False) -> Decorator:
+    """Return click's decorator for a row; a hidden one is for its variable alone."""
     row = _ROWS[name]
     if not row.words:
         settings = {key: row.settings.get(key) for key in ("metavar", "type")}
         return click.argument(name, nargs=-1 if row.empty == () else 1, **settings)
-    return click.option(*row.words, name, **row.settings)
+    return click.option(*row.words, name, hidden=is_hidden, **row.settings)
 
 
 def located(name: str, value: Any, folder: Path) -> Any:

@@ -47,6 +47,7 @@ def framed(
     name: str,
     text: str,
     *rows: str,
+    hidden: Sequence[str] = (),
     group: Any = None,
     serves_folder: bool = False,
     **settings: Any,
@@ -60,11 +61,12 @@ def framed(
         name: What it is called.
         text: Its help.
         rows: Its options, by their names in the table of options.
+        hidden: Rows that count only by their variables.
         group: The group of commands that it is in, under whose name its document is.
         serves_folder: Whether it works in the nearest folder above that asks for something, not where it was typed.
         settings: Further ones of click's.
     """
-    names = (*rows, *EVERYWHERE)
+    names = (*rows, *hidden, *EVERYWHERE)
     top = group.name if group else name
 
     def decorate(function: Callable[..., Outcome]) -> Any:
@@ -99,7 +101,7 @@ def framed(
                 return present(terminal, top, outcome)
 
         for row in reversed(names):
-            option(row)(call)
+            option(row, is_hidden=row in hidden)(call)
         # click lists them from the last to the first.
         vars(call)["__click_params__"] += added
         return (group or click).command(name, help=text, **settings)(call)

@@ -52,7 +52,8 @@ def command(options: CommandOptions) -> Outcome:
         # A machine in words has a Python like this one's.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     extensions: ExtensionChoices = ()
-    with options.open(request=request, machine=_selected_machine(options)) as project:
+    selected = _selected_machine(options)
+    with options.open(request=request, machine=selected, only_looks=True) as project:
         machine = project.machine
         requested = read_request(project)
         # Which pins give way is known only when the request has been resolved.

@@ -34,7 +34,7 @@ def command(options: CommandOptions) -> Outcome:
 
     probed = options.other_machine
     if probed is None:
-        with machine_beside(Path.cwd(), options.terminal) as here:
+        with machine_beside(Path.cwd(), options.terminal, only_looks=True) as here:
             probed = here.machine
     options.terminal.machines.append(probed)
     machine_refusals = refusals(probed)

@@ -96,7 +96,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
 
 def _opened(options: CommandOptions) -> AbstractContextManager[Project]:
     folder = options.environment.absolute().parent if options.any_lock else None
-    return options.open(folder=folder, only=True, anew=True, starts=True)
+    return options.open(folder=folder, only=True, anew=True)
 
 
 def _cached_environment(

@@ -65,7 +65,7 @@ def command(options: CommandOptions) -> Outcome:
         name_active(["verify"], venv, options.terminal)
     target = interpreter_of_others(python, venv)
     folder = environment_of(target)
-    with machine_beside(folder.parent, options.terminal, starts=True) as here:
+    with machine_beside(folder.parent, options.terminal) as here:
         machine = here.machine
         options.terminal.machines.append(machine)
         origin = read_origin(folder, machine)

@@ -60,8 +60,8 @@ class Settings(Value):
     cuda_compat: bool = False
     """Whether forward-compatibility libraries are put above the driver."""
 
-    starts: bool = False
-    """Whether the environment is started."""
+    only_looks: bool = False
+    """Whether no environment is changed or started."""
 
 
 class Contents(Value):

@@ -182,7 +182,7 @@ class Project(Value):
         beside = machine_beside(
             self.paths.folder,
             self.reporter,
-            starts=self.settings.starts,
+            only_looks=self.settings.only_looks,
         )
         here = self.resources.enter_context(beside)
         if here.libraries or not self.settings.cuda_compat:

@@ -1,5 +1,6 @@
 """A machine that somebody else described, and what a line asks for."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import _ROWS, CommandOptions, located, read_machine_file
 from gpuinstall.cli.terminal import Terminal
 
@@ -105,3 +107,17 @@ def test_every_option_for_a_path_says_so():
         if re.search("FILE|DIR|PATH", metavar) and _ROWS[name].place is None
     }
     assert silent == WITHOUT_PATHS
+
+
+def test_a_python_that_is_typed_is_not_passed_over(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def refusal(*words):
+        assert run_command_line(["install", "--into", "--json", *words]) == 2
+        return json.loads(capsys.readouterr().out)["errors"][0]["code"]
+
+    assert refusal("--python", "3.11", "--venv", "venv") == "options-apart"
+    assert refusal("--python", "python3.11", "--venv", "venv") == "options-apart"
+    # The variable is for environments that install makes.
+    monkeypatch.setenv("GPUINSTALL_PYTHON", "3.11")
+    assert refusal("--venv", "venv") == "environment-missing"

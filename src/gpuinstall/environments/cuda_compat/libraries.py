@@ -160,7 +160,7 @@ def machine_beside(
     folder: Path,
     reporter: Reporter,
     *,
-    starts: bool = False,
+    only_looks: bool = False,
 ) -> Iterator[MachineHere]:
     """Yield this machine, with the libraries that lie in a folder of environments if they count here.
 
@@ -169,10 +169,10 @@ def machine_beside(
     Args:
         folder: The folder.
         reporter: Is told why they do not count.
-        starts: Whether environments of the folder are started: their libraries may have come with them, in an image.
+        only_looks: Whether nothing of the folder is started: then libraries that came with it, in an image, do not count.
     """
     libraries = libraries_beside(folder)
-    if libraries is None or not (starts or are_as_unpacked(libraries)):
+    if libraries is None or (only_looks and not are_as_unpacked(libraries)):
         place = folder / COMPAT_FOLDER
         if place.is_dir():
             reporter.step(

@@ -97,8 +97,8 @@ class Build(Value):
     source: WheelSource = ConfiguredIndex.TORCH
     """An address, a folder, or one of the indexes that are configured."""
     absent: str | None = None
-    """Why it cannot be had today: withdrawn, unreachable, failed, without-extension, split; or unverified, if no index was
-    ever seen to have it."""
+    """Why it cannot be had today: withdrawn, unreachable, failed, without-extension, newer-than-cover, split; or unverified,
+    if no index was ever seen to have it."""
     unread: tuple[Wheel, ...] = ()
     """The wheels of a build that only the listing knows."""
     obstacle: str | None = None

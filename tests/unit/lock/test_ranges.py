@@ -1,6 +1,7 @@
 """Ranges of GPUs and drivers: the machines that stand for them, the fewest locks, what no lock serves."""
 
 import pytest
+from packaging.version import Version
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import Request
@@ -60,6 +61,14 @@ def test_what_no_build_runs_on_is_named_by_gpu_and_driver():
     cover = covered("RTX 40", drivers=">=470,<530")
 
     assert spanned(cover.unserved) == "RTX 40 with driver 470–515"
+
+
+def test_a_torch_newer_than_its_lock_is_refused_as_that():
+    _, older, _ = covered("RTX 30", drivers=">=470").requests
+
+    (reason,) = older.outcome_with(torch=Version("2.15.0")).reasons
+    assert reason.code == "newer-than-cover"
+    assert reason.message.endswith("this lock of the range has an older torch")
 
 
 def test_every_gpu_is_served_under_some_driver_or_named_and_a_target_has_one_torch():

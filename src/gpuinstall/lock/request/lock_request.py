@@ -170,7 +170,9 @@ class LockRequest(Value):
         catalog = self.catalog
         newest = self.newest_torch
         if newest:
-            catalog = catalog.without(lambda build: build.torch > newest, "split")
+            catalog = catalog.without(
+                lambda build: build.torch > newest, "newer-than-cover"
+            )
         for machine in self.serves:
             plan = choose(machine, request, catalog, programs)
             if isinstance(plan, Rejected):

@@ -84,11 +84,15 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     except MalformedError as fault:
         raise _malformed(str(fault)) from None
     required = required or _python_of_poetry(pyproject)
+    pinned = _first_python(python_version)
+    python = settings.python or pinned or required
+    place = ".python-version" if python == pinned else "pyproject.toml"
     torch_index, backend = split_torch_index(settings.torch_index or "")
     return replace(
         FOLDERS_OWN,
         requirements=settings.requirements,
-        python=settings.python or _first_python(python_version) or required,
+        python=python,
+        places={python: place} if python else {},
         allowed_backends=settings.backends or (backend and (backend,)),
         targets=settings.targets,
         newest_per_target=settings.per_target,

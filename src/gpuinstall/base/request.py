@@ -96,6 +96,9 @@ class Request(Value):
     relax: bool = False
     """Whether a request that cannot be met as it is written is met as near to its words as it can be."""
 
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Who requests a Python or a backend, by its words: an option with its value, a file, or a variable."""
+
     cuda_compat: tuple[tuple[str, str], ...] = ()
     """What a lock records of the forward-compatibility libraries above the driver."""
 

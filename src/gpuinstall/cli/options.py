@@ -367,10 +367,16 @@ class CommandOptions:
         ]
         for name in files:
             self.terminal.step("Requested", f"{name}, read as -r {name}")
+        python = self.python and (python_version(self.python) or self.python)
+        places = {}
+        for name, value in (("python", python), ("backend", self.backend)):
+            if value:
+                places[value] = _place_of(name, value)
         request = Request(
             (*requirements, *editables),
-            python=self.python and (python_version(self.python) or self.python),
+            python=python,
             backend=self.backend or split_torch_index(self.torch_index or "")[1],
+            places=places,
             gpus=gpus,
             relax=self.relax,
             sourcing=self.sourcing,
@@ -411,6 +417,15 @@ def names_environment() -> bool:
     """Whether the user has named the environment of the command that runs."""
     source = click.get_current_context().get_parameter_source("venv")
     return source not in {ParameterSource.DEFAULT, None}
+
+
+def _place_of(name: str, value: str) -> str:
+    """Return who says the value of a row: the option, or its variable."""
+    row = _ROWS[name]
+    source = click.get_current_context().get_parameter_source(name)
+    if source is ParameterSource.ENVIRONMENT:
+        return str(row.settings["envvar"])
+    return f"{row.words[0]} {value}"
 
 
 def python_version(text: str) -> str | None:

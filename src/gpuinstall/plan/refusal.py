@@ -115,14 +115,25 @@ class Limit(Value):
 
     field: str
     """The field of the request that has it."""
-    words: str
-    """As a refusal names it."""
+    value: str
+
+    @property
+    def words(self) -> str:
+        """It as a refusal names it."""
+        match self.field:
+            case "python":
+                return f"Python {self.value}"
+            case "backend":
+                return f"backend {self.value}"
+            case "allowed_backends":
+                return f"the allowed backends ({self.value})"
+        return self.value
 
     @property
     def is_of_torch(self) -> bool:
         """Whether it limits torch itself."""
         is_requirement = self.field in {"requirements", "constraints"}
-        return is_requirement and parse_requirement(self.words).name == "torch"
+        return is_requirement and parse_requirement(self.value).name == "torch"
 
 
 def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
@@ -137,12 +148,11 @@ def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
         if parse_requirement(text).name in concerned
     ]
     if request.python:
-        limits.append(Limit("python", f"Python {request.python}"))
+        limits.append(Limit("python", request.python))
     if request.backend:
-        limits.append(Limit("backend", f"backend {request.backend}"))
+        limits.append(Limit("backend", request.backend))
     if request.allowed_backends is not None:
-        words = f"the allowed backends ({', '.join(request.allowed_backends)})"
-        limits.append(Limit("allowed_backends", words))
+        limits.append(Limit("allowed_backends", ", ".join(request.allowed_backends)))
     return limits
 
 
@@ -297,7 +307,7 @@ def _unknown(culprit: Limit, context: PlanContext) -> str:
     message = f"no build of torch for {platform} fits {culprit.words}"
     if culprit.is_of_torch:
         torches = {build.torch for build in context.catalog.builds}
-        if not any(map(parse_requirement(culprit.words).allows, torches)):
+        if not any(map(parse_requirement(culprit.value).allows, torches)):
             known = f"{min(torches)} to {max(torches)}" if torches else "none"
             message += f"; the catalogue of {context.catalog.date} has {known}"
     return message
@@ -315,24 +325,27 @@ def _change(
         build: The build that would then be chosen.
         context: What is requested, and of which machine.
     """
-    words = limit.words
+    value = limit.value
     match limit.field:
         case "backend" if not context.gpus:
             return f"Run it again with --backend {build.backend}"
-        case "python" | "backend":
-            _, _, value = words.partition(" ")
-            option = f"--{limit.field}"
-            return f"Run it again without {option} {value}"
-        case "allowed_backends":
-            return f"Without {words}"
+        case "python" | "backend" | "allowed_backends":
+            place = context.demand.request.places.get(value, "")
+            if place.startswith("--"):
+                return f"Run it again without {place}"
+            return (
+                f"Without {limit.words} ({place})"
+                if place
+                else f"Without {limit.words}"
+            )
         case "requirements":
-            other = "torch" if parse_requirement(words).name == "torch" else None
-            cuda_name = context.cuda_names.get(words)
+            other = "torch" if limit.is_of_torch else None
+            cuda_name = context.cuda_names.get(value)
             if cuda_name and build.toolkit:
                 other = cuda_name.names.get(build.toolkit[0])
             if other:
-                return f"Write {other} in place of {words}"
-    return f"Run it again without {words}"
+                return f"Write {other} in place of {value}"
+    return f"Run it again without {value}"
 
 
 def _fix(nearest: JudgedBuild, context: PlanContext) -> str | None:

@@ -132,16 +132,20 @@ def _completed(
     """
     settings, config = project.settings, project.contents.config
     request = settings.request
-    speakers = request, config, _conda_request(project)
+    conda = _conda_request(project)
+    speakers = request, config, conda
     decided = {}
     for name in _SAID_BY_ONE:
         values = [getattr(one, name, None) for one in speakers]
         decided[name] = next(filter(None, values), getattr(FOLDERS_OWN, name))
     requirements = listed.requirements or config.requirements or ("torch",)
     running = () if settings.machine else (RUNNING_PYTHON,)
+    of_conda = filter(None, (conda.python, conda.backend))
+    places = dict.fromkeys(of_conda, "environment.yml")
     return replace(
         request,
         **decided,
+        places={**places, **config.places, **request.places},
         requirements=requirements,
         constraints=listed.constraints,
         files=listed.files,

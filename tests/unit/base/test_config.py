@@ -27,6 +27,7 @@ def test_every_setting_is_read(tmp_path):
         python=">=3.10,<3.13",
         allowed_backends=("cu126", "cu130", "cpu"),
         targets=("cu126", "cpu"),
+        places={">=3.10,<3.13": "pyproject.toml"},
         sourcing=Sourcing(torch_index="https://index.example/whl"),
     )
 
@@ -35,6 +36,7 @@ def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_p
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
     (tmp_path / ".python-version").write_text("# ours\n3.12.4\n")
     assert read_config(tmp_path).python == "3.12"
+    assert read_config(tmp_path).places == {"3.12": ".python-version"}
 
     (tmp_path / "pyproject.toml").write_text(SETTINGS + 'python = "3.11"\n')
     assert read_config(tmp_path).python == "3.11"

@@ -5,8 +5,8 @@ A paragraph begins with ``#`` lines that say what it is for. A line that is not 
 
 MACHINE is its cards, then its facts: ``2 × A100 + T4, driver 535.183.01, windows``. Driver 580.95.05, Linux and x86-64
 are not said. A card's own facts stand in parentheses. REQUEST is written as for ``gpuinstall plan``; ``--all`` shows why
-each kind of build was passed over, ``--relax`` the nearest request that is served. What is behind
-``given`` is what the sources list.
+each kind of build was passed over, ``--relax`` the nearest request that is served. Its Python and its backend are options,
+unless it is ``said by`` a file or a variable. What is behind ``given`` is what the sources list.
 """
 
 import argparse
@@ -194,7 +194,9 @@ def read_request(words):
     for name in ("all", "relax", "no-managed-python"):
         options.add_argument(f"--{name}", action="store_true")
     options.add_argument("-c", dest="constraints", action="append", default=[])
+    words, _, file = words.partition(" said by ")
     read = options.parse_args(shlex.split(words))
+    said = {"python": read.python, "backend": read.backend}
     return read, Request(
         tuple(read.requirements),
         python=read.python,
@@ -205,6 +207,9 @@ def read_request(words):
         constraints=tuple(read.constraints),
         gpus=words_of(read.gpus),
         allowed_backends=words_of(read.allowed),
+        places={
+            value: file or f"--{name} {value}" for name, value in said.items() if value
+        },
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 from io import SEEK_CUR, SEEK_END, SEEK_SET
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,7 +10,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     Pieces = Generator[bytes, None, None]
@@ -54,11 +54,18 @@ class FileRanges(Value):
     @property
     def size(self) -> int:
         """The size in bytes."""
-        return self.path.stat().st_size
+        with _as_wheel_error(self.path):
+            return self.path.stat().st_size
+
+    @property
+    def etag(self) -> str:
+        """When it was changed."""
+        with _as_wheel_error(self.path):
+            return str(self.path.stat().st_mtime_ns)
 
     def stream(self, start: int, end: int) -> Pieces:
         """Yield the bytes from ``start`` up to ``end`` in pieces."""
-        with self.path.open("rb") as file:
+        with _as_wheel_error(self.path), self.path.open("rb") as file:
             file.seek(start)
             while start < end:
                 piece = file.read(min(_PIECE, end - start))
@@ -66,6 +73,16 @@ class FileRanges(Value):
                     return
                 start += len(piece)
                 yield piece
+
+
+@contextmanager
+def _as_wheel_error(path: Path) -> Iterator[None]:
+    """Raise WheelError for a local file that cannot be read, such as a link that leads nowhere."""
+    try:
+        yield
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}"
+        raise WheelError("transfer", message) from error
 
 
 class Limits(Value):

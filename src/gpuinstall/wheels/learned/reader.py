@@ -235,7 +235,8 @@ class Reader(Value):
     ) -> LearnedRow:
         """Read a wheel, unless it is still the one that is known."""
         started = monotonic()
-        ranges, stamp = self._ranges(wheel)
+        ranges = self._ranges(wheel)
+        stamp = ranges.etag
         if known and stamp and (known.size, known.etag) == (ranges.size, stamp):
             return replace(known, learned=now())
         opened = WheelReader(ranges, Limits(MOST[depth], MOST_INFLATED))
@@ -245,13 +246,12 @@ class Reader(Value):
         return row
 
     def _open(self, wheel: Wheel) -> WheelReader:
-        return WheelReader(self._ranges(wheel)[0])
+        return WheelReader(self._ranges(wheel))
 
-    def _ranges(self, wheel: Wheel) -> tuple[HttpRanges | FileRanges, str | None]:
-        """Return a wheel to be read, and its stamp: the etag, or when a local file was changed."""
+    def _ranges(self, wheel: Wheel) -> HttpRanges | FileRanges:
+        """Return a wheel to be read."""
         if wheel.url.startswith("file:"):
-            path = Path(file_path(urlsplit(wheel.url).path))
-            return FileRanges(path), f"{path.stat().st_mtime_ns}"
+            return FileRanges(Path(file_path(urlsplit(wheel.url).path)))
         # These hosts may serve each other's files.
         own = (
             self.sources.torch_index,
@@ -260,13 +260,12 @@ class Reader(Value):
         )
         hosts = {urlsplit(address).netloc for address in own}
         hosts |= load_extensions().hosts_beside(urlsplit(wheel.url).netloc)
-        ranges = HttpRanges(
+        return HttpRanges(
             self.client.ask_part,
             wheel.url,
             hosts=hosts - {""},
             patience=self.client.patience,
         )
-        return ranges, ranges.etag
 
 
 def _facts(

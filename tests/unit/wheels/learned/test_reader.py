@@ -94,6 +94,20 @@ def test_an_xpu_torch_looks_like_one_for_the_cpu_inside(tmp_path):
     assert read(tmp_path, "2.16.0+xpu", "cuda = None\nhip = None").backend == "xpu"
 
 
+def test_a_local_file_that_cannot_be_read_is_told_as_that(tmp_path):
+    wheel = torch_wheel(tmp_path, "2.16.0", "cuda = None\nhip = None")
+    path = tmp_path / wheel.filename
+    with Client(logins={}) as client:
+        path.unlink()
+        path.symlink_to(tmp_path / "nowhere")
+        for place in (path, tmp_path):
+            unread = replace(wheel, url=place.as_uri())
+            store = LearnedStore(tmp_path / "learned")
+            reader = Reader(read_sources(None, {}, tmp_path), client, store, Reporter())
+            with pytest.raises(WheelError, match=r"cannot be read: (No such|Is a)"):
+                reader.torch(replace(CU130, unread=(unread,)))
+
+
 def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_path):
     simple = tmp_path / "simple"
     make_wheel(simple, "plain", "1.0", "cp312-cp312-manylinux_2_28_x86_64")

@@ -438,17 +438,39 @@ class Judge:
             # What refuses nothing is read in part: that is enough for a warning.
             deepest = min(deepest, Depth.PART)
         for depth in Depth:
-            reading = self._read_to(depth, wheel)
+            reading = self._read_to(wheel, depth)
             is_settled = all(one.is_settled for _, one in reading.rows.values())
             is_ruled_out = depth >= Depth.TABLES and not reading.serves(builds)
             if depth == deepest or is_settled or is_ruled_out:
                 break
         return reading
 
-    def _read_to(self, depth: Depth, wheel: Wheel) -> WheelReading:
+    def _read_to(self, wheel: Wheel, depth: Depth) -> WheelReading:
         """Read a wheel to a depth and judge it beside every build."""
+        rows = self._rows_beside(wheel, depth)
+        reasons = {
+            version: misfit_beside(*rows[version], build, self._versions)
+            for version, build in self.shelf.builds.items()
+        }
+        [(row, judgement), *_] = rows.values()
+        reading = WheelReading(wheel, rows, reasons, self._allowed(row))
+        opened = missing_libraries(row, self._versions)
+        if opened and not judgement.excluded and not reading.running:
+            # With no torch of its CUDA, it brings what it opens.
+            return reading._replace(
+                reasons=dict.fromkeys(reasons),
+                requires=tuple(opened),
+                why=next(filter(None, reasons.values())),
+            )
+        requires = left_out(row, self._linked)
+        why = "is linked to what its METADATA leaves out" if requires else None
+        return reading._replace(requires=requires, why=why)
+
+    def _rows_beside(
+        self, wheel: Wheel, depth: Depth
+    ) -> dict[str, tuple[LearnedRow, Judgement]]:
+        """Return what a wheel says to a depth, and what that means, beside each build."""
         rows: dict[str, tuple[LearnedRow, Judgement]] = {}
-        reasons: dict[str, str | None] = {}
         by_backend: dict[str, tuple[LearnedRow, Judgement]] = {}
         has_runtimes_apart = load_members().has_runtimes_apart(wheel.package)
         for version, build in self.shelf.builds.items():
@@ -458,24 +480,7 @@ class Judge:
                 row = self._as_needed(self.shelf.row(wheel, build, depth))
                 by_backend[key] = row, judge_reading(row, self._problem.gpus)
             rows[version] = by_backend[key]
-            reasons[version] = misfit_beside(*rows[version], build, self._versions)
-        [(row, judgement), *_] = rows.values()
-        allowed = self._allowed(row)
-        missing = tuple(missing_libraries(row, self._versions))
-        if missing and not judgement.excluded and None not in reasons.values():
-            # With no torch of its CUDA, it brings what it opens.
-            why = next(filter(None, reasons.values()))
-            reasons = dict.fromkeys(reasons)
-            return WheelReading(wheel, rows, reasons, allowed, missing, why)
-        # What other versions of it require.
-        linked = {name_for_cuda(one, 0) for one in self._linked}
-        left_out = {
-            one for one in packages_apart(row) if name_for_cuda(one, 0) in linked
-        }
-        if left_out:
-            left_out -= requirement_names(row.requires)
-        incomplete = "is linked to what its METADATA leaves out" if left_out else None
-        return WheelReading(wheel, rows, reasons, allowed, tuple(left_out), incomplete)
+        return rows
 
     def _as_needed(self, row: LearnedRow) -> LearnedRow:
         """Return of a dependency only the code of those libraries that others are linked to, if it has them."""
@@ -605,6 +610,21 @@ def _passed_over(wheel: Wheel, why: str) -> Fact:
     version = str(wheel.version)
     passed_over = f"{wheel.package} {version} was passed over: {why}"
     return Fact(wheel.package, version, passed_over, frozenset())
+
+
+def left_out(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ...]:
+    """Return the packages that a wheel is linked to and its METADATA leaves out, of those that other versions of it require.
+
+    Args:
+        row: What the wheel said.
+        linked: What wheels of it and of others require that they are linked to, each for some CUDA.
+    """
+    names = {name_for_cuda(one, 0) for one in linked}
+    packages = {one for one in packages_apart(row) if name_for_cuda(one, 0) in names}
+    if packages:
+        packages -= requirement_names(row.requires)
+    # A set has another order in each run, and uv is told the same in every one.
+    return tuple(sorted(packages))
 
 
 def torch_requirements(texts: Iterable[str]) -> Iterator[ParsedRequirement]:

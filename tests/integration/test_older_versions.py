@@ -15,7 +15,7 @@ from gpuinstall.lock.uv.project import resolve_project
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
-from gpuinstall.wheels.learned.reader import MOST
+from gpuinstall.wheels.learned.reader import MOST, reader_for
 from gpuinstall.wheels.learned.row import Depth
 from tests.lab.cases import mostly_heavy
 from tests.lab.index import StandInIndex
@@ -184,7 +184,7 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
 
     assert answer
     assert answer.versions["costly"] == "1"
-    assert session.reading["bytes"] < 32 << 20
+    assert reader_for(session).bytes_read < 32 << 20
     [warning] = [
         one.message for one in answer.plan.warnings if "costly 5" in one.message
     ]

@@ -6,7 +6,6 @@ import os
 import sys
 import tempfile
 from base64 import b64encode
-from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -51,10 +50,8 @@ class Session(Value):
     folder: Path = field(default_factory=Path.cwd)
     sourcing: Sourcing = DEFAULT_SOURCING
     announced: set[str] = field(default_factory=set)
-    reading: Counter[str] = field(default_factory=Counter)
-    """What was read of wheels in this run: how many ``wheels``, ``bytes``, ``requests`` and ``seconds``."""
     rows: dict[Any, Any] = field(default_factory=dict)
-    """What they said, as ``Reader.rows`` has it."""
+    """What wheels said, as ``Reader.rows`` has it."""
 
     @cached_property
     def default_index(self) -> str | None:

@@ -114,11 +114,9 @@ def with_locked_builds(
                 unknown.append(build)
     if not unknown:
         return catalog
-    from gpuinstall.wheels.learned.reader import Reader  # which takes long to load
-    from gpuinstall.wheels.learned.store import learned_store
+    from gpuinstall.wheels.learned.reader import reader_for  # which takes long to load
 
-    session = opened()
-    reader = Reader(session.sources, session.client, learned_store(), session.reporter)
+    reader = reader_for(opened())
     new = []
     for build in unknown:
         with suppress(InstallationError):

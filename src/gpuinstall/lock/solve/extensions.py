@@ -36,9 +36,8 @@ from gpuinstall.lock.uv.builds import (
     wants_older_torch,
 )
 from gpuinstall.wheels.judging import Judgement, judge_file, loads_beside, misfit_beside
-from gpuinstall.wheels.learned.reader import Reader
+from gpuinstall.wheels.learned.reader import reader_for
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
-from gpuinstall.wheels.learned.store import learned_store
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -473,13 +472,7 @@ def choose_prebuilt(
     A file has the hash that a lock has of its name. Pre-releases count if there is nothing else, or they are requested.
     """
     sources = replace(session.sources, default_index=session.default_index)
-    reader = Reader(
-        sources,
-        session.client,
-        learned_store(),
-        session.reporter,
-        rows=session.rows,
-    )
+    reader = reader_for(session)
 
     def read(
         file: ExtensionFile,

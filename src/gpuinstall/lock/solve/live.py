@@ -23,8 +23,7 @@ from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.sources.web import UnreachableError
 from gpuinstall.sources.web.client import ways_to_network
-from gpuinstall.wheels.learned.reader import Reader
-from gpuinstall.wheels.learned.store import LearnedStore, learned_store
+from gpuinstall.wheels.learned.reader import reader_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -140,7 +139,6 @@ def learned_catalog(
     request: LockRequest,
     session: Session,
     reporter: Reporter,
-    store: LearnedStore | None = None,
 ) -> Catalog:
     """Return the catalogue of a request as the sources list it today, with new builds that may be the choice.
 
@@ -168,7 +166,7 @@ def learned_catalog(
         sources=sources,
         client=client,
     )
-    reader = Reader(sources, client, store or learned_store(), reporter)
+    reader = reader_for(session, reporter)
     unread = [build for build in live.builds if build.unread]
     live = _with_rows(live, unread, reader.remembered)
     for _ in range(MAX_TURNS):

@@ -37,8 +37,7 @@ from gpuinstall.catalog.pages import (
 )
 from gpuinstall.lock.file.target import best_by_tags
 from gpuinstall.lock.solve.members import fitting
-from gpuinstall.wheels.learned.reader import Reader
-from gpuinstall.wheels.learned.store import learned_store
+from gpuinstall.wheels.learned.reader import reader_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,14 +77,7 @@ class Shelf:
         self.names = problem.catalog.family | self._listed
         """The names that are bound to the sources of torch."""
         self._sources = replace(session.sources, default_index=session.default_index)
-        self._reader = Reader(
-            session.sources,
-            session.client,
-            learned_store(),
-            session.reporter,
-            session.reading,
-            session.rows,
-        )
+        self._reader = reader_for(session)
 
     # Pages.
 
@@ -329,7 +321,7 @@ class Shelf:
     @property
     def bytes_read(self) -> int:
         """The bytes of wheels that this run rests on, so far."""
-        return self._reader.reading["bytes"]
+        return self._reader.bytes_read
 
     def row(self, wheel: Wheel, build: Build, depth: Depth) -> LearnedRow:
         """Return what a wheel says beside a build.

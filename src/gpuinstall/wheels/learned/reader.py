@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from contextlib import suppress
 from email.message import Message
 from email.parser import Parser
@@ -24,7 +23,7 @@ from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
-from gpuinstall.wheels.learned.store import LearnedStore, holds, now
+from gpuinstall.wheels.learned.store import LearnedStore, holds, learned_store, now
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import declared_cuda, name_cuda, pinned_cuda
 from gpuinstall.wheels.package import (
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.sources import Sources
+    from gpuinstall.sources.session import Session
     from gpuinstall.sources.web import Client
     from gpuinstall.wheels.torch_wheel import TorchCode
 
@@ -77,8 +77,6 @@ class Reader(Value):
     client: Client
     store: LearnedStore
     reporter: Reporter
-    reading: Counter[str] = field(default_factory=Counter)
-    """The ``bytes`` of wheels that this run rests on, as the session counts them: of each wheel once, read or known."""
     rows: dict[RowKey, LearnedRow | InstallationError] = field(default_factory=dict)
     """What was learned in this run, or why not, by address, backend and depth.
 
@@ -86,9 +84,23 @@ class Reader(Value):
     """
 
     @property
+    def bytes_read(self) -> int:
+        """The bytes of wheels that this run rests on, of each depth of a wheel once, whether read now or known before.
+
+        Without torch: of its builds that were read before all are known, and of the others only the newest are read.
+        """
+        # Other threads may add rows.
+        answers = [*self.rows.values()]
+        return sum(
+            row.bytes
+            for row in answers
+            if isinstance(row, LearnedRow) and row.package != "torch"
+        )
+
+    @property
     def is_spent(self) -> bool:
         """Whether so much was read for one lock that no older version is looked at."""
-        return self.reading["bytes"] > MOST_OF_A_LOCK
+        return self.bytes_read > MOST_OF_A_LOCK
 
     def remembered(self, build: Build) -> LearnedRow | None:
         """Return what an earlier run learned of a build from any wheel, without a request."""
@@ -217,7 +229,6 @@ class Reader(Value):
                 if row is None or not holds(row):
                     row = self._read(wheel, row_of, row, depth)
                     self.store.keep(row, wheel, key)
-                self.reading["bytes"] += row.bytes
                 self.rows[place] = row
             except InstallationError as error:
                 self.rows[place] = error
@@ -266,6 +277,22 @@ class Reader(Value):
             hosts=hosts - {""},
             patience=self.client.patience,
         )
+
+
+def reader_for(session: Session, reporter: Reporter | None = None) -> Reader:
+    """Return a reader for a run, whose readers share what each has learned.
+
+    Args:
+        session: The run.
+        reporter: Is told of what is learned; None: the run's own.
+    """
+    return Reader(
+        session.sources,
+        session.client,
+        learned_store(),
+        reporter or session.reporter,
+        session.rows,
+    )
 
 
 def _facts(

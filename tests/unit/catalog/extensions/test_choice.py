@@ -4,6 +4,7 @@ import pytest
 
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import (
@@ -12,12 +13,13 @@ from gpuinstall.catalog.extensions import (
     load_extensions,
 )
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.solve.extensions import ExtensionChooser
+from gpuinstall.lock.solve.extensions import ExtensionChooser, choose_prebuilt
 from gpuinstall.lock.solve.problem import pose
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
+from gpuinstall.sources.session import open_session
 from gpuinstall.sources.web import Client
-from gpuinstall.wheels.learned.reader import Reader
+from gpuinstall.wheels.learned.reader import Reader, reader_for
 from gpuinstall.wheels.learned.store import LearnedStore
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.native import GONE, native_library
@@ -97,6 +99,22 @@ def reasons(found):
     return {
         rejection.reason.code: rejection.reason.message for rejection in found.rejected
     }
+
+
+def test_what_is_read_of_an_extension_counts_for_its_lock(index, tmp_path):
+    good = library(tmp_path, FROM_2_10, UNTIL_2_11)
+    index.add(
+        "cu126", "flash-attn", "cu.12.6.torch.2.11", good, requires="torch==2.11.*"
+    )
+    with open_session(read_sources(None, {}, tmp_path), Reporter()) as session:
+        found = choose_prebuilt(
+            extension(index, "flash-attn"),
+            lock_problem(RTX_3090),
+            session,
+            parse_requirement("flash-attn"),
+        )
+        assert found.fit
+        assert reader_for(session).bytes_read == found.fit.row.bytes > 0
 
 
 def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index, tmp_path):

@@ -174,7 +174,9 @@ Served = dict[Target, frozenset[int]]
 """The machines, by their positions, that each target serves."""
 
 
-def cover(requests: Sequence[LockRequest], newest: Version | None = None) -> Served:
+def targets_for(
+    requests: Sequence[LockRequest], newest: Version | None = None
+) -> Served:
     """Return the fewest targets for the newest torch that every machine can have, or for one that is older.
 
     Raise MachineError or NoBuildError if a machine can have none, or no torch serves them all.
@@ -196,12 +198,12 @@ def cover(requests: Sequence[LockRequest], newest: Version | None = None) -> Ser
     )
 
 
-def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Served:
+def targets_with_programs(requests: Sequence[LockRequest], session: Session) -> Served:
     """Return the fewest targets for the torch that the programs require of those that every machine can have.
 
     Raise NoBuildError too, if they require none of them.
     """
-    served = cover(requests)
+    served = targets_for(requests)
     if not requests[0].names_programs:
         return served
     live, unreachable = live_requests(requests, session)
@@ -210,4 +212,4 @@ def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Se
     answer = Loop(pose_together(live)[0], session).run()
     if isinstance(answer, Conflict):
         raise answer.error
-    return cover(live, answer.build.torch)
+    return targets_for(live, answer.build.torch)

@@ -34,7 +34,7 @@ class JudgedBuild(Value):
     """Why it is not taken; None: it runs on at least one GPU, or none is given."""
 
     @cached_property
-    def covers(self) -> GpuPositions:
+    def served_gpus(self) -> GpuPositions:
         """The GPUs that it has code for."""
         return tuple(
             place for place, code in enumerate(self.codes) if isinstance(code, Code)
@@ -88,7 +88,7 @@ def judge_build(
             return replace(judged, reason=reason)
     if not gpus:
         return judged
-    if judged.covers:
+    if judged.served_gpus:
         return replace(judged, reason=context.rules.against_driver(build))
     return replace(judged, reason=missing_code(judged, gpus))
 
@@ -156,15 +156,17 @@ def first_for_programs(
     return None
 
 
-def gpus_to_serve(covers: Iterable[GpuPositions], context: PlanContext) -> GpuPositions:
+def gpus_to_serve(
+    choices: Iterable[GpuPositions], context: PlanContext
+) -> GpuPositions:
     """Return the GPUs to serve: the best of some sets.
 
     It is the set with the most capable GPU, then the one with the most memory (unknown is 0), then the one with the most
     GPUs, then the one with the lowest indices: all, if a set has all.
     """
 
-    def key(cover: GpuPositions) -> SortKey:
-        gpus = [context.gpus[position] for position in cover]
+    def key(positions: GpuPositions) -> SortKey:
+        gpus = [context.gpus[position] for position in positions]
         return (
             max(map(context.rules.rank, gpus), default=()),
             sum(gpu.memory_mib or 0 for gpu in gpus),
@@ -172,4 +174,4 @@ def gpus_to_serve(covers: Iterable[GpuPositions], context: PlanContext) -> GpuPo
             tuple(-gpu.index for gpu in gpus),
         )
 
-    return max(covers, key=key, default=())
+    return max(choices, key=key, default=())

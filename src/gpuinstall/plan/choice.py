@@ -138,8 +138,10 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     ]
     judged = [judge_build(build, context, context.gpus) for build in builds]
     candidates = [each for each in judged if each.reason is None]
-    cover = gpus_to_serve({each.covers for each in candidates}, context)
-    fitting = best_first([each for each in candidates if each.covers == cover], context)
+    served = gpus_to_serve({each.served_gpus for each in candidates}, context)
+    fitting = best_first(
+        [each for each in candidates if each.served_gpus == served], context
+    )
     best = first_for_programs(fitting, context)
     if best is None:
         return NoCandidate(context, [each for each in judged if each.reason])
@@ -159,7 +161,7 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
         gpus=tuple(sorted(runs, key=lambda run: run.index)),
         reasons=tuple(reasons_for(best, fitting, candidates, passed_over, context)),
         rejected=rejections(passed_over),
-        warnings=(*left_out, *gpu_warnings(best.build, context.with_gpus_at(cover))),
+        warnings=(*left_out, *gpu_warnings(best.build, context.with_gpus_at(served))),
         runnable=tuple(each.build for each in fitting),
     )
 

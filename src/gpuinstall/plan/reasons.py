@@ -77,7 +77,7 @@ def _why_lesser(
         conflict = constraints.unserved.get(build.backend.tag)
         if conflict is not None:
             return Reason("programs-conflict", conflict)
-    if candidate.covers != best.covers:
+    if candidate.served_gpus != best.served_gpus:
         return missing_code(candidate, context.gpus) or _ELSEWHERE
     if build.torch < best.build.torch:
         return Reason("older-torch", f"{best.build.name} fits too and is newer")
@@ -117,7 +117,7 @@ def reasons_for(
             "no-gpu-here",
             f"there is no {name} GPU here: unproven until gpuinstall verify runs on one",
         )
-    served = context.with_gpus_at(best.covers)
+    served = context.with_gpus_at(best.served_gpus)
     yield from newest_reasons(best, passed_over, served)
     yield from _backend(best, fitting, passed_over, context)
     yield from _other_gpus(best, candidates, context)
@@ -165,7 +165,7 @@ def _newer_than(
     newer = []
     for each in passed_over:
         if each.build.torch > best.build.torch:
-            codes = tuple(each.codes[position] for position in best.covers)
+            codes = tuple(each.codes[position] for position in best.served_gpus)
             newer.append(replace(each, codes=codes))
     return newer
 
@@ -327,14 +327,18 @@ def _other_gpus(
     context: PlanContext,
 ) -> Iterator[Reason]:
     """Yield what the GPUs that are left out would give."""
-    left_out = {*range(len(context.gpus))}.difference(best.covers)
-    others = [each.covers for each in candidates if left_out.intersection(each.covers)]
+    left_out = {*range(len(context.gpus))}.difference(best.served_gpus)
+    others = [
+        each.served_gpus
+        for each in candidates
+        if left_out.intersection(each.served_gpus)
+    ]
     if not others:
         return
-    cover = gpus_to_serve(others, context)
-    other = context.with_gpus_at(cover)
+    served = gpus_to_serve(others, context)
+    other = context.with_gpus_at(served)
     indices = ",".join(str(gpu.index) for gpu in other.gpus)
-    serving = [each for each in candidates if {*cover}.issubset(each.covers)]
+    serving = [each for each in candidates if {*served}.issubset(each.served_gpus)]
     build = best_first(serving, context)[0].build
     would_give = f"--gpus {indices} ({other.gpu_names}) would give torch {build.name}"
     yield Reason("other-choice", would_give)

@@ -195,7 +195,7 @@ def _refused_by_machine(unserved: NoCandidate) -> Rejected:
     """Refuse what no request would be served on."""
     context = unserved.context
     rules = context.rules
-    served = [each for each in unserved.rejected if each.covers]
+    served = [each for each in unserved.rejected if each.served_gpus]
     nearest = closest(served or unserved.rejected, rules)
     if nearest is None or nearest.reason is None:
         kind = f"{rules.software} build" if context.gpus else "build"

@@ -124,10 +124,10 @@ def lock_requests(
         )
     if alone:
         from gpuinstall.lock.cover import (
-            cover_with_programs,
+            targets_with_programs,
         )  # which takes long to load
 
-        serving |= cover_with_programs(alone, project.session)
+        serving |= targets_with_programs(alone, project.session)
     requests = []
     for target, positions in serving.items():
         served = tuple(machines[position] for position in sorted(positions))

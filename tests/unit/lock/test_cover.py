@@ -5,7 +5,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
-from gpuinstall.lock.cover import cover
+from gpuinstall.lock.cover import targets_for
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from tests.frozen import frozen_catalog
@@ -29,7 +29,9 @@ def machine(driver, *capabilities):
 
 
 def covered(machines, asked=None):
-    return cover([LockRequest(each, asked or Request(), CATALOG) for each in machines])
+    return targets_for(
+        [LockRequest(each, asked or Request(), CATALOG) for each in machines]
+    )
 
 
 def test_machines_that_one_build_serves_get_one_target():
@@ -107,4 +109,4 @@ def test_catalogues_of_two_machines_share_a_target():
         for catalog in catalogs
     ]
 
-    assert [str(target) for target in cover(requests)] == ["cu130"]
+    assert [str(target) for target in targets_for(requests)] == ["cu130"]

@@ -60,7 +60,7 @@ def test_no_rule_rejects_what_is_chosen(names, driver, system, request):
     judged = judge_build(chosen.build, context, gpus)
 
     assert judged.reason is None
-    assert len(judged.covers) == len(gpus)
+    assert len(judged.served_gpus) == len(gpus)
     assert chosen.python in chosen.build.pythons
 
 

@@ -196,8 +196,8 @@ def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Co
 def _go_with(problem: Problem, session: Session) -> bool:
     """Whether the newest version of each program goes with the torch of a problem, as METADATA says."""
     loop = Loop(problem, session)
-    programs = loop.shelf.programs
-    newest = side_by_side(loop.newest, programs)
+    programs = loop.shelf.newest_releases
+    newest = side_by_side(loop.judge.newest, programs)
     return newest == [*programs.values()]
 
 

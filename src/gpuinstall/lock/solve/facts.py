@@ -55,6 +55,9 @@ AT_ONCE = 8
 AHEAD = 8 << 20
 """How many bytes of older versions may be read in vain, since one that was read beside them runs."""
 
+LOOKED_AT = 24
+"""Of how many versions of a program that is behind METADATA is read, the newest first."""
+
 WHEELS_AT_ONCE = 32
 """How many wheels of a lock are looked at side by side: of nearly all of them METADATA alone, a way to an index and back."""
 
@@ -214,6 +217,28 @@ class Judge:
         """Whether a version is known not to run here."""
         fact = self.facts.get((package, str(version)))
         return fact is not None and fact.excludes
+
+    def newest(self, name: str) -> Version | None:
+        """Return the newest version of a program that nothing known excludes, and that some torch here goes with."""
+        listed = self.shelf.newest_releases[name]
+        wheels = self.shelf.releases(name)
+        # What exists as source alone tells nothing.
+        if listed not in wheels and (name, str(listed)) not in self.facts:
+            return listed
+        newest = [version for version in wheels if not self.excludes(name, version)]
+        for version in newest[:LOOKED_AT]:
+            if self._goes_with_a_torch(wheels[version]):
+                return version
+        return newest[0] if newest else listed
+
+    def _goes_with_a_torch(self, wheel: Wheel) -> bool:
+        """Whether METADATA allows a torch that the problem may have."""
+        requirements = self.shelf.metadata_requirements(wheel)
+        required = [one for one in requirements if one.name == "torch"]
+        return any(
+            all(one.allows(torch) for one in required)
+            for torch in self._problem.torches
+        )
 
     def speaks_against(self, torch: str) -> bool:
         """Whether something that uv came to last is known not to run beside a build."""

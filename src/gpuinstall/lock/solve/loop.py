@@ -10,14 +10,13 @@ uv is given every build of torch that runs, and three kinds of packages of ours,
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
+from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.requirement import lenient_requirement, parse_requirement
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
@@ -41,7 +40,6 @@ from gpuinstall.wheels.members import load_members
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Build
     from gpuinstall.catalog.pages import PageFile
     from gpuinstall.lock.solve.problem import Problem
@@ -58,9 +56,6 @@ PIN = "gpuinstall-pin-"
 
 TURNS = 12
 """How often what was read is told to uv, for one question; each turn reads a new file."""
-
-LOOKED_AT = 24
-"""Of how many versions of a program that is behind METADATA is read, the newest first."""
 
 RUNS = 6
 """After how many runs of uv nothing newer is looked for any more."""
@@ -184,24 +179,6 @@ class Loop:
             metadata=self.problem.near.metadata,
         )
         return resolve_project(plain, self.session)
-
-    def requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
-        """Return what METADATA of a wheel requires here, with the extras that are requested; nothing if it cannot be read."""
-        extras = {""}
-        for program in self.problem.programs:
-            if program.name == wheel.package:
-                extras.update(program.extra_names)
-        environment = self.problem.target.environment(self.problem.python)
-        requirements = []
-        with suppress(InstallationError):
-            metadata = self.shelf.metadata(wheel)
-            for text in metadata.get_all("Requires-Dist", ()):
-                # Old METADATA may have what is none.
-                with suppress(UsageError):
-                    requirement = parse_requirement(str(text))
-                    if requirement.counts(environment, extras):
-                        requirements.append(requirement)
-        return requirements
 
     def _learn(self, answer: Answer) -> bool:
         """Learn what is wrong with an answer; return whether that is new."""
@@ -479,12 +456,12 @@ class Loop:
         """
         behind = {}
         settled = []
-        for name in self.shelf.programs:
+        for name in self.shelf.newest_releases:
             version = answer.versions.get(name)
-            listed = self.shelf.programs[name]
+            listed = self.shelf.newest_releases[name]
             if not version or not listed or name in self.problem.near.versions:
                 continue
-            newest = self.newest(name) if listed > public(version) else None
+            newest = self.judge.newest(name) if listed > public(version) else None
             if newest and newest > public(version):
                 behind[name] = newest
             else:
@@ -494,35 +471,13 @@ class Loop:
         wheels = {wheel.package: wheel for wheel in answer.wheels}
         while behind and settled:
             wheel = wheels.pop(settled.pop(), None)
-            for requirement in self.requirements(wheel) if wheel else ():
+            for requirement in self.shelf.metadata_requirements(wheel) if wheel else ():
                 newest = behind.get(requirement.name)
                 if newest and not requirement.allows(newest):
                     del behind[requirement.name]
                 if requirement.is_exact and requirement.name not in self.shelf.names:
                     settled.append(requirement.name)
         return behind
-
-    def newest(self, name: str) -> Version | None:
-        """Return the newest version of a program that nothing known excludes, and that some torch here goes with."""
-        listed = self.shelf.programs[name]
-        wheels = self.shelf.releases(name)
-        # What exists as source alone tells nothing.
-        if listed not in wheels and (name, str(listed)) not in self.judge.facts:
-            return listed
-        newest = [
-            version for version in wheels if not self.judge.excludes(name, version)
-        ]
-        for version in newest[:LOOKED_AT]:
-            if self._goes_with_a_torch(wheels[version]):
-                return version
-        return newest[0] if newest else listed
-
-    def _goes_with_a_torch(self, wheel: Wheel) -> bool:
-        """Whether METADATA allows a torch that the problem may have."""
-        required = [one for one in self.requirements(wheel) if one.name == "torch"]
-        return any(
-            all(one.allows(torch) for one in required) for torch in self.problem.torches
-        )
 
     def _better(self, first: Answer, second: Answer | Conflict) -> Answer:
         """Return the better of two answers: the one in which nothing requested is older and something newer.
@@ -534,7 +489,7 @@ class Loop:
             return first
         older = newer = False
         different = []
-        for name in self.shelf.programs:
+        for name in self.shelf.newest_releases:
             before, after = first.versions.get(name), second.versions.get(name)
             if not before or not after or name in self.problem.near.versions:
                 older |= bool(before) and not after
@@ -546,7 +501,7 @@ class Loop:
             if after != before:
                 different.append(name)
         facts = {package for package, _ in self.judge.facts}
-        if older and newer and not facts.isdisjoint(self.shelf.programs):
+        if older and newer and not facts.isdisjoint(self.shelf.newest_releases):
             day = partial(self._oldest_day, names=different)
             older = day(second) <= day(first)
         return second if newer and not older else first

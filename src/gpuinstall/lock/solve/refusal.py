@@ -62,10 +62,10 @@ def _program_with(package: str, loop: Loop) -> str:
     programs = {one.name for one in loop.problem.programs} | loop.judge.requested
     if package in programs:
         return package
-    for name in loop.shelf.programs:
-        newest = loop.newest(name)
+    for name in loop.shelf.newest_releases:
+        newest = loop.judge.newest(name)
         wheel = loop.shelf.wheel(name, newest) if newest else None
-        requirements = loop.requirements(wheel) if wheel else ()
+        requirements = loop.shelf.metadata_requirements(wheel) if wheel else ()
         if any(one.name == package for one in requirements):
             return name
     return package
@@ -79,10 +79,10 @@ def _refused_by_machine(conflict: Conflict, loop: Loop) -> Conflict:
         return conflict
     others = [text for text in problem.requirements if not is_torch(text)]
     refusals = list[Rejected]()
-    for name in loop.shelf.programs:
-        newest = loop.newest(name)
+    for name in loop.shelf.newest_releases:
+        newest = loop.judge.newest(name)
         wheel = loop.shelf.wheel(name, newest) if newest else None
-        for torch in loop.requirements(wheel) if wheel else ():
+        for torch in loop.shelf.metadata_requirements(wheel) if wheel else ():
             if torch.name != "torch" or not torch.specifier:
                 continue
             pinned = (

@@ -100,7 +100,7 @@ class Remarks:
     def held_back(self) -> Iterator[str]:
         """Yield, for each requested package that is not at its newest for another reason than a fact of itself, that reason."""
         told = {fact.package for fact in self._facts if self._is_older(fact)}
-        newest_versions = {**self._shelf.programs}
+        newest_versions = {**self._shelf.newest_releases}
         # What goes with a torch that was relaxed is said with it.
         if not self._problem.wanted.request.relax:
             newest_versions |= self._shelf.newest_companions(self._answer.build)
@@ -211,7 +211,7 @@ class Remarks:
         return self._required[wheel]
 
     def _read_requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
-        requirements = self._loop.requirements(wheel)
+        requirements = self._shelf.metadata_requirements(wheel)
         if wheel.package == "torch":
             torch = Version(wheel.version.public)
             texts = self._problem.catalog.constraints(torch)

@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
@@ -69,17 +70,21 @@ class Shelf:
         self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
         """Whether not everything comes from the default index."""
         self._releases: dict[str, Mapping[Version, Wheel]] = {}
-        self._listed = frozenset[str]()
-        if self.has_own_source:
-            self._listed = self._listed.union(
-                *side_by_side(self._own_names, self.backends)
-            )
-        self.names = problem.catalog.family | self._listed
-        """The names that are bound to the sources of torch."""
         self._sources = replace(session.sources, default_index=session.default_index)
         self._reader = reader_for(session)
 
     # Pages.
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names that are bound to the sources of torch."""
+        return self.problem.catalog.family | self._listed
+
+    @cached_property
+    def _listed(self) -> frozenset[str]:
+        """Those of them that the torch index lists."""
+        backends = self.backends if self.has_own_source else ()
+        return frozenset[str]().union(*side_by_side(self._own_names, backends))
 
     @cached_property
     def pages(self) -> Pages:
@@ -230,13 +235,16 @@ class Shelf:
     # Programs.
 
     @cached_property
-    def programs(self) -> dict[str, Version | None]:
+    def newest_releases(self) -> dict[str, Version | None]:
         """What is requested beside the family, with its newest release that the request allows, a wheel or source.
 
         None if uv alone can tell it.
         """
+        bound = self.names.union(self.problem.files)
         names = [one.name for one in self.problem.programs if not one.url]
-        return dict(zip(names, side_by_side(self._newest, names), strict=True))
+        open_names = [name for name in names if name not in bound]
+        newest = side_by_side(self._newest, open_names)
+        return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
     def newest_companions(self, build: Build) -> dict[str, Version]:
         """Return the newest version that a build's source has, and the request allows, of what is paired with torch."""
@@ -254,8 +262,7 @@ class Shelf:
         return newest
 
     def _newest(self, name: str) -> Version | None:
-        is_bound = name in self.names or name in self.problem.files
-        page = None if is_bound else self.session.known_page(name)
+        page = self.session.known_page(name)
         sources = self.session.sources
         # Which of its files a date or a setting passes over, uv alone decides.
         if page is None or sources.exclude_newer or sources.takes_lowest:
@@ -343,6 +350,24 @@ class Shelf:
             InstallationError: if it cannot be read.
         """
         return self._reader.metadata(wheel)
+
+    def metadata_requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
+        """Return what METADATA of a wheel requires here, with the extras that are requested; nothing if it cannot be read."""
+        extras = {""}
+        for program in self.problem.programs:
+            if program.name == wheel.package:
+                extras.update(program.extra_names)
+        environment = self.problem.target.environment(self.problem.python)
+        requirements = []
+        with suppress(InstallationError):
+            metadata = self.metadata(wheel)
+            for text in metadata.get_all("Requires-Dist", ()):
+                # Old METADATA may have what is none.
+                with suppress(UsageError):
+                    requirement = parse_requirement(str(text))
+                    if requirement.counts(environment, extras):
+                        requirements.append(requirement)
+        return requirements
 
 
 def preferred_labels(

@@ -123,7 +123,7 @@ class Project(Value):
                     "Login",
                     f"that of {setting.package} is in no lock: later commands take it from a netrc file or a keyring",
                 )
-        sources.admit(sources.chosen, self.reporter)
+        sources.name_chosen(sources.chosen, self.reporter)
         return sources
 
     @property
@@ -260,7 +260,7 @@ def _locked_compat(project: Project) -> CompatArchive | None:
         if url and sha256:
             key = "libraries of cuda-compat in a lock"
             setting = source_setting("gpuinstall", key, url, folder / lock.name)
-            project.sources.admit([setting], project.reporter)
+            project.sources.name_chosen([setting], project.reporter)
             return CompatArchive(url, sha256)
     return None
 

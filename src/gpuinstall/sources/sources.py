@@ -145,12 +145,13 @@ class Sources(Value):
         """The date after which files do not count: a file's of the request, else the strongest configuration's."""
         settings = self._of(Effect.EXCLUDE_NEWER)
         # Configuration is read from the strongest on, files of the request in their order, where the last counts.
-        ours = [one for one in settings if not one.is_own] or settings[:1]
-        return ours[-1].value if ours else None
+        of_folder = [one for one in settings if not one.is_own]
+        counting = of_folder[-1:] or settings[:1]
+        return counting[0].value if counting else None
 
     @cached_property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of requirements and constraints that were admitted."""
+        """The addresses of requirements and constraints that readers of a request have handed over."""
         return self._addresses(Effect.LOCATED)
 
     @cached_property
@@ -363,7 +364,7 @@ class Sources(Value):
             self, settings=settings, default_index=default_index, logins=logins
         )
 
-    def admit(
+    def name_chosen(
         self,
         settings: Sequence[SourceSetting],
         reporter: Reporter,
@@ -422,7 +423,7 @@ class Sources(Value):
         for setting in unknown.values():
             raise _not_obeyed(setting, hint=_naming(unknown))
 
-    def check_admitted(self, requirement: ParsedRequirement) -> None:
+    def check_handed_over(self, requirement: ParsedRequirement) -> None:
         """Raise UsageError for an address that no reader of a request has handed over: none goes to uv unnamed."""
         if requirement.url and not self.has_address(requirement.url):
             raise UsageError(

@@ -282,7 +282,7 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
 ):
     folder = tmp_path / "project"
     _write(folder / "uv.toml", text)
-    read_sources(None, environ, folder).admit(
+    read_sources(None, environ, folder).name_chosen(
         read_sources(None, environ, folder).chosen, Reporter()
     )
     if by == "variable":
@@ -291,7 +291,7 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
         _write(tmp_path / "config/gpuinstall/config.toml", "trust-folder = false\n")
     sources = read_sources(None, environ, folder)
     with pytest.raises(UsageError, match=r"uv\.toml") as refused:
-        sources.admit(sources.chosen, Reporter())
+        sources.name_chosen(sources.chosen, Reporter())
     assert refused.value.code == "folder-not-trusted"
     assert read_sources(
         None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder

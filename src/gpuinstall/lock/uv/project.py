@@ -117,7 +117,7 @@ class ResolverProject(Value):
             default_index: The default index, if uv is not told by a variable.
         """
         for text in (*self.requirements, *self.constraints):
-            self.sources.check_admitted(parse_requirement(text))
+            self.sources.check_handed_over(parse_requirement(text))
         self.write_index(folder)
         files = {
             REQUEST_FILE: "\n".join(requirement_lines(self.requirements, self.folder)),

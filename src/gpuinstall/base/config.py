@@ -88,12 +88,15 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     python = settings.python or pinned or required
     place = ".python-version" if python == pinned else "pyproject.toml"
     torch_index, backend = split_torch_index(settings.torch_index or "")
+    allowed = settings.backends
+    if allowed is None and backend:
+        allowed = (backend,)
     return replace(
         FOLDERS_OWN,
         requirements=settings.requirements,
         python=python,
         places={python: place} if python else {},
-        allowed_backends=settings.backends or (backend and (backend,)),
+        allowed_backends=allowed,
         targets=settings.targets,
         newest_per_target=settings.per_target,
         sourcing=Sourcing(

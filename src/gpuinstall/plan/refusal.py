@@ -126,7 +126,7 @@ class Limit(Value):
             case "backend":
                 return f"backend {self.value}"
             case "allowed_backends":
-                return f"the allowed backends ({self.value})"
+                return f"the allowed backends ({self.value or 'none'})"
         return self.value
 
     @property

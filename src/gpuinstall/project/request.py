@@ -137,7 +137,9 @@ def _completed(
     decided = {}
     for name in _SAID_BY_ONE:
         values = [getattr(one, name, None) for one in speakers]
-        decided[name] = next(filter(None, values), getattr(FOLDERS_OWN, name))
+        # No word of backends is another thing than a list of none.
+        said = [one for one in values if one or one == ()]
+        decided[name] = next(iter(said), getattr(FOLDERS_OWN, name))
     requirements = listed.requirements or config.requirements or ("torch",)
     running = () if settings.machine else (RUNNING_PYTHON,)
     of_conda = filter(None, (conda.python, conda.backend))

@@ -22,6 +22,10 @@ _MOST_AT_ONCE = 8 << 20
 """What a directory may have: 160,000 files with short names take 60 MB of memory."""
 
 
+MOST_OF_A_WHEEL = 96 << 20
+"""How many bytes of a wheel to read, unless all its code decides."""
+
+
 class WheelError(InstallationError):
     """A wheel that cannot be read.
 
@@ -88,7 +92,7 @@ def _as_wheel_error(path: Path) -> Iterator[None]:
 class Limits(Value):
     """How much may be read of one wheel."""
 
-    bytes: int = 96 << 20
+    bytes: int = MOST_OF_A_WHEEL
     """As they come."""
     inflated: int = 1 << 30
     """In bytes."""

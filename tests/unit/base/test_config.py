@@ -105,3 +105,8 @@ def test_a_torch_index_with_a_backend_at_its_end_allows_that_backend():
     assert config.allowed_backends == ("cu126",)
     both = parse_config({"tool": {"gpuinstall": {**index, "backends": ["cpu"]}}})
     assert both.allowed_backends == ("cpu",)
+
+
+def test_an_empty_list_of_backends_allows_none():
+    nothing = parse_config({"tool": {"gpuinstall": {"backends": []}}})
+    assert nothing.allowed_backends == ()

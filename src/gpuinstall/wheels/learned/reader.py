@@ -31,7 +31,12 @@ from gpuinstall.wheels.package import (
     read_package,
     read_tables,
 )
-from gpuinstall.wheels.ranges import FileRanges, Limits, WheelError
+from gpuinstall.wheels.ranges import (
+    MOST_OF_A_WHEEL,
+    FileRanges,
+    Limits,
+    WheelError,
+)
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -49,13 +54,14 @@ if TYPE_CHECKING:
 OFFICIAL_FILES = "download-r2.pytorch.org"
 """Where the official index keeps its files, and sends those who ask it for one."""
 MOST = {
-    Depth.TABLES: 96 << 20,
-    Depth.PART: 96 << 20,
+    Depth.TABLES: MOST_OF_A_WHEEL,
+    Depth.PART: MOST_OF_A_WHEEL,
     # Before it is said that it has no code for a GPU: some 10 s at 200 Mbit/s.
     Depth.WHOLE: 256 << 20,
 }
 """How many bytes of a wheel to read, whatever else was read."""
 MOST_INFLATED = 3 << 30
+"""The same of what they inflate to: of libraries that is eight times their size at most, so that no honest wheel ends here."""
 MOST_OF_A_LOCK = 384 << 20
 """How many bytes of wheels, read in this run or before, a lock may rest on: beyond, no older version is looked at."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)

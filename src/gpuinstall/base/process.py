@@ -36,12 +36,14 @@ _LIBRARY_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
 
 
 class Finished(NamedTuple):
-    """How a program ended. ``status`` is negative when a signal ended it, None when the time limit did."""
+    """How a program ended. ``status`` is negative if a signal ended it, None if it was ended for an excess."""
 
     argv: tuple[str, ...]
     status: int | None
     out: str
     err: str
+    excess: str = ""
+    """What it took or wrote too much of, so that it was ended."""
 
     @property
     def ok(self) -> bool:
@@ -155,24 +157,34 @@ def run(
 
         if memory is not None and sys.platform == "linux":
             Thread(target=_watch, args=(process, memory, end), daemon=True).start()
-        # It ends a program as too much memory does: whoever reads its streams sees their end.
-        timer = Timer(limit or 0, end, (f"took more than {limit or 0:.0f} s",))
-        timer.daemon = True
-        if limit is not None:
-            timer.start()
-        try:
-            out, err = _communicated(process, text, each_error_line)
-        finally:
-            timer.cancel()
+        with _ending_after(limit, end):
+            out, err = _communicated(process, text, each_error_line, end)
     if exceeded and patience:
         name = " ".join([Path(words[0]).name, *words[1:3]])
         raise InstallationError(
             "too-slow",
-            f"{name} {exceeded[0]}, and was ended",
-            why="an index answers too slowly or endlessly, or the request takes too long to resolve",
+            f"{name} was ended: {exceeded[0]}",
+            why="an index answers too slowly or endlessly, the request takes too long to resolve, or RUST_LOG has uv tell all",
             hint=f"{MORE_TIME}\nOr use another index",
         )
-    return Finished(words, None if exceeded else process.returncode, out, err)
+    if exceeded:
+        return Finished(words, None, out, err, exceeded[0])
+    return Finished(words, process.returncode, out, err)
+
+
+@contextmanager
+def _ending_after(seconds: float | None, end: Callable[[str], None]) -> Iterator[None]:
+    """End a program that takes longer than the block may; without a limit it may take any time."""
+    if seconds is None:
+        yield
+        return
+    timer = Timer(seconds, end, (f"not finished after {seconds:.0f} s",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _watch(
@@ -215,6 +227,7 @@ def _communicated(
     running: subprocess.Popen[str],
     text: str | None,
     each_error_line: Callable[[str], None] | None,
+    end: Callable[[str], None],
 ) -> tuple[str, str]:
     """Hand a text to a program, and read its stdout line by line and its stderr beside it, not without end.
 
@@ -222,6 +235,7 @@ def _communicated(
         running: The program.
         text: What it reads from stdin; None: nothing.
         each_error_line: Is given each line of stderr as it comes.
+        end: Ends it, and is told why.
 
     Returns:
         All that it has written to stdout and to stderr.
@@ -242,7 +256,7 @@ def _communicated(
                     each(line)
                 size += len(line)
                 if size > OUTPUT:
-                    running.kill()
+                    end(f"wrote more than {OUTPUT / 1e6:.0f} MB")
                     return
 
     streams = ((running.stdout, out, None), (running.stderr, err, each_error_line))

@@ -198,6 +198,8 @@ def json_object(line: str) -> dict[str, Any] | None:
 def how_it_ended(finished: Finished, seconds: float) -> str:
     """Return in one line how a child ended."""
     status = finished.status
+    if finished.excess:
+        return finished.excess
     if status is None or TIMEOUT in finished.err:
         return f"not finished after {seconds:.0f} s"
     if status < 0:

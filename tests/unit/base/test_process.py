@@ -4,6 +4,8 @@ import time
 import pytest
 
 from gpuinstall.base import process
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.patience import Patience
 from tests.lab.processes import has_ended
 
 
@@ -68,8 +70,16 @@ def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(
     assert (done.status, done.out) == (status, out)
 
 
+ENDLESS = [sys.executable, "-c", "import os\nwhile True: os.write(1, b'x' * 65536)"]
+
+
 def test_a_program_that_writes_without_end_is_ended():
-    code = "import os\nwhile True: os.write(1, b'x' * 65536)"
-    done = process.run([sys.executable, "-c", code], seconds=60)
-    assert done.status not in {0, None}
+    done = process.run(ENDLESS, seconds=60)
+    assert (done.status, done.excess) == (None, "wrote more than 10 MB")
     assert len(done.out) <= 2 * process.OUTPUT
+
+
+def test_why_a_program_was_ended_is_said():
+    patience = Patience(silence=60)
+    with pytest.raises(InstallationError, match="was ended: wrote more than 10 MB"):
+        process.run(ENDLESS, patience=patience)

@@ -89,8 +89,8 @@ def _is_steady(environment: Mapping[str, str]) -> bool:
 
 
 def _read(file: Path) -> Finished:
-    words, status, out, err = json.loads(file.read_text("utf-8"))
-    return Finished(tuple(words), status, out, err)
+    words, *rest = json.loads(file.read_text("utf-8"))
+    return Finished(tuple(words), *rest)
 
 
 def _write(file: Path, finished: Finished):

@@ -20,6 +20,8 @@ class GpuInstallError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+    untrusted = False
+    """Whether a server's certificate is the cause: the system's authorities may know its issuer."""
 
     def __init__(
         self,

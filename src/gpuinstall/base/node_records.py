@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -118,7 +118,7 @@ def write_record(
     folder: Path,
     node: str,
     command: str,
-    machines: Sequence[Machine],
+    machine: Machine | None,
     document: Mapping[str, Any],
 ) -> None:
     """Write the record of a command into a folder, in one step.
@@ -127,7 +127,7 @@ def write_record(
         folder: Where it lies, made if it is missing.
         node: The name of this node.
         command: What ran: ``sync``.
-        machines: The machine; empty if the command ended before it was read.
+        machine: The machine; None if the command ended before it was read.
         document: What the command prints with ``--json``.
 
     Raises:
@@ -136,7 +136,7 @@ def write_record(
     record = {
         "node": node,
         "command": command,
-        "machine": machines[0].to_dict() if machines else None,
+        "machine": machine.to_dict() if machine else None,
         "document": document,
     }
     text = json.dumps(redacted_document(record), indent=1)

@@ -343,7 +343,7 @@ def sync_command(options: CommandOptions) -> Outcome:
         sourcing=options.sourcing,
     )
     with options.open(request=request, only=not of_team, anew=not of_team) as project:
-        options.terminal.machines.append(project.machine)
+        options.read_machine = project.machine
         if not of_team:
             _check_inputs(project, selected_target)
         selected = InstallOptions(

@@ -27,7 +27,7 @@ from gpuinstall.base.interruption import TransferInterrupted, interrupted
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.outcome import fail
-from gpuinstall.cli.terminal import Terminal
+from gpuinstall.cli.terminal import CURRENT, Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,6 +190,7 @@ def _run_to_the_end(arguments: list[str], run: Callable[[list[str]], int]) -> in
         run: Runs them.
     """
     fault: GpuInstallError
+    CURRENT.set(None)
     try:
         return run(arguments)
     except GpuInstallError as error:
@@ -217,14 +218,25 @@ def _run_to_the_end(arguments: list[str], run: Callable[[list[str]], int]) -> in
         # A module that was being loaded makes another exception of it.
         if interrupted():
             known = InterruptedByUserError("interrupted", "interrupted")
-        if known is None and not {"--verbose", "-v"}.isdisjoint(arguments):
+        if known is None and _terminal(arguments).verbose:
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
         hint = "Run it again with --verbose: shows where; please report it"
         fault = known or InternalError("internal", message, hint=hint)
+    return fail(_terminal(arguments), _command_of(arguments) or "gpuinstall", fault)
+
+
+def _terminal(arguments: list[str]) -> Terminal:
+    """Return the terminal of the command that ran, or for a line that could not be parsed what its words ask for."""
     events = "--json-events" in arguments
-    terminal = Terminal(as_json=events or "--json" in arguments, as_events=events)
-    return fail(terminal, _command_of(arguments) or "gpuinstall", fault)
+    return CURRENT.get() or Terminal(
+        as_json=events or "--json" in arguments,
+        as_events=events,
+        quiet=bool(
+            {"--quiet", "-q"} & {*arguments} or os.environ.get("GPUINSTALL_QUIET")
+        ),
+        verbose=bool({"--verbose", "-v"} & {*arguments}),
+    )
 
 
 def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageError:
@@ -289,11 +301,9 @@ def _show_path(arguments: list[str]) -> None:
     """Write where bootstrap.py has put the command and how it comes onto PATH, if it is not there."""
     from gpuinstall.cli.self import path_line
 
-    is_quiet = not {"-q", "--quiet", "--json", "--json-events"}.isdisjoint(arguments)
-    line = path_line()
-    if is_quiet or os.environ.get("GPUINSTALL_QUIET") or line is None:
-        return
-    Terminal().step("PATH", line)
+    terminal, line = _terminal(arguments), path_line()
+    if line and not terminal.as_json:
+        terminal.step("PATH", line)
 
 
 def _missing_folder(error: Exception) -> UsageError | None:

@@ -131,6 +131,8 @@ class CommandOptions:
     def __init__(self, terminal: Terminal, **values: Any) -> None:
         """Take the values of some options, and where the command writes."""
         self.terminal = terminal
+        self.read_machine: Machine | None = None
+        """The machine, once the command has read it; ``--record`` writes it."""
         empty = {name: row.empty for name, row in _ROWS.items()}
         vars(self).update(empty | values)
 

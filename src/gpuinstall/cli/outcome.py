@@ -18,7 +18,7 @@ from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.base.values import Value
 from gpuinstall.cli.active import served
 from gpuinstall.cli.options import EVERYWHERE, CommandOptions, located, option
-from gpuinstall.cli.terminal import OutputError, Terminal, hint_of
+from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, hint_of
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
 Status = Literal["success", "partial", "error"]
@@ -80,6 +80,7 @@ def framed(
                 quiet=kwargs["quiet"],
                 verbose=kwargs["verbose"],
             )
+            CURRENT.set(terminal)
             values = {row: kwargs.pop(row) for row in names}
             if terminal.verbose:
                 MOST_NAMES.set(sys.maxsize)
@@ -127,9 +128,7 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
     try:
         return work()
     except GpuInstallError as error:
-        texts = f"{error.why} {error.evidence}"
-        is_unknown = getattr(error, "untrusted", "UnknownIssuer" in texts)
-        if not is_unknown or SYSTEM_CERTIFICATES in os.environ:
+        if not error.untrusted or SYSTEM_CERTIFICATES in os.environ:
             raise
     os.environ[SYSTEM_CERTIFICATES] = "1"
     terminal.step(
@@ -183,14 +182,14 @@ def _recorded(
             from gpuinstall.base.node_records import UNENDED, this_node, write_record
 
             # It stays if this process is killed; and a folder that cannot be written is found now.
-            write_record(folder, this_node(), name, (), UNENDED)
+            write_record(folder, this_node(), name, None, UNENDED)
         outcome = call()
     except GpuInstallError as error:
         outcome = failure(error)
     if folder:
         document = document_of(name, outcome)
         try:
-            write_record(folder, this_node(), name, options.terminal.machines, document)
+            write_record(folder, this_node(), name, options.read_machine, document)
         except GpuInstallError as error:
             # What the command itself found comes first.
             return outcome if outcome.exit_code else failure(error)

@@ -36,7 +36,7 @@ def command(options: CommandOptions) -> Outcome:
     if probed is None:
         with machine_beside(Path.cwd(), options.terminal, only_looks=True) as here:
             probed = here.machine
-    options.terminal.machines.append(probed)
+    options.read_machine = probed
     machine_refusals = refusals(probed)
     faults = probed.refusing or machine_refusals
     status: Status | None = None

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from gpuinstall.base.finding import Finding
-    from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Progress, Unit
 
 SCREEN = 80
@@ -62,8 +62,6 @@ class Terminal(Reporter, Value):
     """The bars in the last lines of the terminal."""
     warned: set[str] = field(default_factory=set)
     """The warnings that were written."""
-    machines: list[Machine] = field(default_factory=list)
-    """The machine, once the command has read it."""
 
     def colored(self, stream: TextIO) -> bool:
         """Whether ``stream`` gets colour: NO_COLOR decides, then FORCE_COLOR, then whether it is a terminal."""
@@ -275,6 +273,10 @@ class Terminal(Reporter, Value):
             # One call for it all: threads write too.
             self.err.write(text)
             self.err.flush()
+
+
+CURRENT = ContextVar[Terminal | None]("CURRENT", default=None)
+"""That of the command that runs; None until its options are parsed: words behind ``run`` may be another program's."""
 
 
 def failure_mark(identity: str | None) -> str:

@@ -67,7 +67,7 @@ def command(options: CommandOptions) -> Outcome:
     folder = environment_of(target)
     with machine_beside(folder.parent, options.terminal) as here:
         machine = here.machine
-        options.terminal.machines.append(machine)
+        options.read_machine = machine
         origin = read_origin(folder, machine)
         if origin.gpus is not None:
             others = [

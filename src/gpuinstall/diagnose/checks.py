@@ -19,6 +19,7 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
+from gpuinstall.catalog import COMPANIONS
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
 from gpuinstall.environments.damage import Damage, find_damage, is_configuration_lost
@@ -31,7 +32,7 @@ from gpuinstall.lock.file.fit import fit
 from gpuinstall.lock.file.lock import read_lock
 from gpuinstall.lock.request.declaration import locks_in
 
-FAMILY = ("torch", "torchvision", "torchaudio")
+_POWER_CUT = "the power went, or the disk was full, before it was on the disk"
 _ACTIVATED = re.compile(
     r"^ *(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"$\n]+)\1$", re.MULTILINE
 )
@@ -62,7 +63,7 @@ def _is_undone(pyproject: Mapping[str, Any]) -> bool:
         settings = pyproject.get("tool", {}).get("uv", {})
         indexes = [index.get("default") for index in settings.get("index", ())]
         is_named = "torch" in settings.get("sources", ()) or any(indexes)
-        return not (is_named or names.isdisjoint(FAMILY))
+        return not (is_named or names.isdisjoint({"torch", *COMPANIONS}))
     return False
 
 
@@ -157,9 +158,6 @@ def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
         why=_POWER_CUT,
         fixes=(fix,),
     )
-
-
-_POWER_CUT = "the power went, or the disk was full, before it was on the disk"
 
 
 def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:

@@ -115,7 +115,7 @@ class ThisMachine(Value):
         arch = f"{self.machine.arch}-linux-gnu"
         usual = [f"{folder}/{arch}" for folder in _LOADER_FOLDERS[:2]]
         for place in (*filter(None, listed), *_LOADER_FOLDERS, *usual):
-            if os.path.exists(f"{place}/{name}"):  # noqa: PTH110  a name from a text may be no path at all
+            if os.path.exists(f"{place}/{name}"):  # noqa: PTH110  Path.exists raises if a folder may not be entered
                 return f"{place}/{name}"
         return None
 

@@ -565,7 +565,7 @@ class InstallState(Value):
         for misfit in self.misfits:
             is_old = misfit.reason.code.startswith("driver-too-old")
             if is_old and misfit.candidate.record.cuda_compat:
-                return ["Run it again with --cuda-compat   # as the lock was made"]
+                return ["Run it again with --cuda-compat: as the lock was made"]
         return []
 
 

@@ -32,7 +32,7 @@ REFUSED = {
 
 
 def record(folder, node, machine, document=PASSED):
-    write_record(folder, node, "sync", [machine], document)
+    write_record(folder, node, "sync", machine, document)
 
 
 def test_alike_nodes_are_one_group(tmp_path):
@@ -59,8 +59,8 @@ def test_the_document_names_every_node_with_a_record(tmp_path):
 
 def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path):
     record(tmp_path, "n1", H100, REFUSED)
-    write_record(tmp_path, "n1", "verify", [H100], {"exit_code": 5, "errors": []})
-    write_record(tmp_path, "n2", "verify", [], {"exit_code": 4})
+    write_record(tmp_path, "n1", "verify", H100, {"exit_code": 5, "errors": []})
+    write_record(tmp_path, "n2", "verify", None, {"exit_code": 4})
 
     failed = read_report(tmp_path).failed
     assert [tuple(failure) for failure in failed] == [
@@ -171,7 +171,7 @@ def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path):
 
 
 def test_a_folder_without_machines_is_refused(tmp_path):
-    write_record(tmp_path, "n1", "sync", [], REFUSED)
+    write_record(tmp_path, "n1", "sync", None, REFUSED)
 
     with pytest.raises(UsageError, match="has no record of a machine"):
         recorded_machines(tmp_path, Reporter())

@@ -8,10 +8,12 @@ import pytest
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.cli.outcome import Outcome, _with_certificates
 from gpuinstall.cli.terminal import Terminal
+from gpuinstall.lock.uv.errors import explain_installation
 from gpuinstall.sources import sources
 
-UNKNOWN = InstallationError(
-    "network", "unreachable", why="invalid peer certificate: UnknownIssuer"
+UNKNOWN = explain_installation(
+    "error: Failed to fetch: `https://index.example/simple/torch/`\n"
+    "  cause: invalid peer certificate: UnknownIssuer"
 )
 
 

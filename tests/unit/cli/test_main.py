@@ -92,6 +92,18 @@ def test_a_user_without_a_home_is_told_to_name_one(
     assert "do    Set HOME to a folder" in said
 
 
+def test_the_words_of_a_program_that_run_starts_are_not_ours(capsys, monkeypatch):
+    def wrong(_terminal):
+        raise ValueError("odd")
+
+    monkeypatch.setattr("gpuinstall.cli.run.served", wrong)
+
+    assert run_command_line(["run", "tool", "--json", "-v"]) == InternalError.exit_code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "error: a bug in gpuinstall: ValueError: odd" in captured.err
+
+
 def test_a_bug_is_said_in_a_line_and_shown_whole_with_verbose(capsys, monkeypatch):
     def wrong(_arguments):
         raise ValueError("odd")

@@ -256,13 +256,15 @@ def _error_of(
         hint = ways_to_network() if row.code == "network" else row.hint
         # Git's own words, without its long command line.
         why = cause.rpartition(" --- stderr ")[2] if row.why is None else row.why
-        return row.error(
+        error = row.error(
             row.code,
             row.message.format(**names),
             why=why,
             hint=hint and hint.format(**names),
             id=row.id,
         )
+        error.untrusted = "UnknownIssuer" in message
+        return error
     return None
 
 

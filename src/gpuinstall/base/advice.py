@@ -138,7 +138,7 @@ def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def as_pasted(lines: str, shell: ShellName) -> str:
-    """Return lines of advice for a shell: those of Windows set a variable otherwise, and in cmd # begins no note.
+    """Return lines of advice for a shell: Windows' shells set a variable otherwise, and in cmd # begins no note.
 
     Args:
         lines: The advice, written for the shells of Unix.

@@ -33,9 +33,9 @@ class Layout(Value):
     version: str
     """Of its Python, ``X.Y``; empty if it was not asked."""
     packages_folders: tuple[Path, ...]
-    """The folders of its packages, that of pure Python first."""
+    """The folders of its packages, pure Python's first."""
     search_path: tuple[Path, ...]
-    """The folders that it finds packages in, those of a Python below it among them."""
+    """The folders that it finds packages in, also a Python's below it."""
     prefixes: Mapping[str, str]
     """How paths below the root begin, by how those below a virtual environment do."""
 
@@ -185,7 +185,7 @@ class EnvironmentPaths(Value):
 
 
 def below(folder: Path, root: Path) -> str:
-    """Return how the paths of what lies in a folder begin below another: empty, or with a slash at its end.
+    """Return the prefix of a folder's paths below another: empty, or with a slash at its end.
 
     Args:
         folder: The folder; it may be ``root`` itself.
@@ -216,7 +216,7 @@ def other_venv(folder: Path) -> str:
 
 
 def interpreter(venv: Path) -> Path:
-    """Return the Python of an environment; that of a portable one for Windows lies in the folder itself."""
+    """Return the Python of an environment; a portable one for Windows has it in the folder itself."""
     if os.name != "nt":
         return venv / "bin" / "python"
     portable = venv / "python.exe"

@@ -184,7 +184,7 @@ def keep_temporary_files_apart() -> None:
 
 
 def close_umask() -> None:
-    """Have no file of ours be one that everyone can write to, nor any of what this process starts.
+    """Let nobody else write to the files that this process makes, nor to those of the programs that it starts.
 
     Such a cache or environment would be refused by the next run. ``restore_umask`` is for the
     user's own program.

@@ -28,7 +28,7 @@ _LEAST_AGE = 60
 
 @contextmanager
 def scratch_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder of this run alone, which goes with it; those of runs that were killed go first."""
+    """Yield a new folder for this run alone, which goes with it; folders of killed runs go first."""
     from filelock import FileLock
 
     remove_abandoned(parent)

@@ -46,7 +46,7 @@ class _Verdict(NamedTuple):
 
 class _Data(NamedTuple):
     status: str | None = None
-    """That of a verdict, which is the whole of what ``verify`` prints."""
+    """The verdict's: ``verify`` prints nothing but a verdict."""
 
     chosen: str | None = None
     """The lock that ``sync`` has installed."""
@@ -67,7 +67,7 @@ class _Record(NamedTuple):
 
     node: Annotated[str, _node_name]
     command: Annotated[str, one_of("probe", "sync", "verify")]
-    """In the order in which a node runs them, which is that of the files' names as well."""
+    """In the order in which a node runs them; the names of the files have the same order."""
 
     machine: Machine | None = None
     """None if the command ended before the machine was read."""

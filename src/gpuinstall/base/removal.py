@@ -88,7 +88,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of what lies there: of a folder tree, or of a file."""
+    """Return the bytes of a folder tree or a file."""
     if not is_folder(folder):
         return folder.lstat().st_size
     return sum(file.lstat().st_size for file in files_below(folder))

@@ -66,6 +66,6 @@ class Reporter:
             unit: What is counted.
 
         Returns:
-            A context, in which the function that it yields is told of what is done.
+            A context; the function that it yields is told of the progress.
         """
         return nullcontext(lambda _part, _count: None)

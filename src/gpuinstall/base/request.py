@@ -85,7 +85,7 @@ class Request(Value):
     """What files say of where packages come from and which files they are."""
 
     build_files_digest: str = ""
-    """The digest of what tells the requirements of the folders among them, if only a build backend can read it."""
+    """The digest of the build files of the folders among them whose requirements only a build backend can read."""
 
     targets: tuple[str, ...] = ()
     """What a project is locked for, such as ``cu126``; empty: what its locks are for, or this machine."""
@@ -128,7 +128,7 @@ class Request(Value):
 
 
 FOLDERS_OWN = Request(())
-"""A request that names no requirements: those of the folder are meant."""
+"""A request without requirements: the folder's count."""
 
 
 def split_torch_index(address: str) -> tuple[str, str | None]:

@@ -125,11 +125,11 @@ class ParsedRequirement(Value):
         environment: Mapping[str, str],
         extras: Iterable[str] = ("",),
     ) -> bool:
-        """Whether its marker holds in an environment, for one of some extras of what requires it; "" is none.
+        """Whether its marker holds in an environment, for one of the extras with which it is required; "" is none.
 
         Args:
             environment: The values of markers: ``marker_environment``.
-            extras: The extras that were requested of what requires it; "" is none.
+            extras: The requested extras of the package that requires it; "" is none.
         """
         marker = self.marker
         return marker is None or any(

@@ -117,7 +117,7 @@ def without_block(text: str) -> str:
 
 
 def guard_text(text: str, source: str, lift: str) -> str:
-    """Return the text of a file that keeps pip or uv to some builds, below the line by which it is known again.
+    """Return the text of a file that keeps pip or uv to some builds, below the line that marks it as ours.
 
     Args:
         text: The settings or constraints.

@@ -32,7 +32,7 @@ _HARMLESS = (
     "UV_REQUEST_TIMEOUT",
     "UV_SYSTEM_CERTS",
 )
-"""How the names begin of what a user may set for uv: it changes where and how fast, never what is installed."""
+"""How the variables begin that a user may set for uv: they change where and how fast, never what is installed."""
 
 _NEEDED = (
     "COMSPEC",
@@ -53,7 +53,7 @@ _NEEDED = (
     "UV_",
     "WINDIR",
 )
-"""How the names begin of what uv and Git need of the system, to resolve without running a build."""
+"""How the variables begin that uv and Git need to resolve without running a build."""
 _OF_THE_USER = {"UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "GIT_CONFIG_GLOBAL"}
 """Their values name the user; uv is told its cache by an option."""
 _PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}

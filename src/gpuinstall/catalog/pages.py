@@ -124,7 +124,7 @@ class PageFile(NamedTuple):
 
 @cache
 def parse_files(page: Page, newest: str | None = None) -> tuple[PageFile, ...]:
-    """Return all files of a page, but for those that were uploaded after a day or of which it does not say.
+    """Return the files of a page, without those that were uploaded after a day, or on a day that it does not tell.
 
     Raises:
         InstallationError: if the page is malformed.

@@ -1,4 +1,4 @@
-"""Which environment a command is for: the named one, the active one, that of the program in the folder, or ``.venv``."""
+"""Which environment a command is for: the named one, the active one, the one that a program here starts, or ``.venv``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,11 @@ def served(terminal: Terminal) -> Iterator[Path]:
 
 
 def environment_to_read(options: CommandOptions) -> Path:
-    """Return the environment that is looked into: of what starts in the folder the active one, else its own."""
+    """Return the environment to look into.
+
+    It is the one that the user named; else ``.venv``, if it is there and no program here starts another; else the active
+    one, or the one that the program starts.
+    """
     from gpuinstall.environments.application import started_environment
 
     venv = options.environment.absolute()

@@ -68,7 +68,7 @@ class _Row(Value):
 
     empty: object
     place: Callable[[str, Path], str] | None = None
-    """Returns a value as it is from the working folder, if it was typed in a folder of that; None: it is no path."""
+    """Returns what a path that was typed in a folder below is from the working folder; None: it has no path."""
 
 
 def _path_from(value: str, folder: Path) -> str:
@@ -126,7 +126,7 @@ _list = partial(_row, multiple=True)
 
 # No Value: its fields are rows.
 class CommandOptions:
-    """The values of the options that a command has, and those of the others when they are not given."""
+    """The values of the options of a command; every other option is empty."""
 
     def __init__(self, terminal: Terminal, **values: Any) -> None:
         """Take the values of some options, and where the command writes."""
@@ -403,7 +403,7 @@ class CommandOptions:
     def open(
         self, *, folder: Path | None = None, **changes: Any
     ) -> AbstractContextManager[Project]:
-        """Open a project, by default that of the working folder, with what is selected.
+        """Open a project, by default the working folder's, with what is selected.
 
         Args:
             folder: Its folder.
@@ -560,5 +560,5 @@ def find_interpreter(python: str, *, hint: str) -> Path:
     program = which(python)
     if program is None:
         raise UsageError("python-missing", f"no such interpreter: {python}", hint=hint)
-    # No link is followed: that of an environment leads to the Python behind it.
+    # No link is followed: an environment's leads to the Python behind it.
     return Path(program).absolute()

@@ -133,7 +133,7 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
     os.environ[SYSTEM_CERTIFICATES] = "1"
     terminal.step(
         "Certificates",
-        "those of the system: the built-in ones do not know an index's issuer",
+        "the system's own: the built-in ones do not know an index's issuer",
     )
     return work()
 
@@ -169,7 +169,7 @@ def _recorded(
     name: str,
     call: Callable[[], Outcome],
 ) -> Outcome:
-    """Return the outcome of a command, of which a record is written if there is a folder for it.
+    """Return the outcome of a command, and write its record if there is a folder for it.
 
     Args:
         options: The folder, and the machine once the command has read it.

@@ -90,7 +90,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
-    """Return which torch install keeps, because a lock here has it; None if it takes that of the plan.
+    """Return which torch install keeps, because a lock here has it; None if it takes the plan's.
 
     Args:
         plan: What was chosen without the locks.

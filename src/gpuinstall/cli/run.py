@@ -289,7 +289,7 @@ def _windows_program(word: str, path: str) -> str:
 
     Args:
         word: What was typed: a name or a path.
-        path: The folders to look in, those of the environment first.
+        path: The folders to look in, the environment's first.
     """
     folder = path.partition(os.pathsep)[0] if Path(word).name == word else ""
     return (

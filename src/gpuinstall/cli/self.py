@@ -111,7 +111,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
 
     Args:
         home: The folder.
-        reporter: Is told what of the user's was found in the tool's environments.
+        reporter: Is told which files of the user were found in the tool's environments.
 
     Raises:
         InstallationError: if something cannot be removed: a disk is read-only, or the folder is another user's.

@@ -161,7 +161,7 @@ def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield packages of which files are gone, cut or edited; what torch's family needs blocks."""
+    """Yield packages whose files are gone, cut or edited; one that torch's family needs blocks."""
     packages = evidence.by_name
     family = packages.keys() & {"torch", *evidence.catalog.family}
     # What torch requires is loaded with it: without its files nothing works either.

@@ -85,7 +85,7 @@ class DoctorEvidence(Value):
     def context(self) -> FixContext:
         """Where a fix would be applied."""
         context = FixContext.of_machine(self.machine)
-        # The path of what is not there helps nobody.
+        # A path where nothing lies helps nobody.
         words = advice_words(interpreter(self.venv)) if self.is_there else {}
         return context.knowing(**words)
 
@@ -104,7 +104,7 @@ class DoctorEvidence(Value):
         Args:
             code: The problem, which the table of failures may have.
             message: What is wrong.
-            why: Why it is so, or what comes of it.
+            why: The cause, or the consequence.
             entry: The failure's id in the table, if it has one.
             fixes: What to do; none: what the table says for the code, else for the entry.
             blocking: Whether the environment does not work because of it.

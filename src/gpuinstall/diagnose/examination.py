@@ -206,7 +206,7 @@ def refused_request(
 
 
 def _machine_of(venv: Path, machine: Machine) -> Machine:
-    """Return a machine with those of its GPUs that an environment was made for."""
+    """Return a machine with only the GPUs that an environment was made for."""
     indices = read_origin(venv, machine).gpus
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
     return replace(machine, gpus=tuple(gpus))
@@ -254,7 +254,7 @@ def requirements_unmet(evidence: DoctorEvidence, python: str) -> DoctorFindings:
 
     Args:
         evidence: The environment.
-        python: Its Python, by which it is decided what a package requires there.
+        python: Its Python, which decides what a package requires there.
     """
     machine = evidence.machine
     environment = marker_environment(machine.os, machine.arch, python)

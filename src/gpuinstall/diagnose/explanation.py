@@ -1,4 +1,4 @@
-"""What a text says of a failure, and what this machine shows of it, told apart."""
+"""The failures that a text shows, and those that this machine shows, kept apart."""
 
 from __future__ import annotations
 

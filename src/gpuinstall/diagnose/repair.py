@@ -163,7 +163,7 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
 def _is_step(fix: Advice, venv: Path) -> bool:
     """Whether a fix is one of uv in this environment, or of ours for it.
 
-    Fixes of the table are lines, some of which would have other programs change the machine: nothing else is run.
+    Some fixes of the table would have other programs change the machine: those are not run.
 
     Args:
         fix: A command.

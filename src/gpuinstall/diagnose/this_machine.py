@@ -306,7 +306,7 @@ def newer_numpy(here: ThisMachine) -> Iterator[LocalFault]:
 
 
 def lost_files(here: ThisMachine) -> Iterator[LocalFault]:
-    """Yield a torch of which files are gone."""
+    """Yield a torch whose files are gone."""
     for package in here.packages:
         if package.name == "torch" and package.lost:
             yield LocalFault("F167", f"{package.lost[0]} of torch is missing or cut")

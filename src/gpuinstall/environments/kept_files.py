@@ -1,4 +1,4 @@
-"""An environment that goes, and what of it stays: whatever no installer wrote, or was edited since."""
+"""The user's own files in an environment that goes: no installer wrote them, or they were edited since."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def remembered() -> list[Path]:
 
 
 def changed_by_into() -> list[EnvironmentPaths]:
-    """Return the environments of others of which a change can be taken back."""
+    """Return the environments of others whose last change can be taken back."""
     changed = []
     for record in sorted(_folder().glob("*.path")):
         work = Path(_read(record)[0])

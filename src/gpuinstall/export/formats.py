@@ -69,7 +69,7 @@ def conda(lock: Lock) -> str:
 
 
 def _virtual_packages(lock: Lock) -> dict[str, str]:
-    """Return conda's names of what a lock needs of a machine, each with the least version; none if it does not say."""
+    """Return conda's virtual packages for a lock, each with the least version; none if the lock does not say."""
     try:
         (needs,) = machine_needs(lock, load_catalog())
     except (UsageError, ValueError):

@@ -162,7 +162,7 @@ def adopt_journal(place: EnvironmentPaths, before: Path) -> None:
 
 
 def _voucher(text: str, place: EnvironmentPaths) -> tuple[Path, str]:
-    """Return the place of a journal, and what this user's state folder has to say of it."""
+    """Return the place of a journal, and its record in this user's state folder."""
     return place.work, hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -42,7 +42,7 @@ def remove(
 
     Args:
         paths: The environment.
-        reporter: Is told what of the user's was found, and where it is now.
+        reporter: Is told which files of the user were found, and where they are now.
         wait: The seconds to wait for another run.
 
     Returns:

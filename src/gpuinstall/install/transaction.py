@@ -218,7 +218,7 @@ def commit(
     Args:
         place: The environment.
         journal: The change.
-        reporter: Is told what of the user's is kept, and where.
+        reporter: Is told which files of the user are kept, and where.
         write_stamp: Writes what was proven, which is never newer than what it covers.
     """
     try:
@@ -481,7 +481,7 @@ def replace_environment(
     Args:
         place: Where it comes to lie.
         newcomer: Where it was made, on the same file system.
-        reporter: Is told what of the user's lay in the other.
+        reporter: Is told which files of the user lay in the other.
 
     Raises:
         InstallationError: it cannot be put there; the other is where it was.

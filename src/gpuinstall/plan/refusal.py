@@ -137,7 +137,7 @@ class Limit(Value):
 
 
 def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
-    """Return what can stand in the way of a request; of its constraints those of torch, or of what was requested with it."""
+    """Return what can stand in the way of a request, among it the constraints on torch and on what it names of the family."""
     limits = [
         Limit("requirements", text) for text in request.requirements if text != "torch"
     ]
@@ -289,7 +289,7 @@ def _other_side(
     code: str,
     context: PlanContext,
 ) -> str | None:
-    """Return what of the machine or its sources a request disagrees with; None if it is the builds themselves."""
+    """Return the fact of the machine or its sources that a request disagrees with; None if it is the builds themselves."""
     if code in context.rules.driver_reasons:
         return context.rules.driver
     if code in context.rules.code_reasons:

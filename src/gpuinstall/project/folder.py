@@ -101,7 +101,7 @@ class Contents(Value):
 def read_files(
     contents: Contents, reporter: Reporter, *, only: bool
 ) -> dict[str, RequirementsFile]:
-    """Return the requests of files today, by their paths from the folder: its own, uv's settings, and those of earlier commands.
+    """Return what files request today, by their paths from the folder: its own, uv's settings, files of earlier commands.
 
     One that cannot be read asks for what it did when the lock was made: an image may hold the lock without it.
 

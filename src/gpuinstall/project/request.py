@@ -1,4 +1,4 @@
-"""What is requested in a run: of what its caller, its folder and its locks say, what counts."""
+"""The request of a run: what counts of the words of its caller, its folder and its locks."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _SAID_BY_ONE = (
     "allowed_backends",
     "newest_per_target",
 )
-"""Of each of these who says it first decides:
+"""The first to give one of these decides it:
 
 1. the caller, by an option or an argument;
 2. the project's settings: ``[tool.gpuinstall]``, then ``.python-version``, then ``requires-python``;
-3. conda's packages, of which a CUDA is a preference only, and the CPU is not.
+3. conda's packages: a CUDA there is a preference only, the CPU is none.
 """
 
 
 def read_request(project: Project, *, quiet: bool = False) -> Request:
-    """Return the whole request: what the folder is to hold, and how; say what counts of it, and where from.
+    """Return the whole request: what the folder is to hold, and how; report which files count.
 
     Of two that name a package, the later one counts:
 
     - what its locks record: added by hand by an earlier command;
     - its own files and those of earlier commands, by a line that is new there;
-    - what the caller adds now, which is all of it with ``only``.
+    - what the caller adds now, the whole request with ``only``.
 
     Args:
         project: The run.
@@ -72,7 +72,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
 
 
 def todays_request(project: Project) -> Request:
-    """Return the folder's request today: that of its files, of those of earlier commands, and what was added by hand."""
+    """Return what the folder requests today: by its files, by the files of earlier commands, and by hand."""
     return renewed(project.contents.read_recorded(), project.files)
 
 

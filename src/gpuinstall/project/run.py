@@ -198,7 +198,7 @@ class Project(Value):
 
 
 def _source_settings(project: Project) -> Iterator[SourceSetting]:
-    """Yield the settings of sources: the caller's, those of the folder's settings, files and locks, and of projects in it."""
+    """Yield the settings of sources: by the caller, by the folder's settings, files and locks, and by projects in it."""
     settings, contents, folder = project.settings, project.contents, project.folder
     pages = partial(source_setting, "gpuinstall", "extension-sources")
     for address in settings.request.sourcing.extension_sources:

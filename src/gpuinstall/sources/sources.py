@@ -74,7 +74,7 @@ class Sources(Value):
         return f"Sources of {self.torch_index}, {self.default_index}"
 
     def _of(self, *effects: Effect) -> list[SourceSetting]:
-        """Return the settings of which one of these becomes."""
+        """Return the settings that have one of these effects."""
         return [setting for setting in self.settings if setting.effect in effects]
 
     def _addresses(self, effect: Effect) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ def _record_of(package: InstalledPackage, root: Path) -> str:
 
 
 def _libraries_of(package: InstalledPackage, root: Path) -> Iterator[str]:
-    """Yield the native libraries of a package, which are what is loaded of it, by their paths below ``root``."""
+    """Yield the native libraries of a package, by their paths below ``root``: nothing else of it is loaded."""
     site = package.record.parent.relative_to(root).as_posix()
     for file in package.files:
         if _LIBRARY.search(file.path):

@@ -1,4 +1,4 @@
-"""Which torch an interpreter finds, alone and as a program of the user's starts it, and what gets in the way of it.
+"""Which torch an interpreter finds, alone and as a program of the user's starts it, and what hides it.
 
 torch is not imported to find it.
 """

@@ -35,7 +35,7 @@ def test_an_unknown_issuer_is_asked_again_once():
     err = StringIO()
     assert _with_certificates(work, Terminal(err=err)).data == {}
     assert tried == [None, "1"]
-    assert "those of the system" in err.getvalue()
+    assert "the system's own" in err.getvalue()
 
 
 def test_another_fault_and_a_second_one_end_the_command():

@@ -172,7 +172,7 @@ def _requested(transcript: Transcript) -> table.Failure | None:
 
 
 def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Answer]:
-    """Return those of the failures that a text may be of which are found on the machine where it failed."""
+    """Return the failures that a text may show and that were found on the machine where it failed."""
     shown: dict[str, _Match] = {}
     narrowed: dict[str, _Match] = {}
     for match in matches:
@@ -400,7 +400,7 @@ def _matches(
     failures: Mapping[str, table.Failure],
     circumstances: Circumstances,
 ) -> list[_Match]:
-    """Return those of the failures that a text shows."""
+    """Return the failures among some that a text shows."""
     matches = []
     for failure in failures.values():
         match = _match(failure, circumstances)

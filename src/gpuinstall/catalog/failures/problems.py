@@ -38,13 +38,13 @@ class FixContext(Value):
     subjects: tuple[str, ...] = ()
     """What it is about: of such keys the first of a table counts, and its commands stand alone."""
     placeholders: Mapping[str, str] = field(default_factory=dict)
-    """The values of what stands in braces in a fix."""
+    """The values for the braces in a fix."""
     is_legacy: bool = False
     """Whether it is for GPUs that need an old driver."""
 
     @classmethod
     def of_machine(cls, machine: Machine) -> FixContext:
-        """Return what of a machine decides over commands."""
+        """Return the facts of a machine that decide which commands a fix has."""
         environment = machine.environment
         context = cls.of_place(
             machine.os,
@@ -75,7 +75,7 @@ class FixContext(Value):
         return cls((*keys, *own_keys(os, distribution)))
 
     def near(self, *keys: str) -> FixContext:
-        """Return it with what it is about, whose fixes are preferred to those of the place."""
+        """Return it with the keys of its subject, whose fixes come before the place's."""
         return replace(self, subjects=(*keys, *self.subjects))
 
     def knowing(self, **placeholders: object) -> FixContext:

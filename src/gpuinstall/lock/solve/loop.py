@@ -119,7 +119,7 @@ class Loop:
         self._added = dict[str, None]()
         """Packages that a lock has to have and that nothing in it requires."""
         self._unbuildable = set[str]()
-        """Packages of which a build has failed that uv alone would not have made."""
+        """Packages with a failed build that uv alone would not have made."""
         # Before any request: what an index has of that name may run its code when it is resolved.
         by_name = [
             one for one in problem.requirements if not parse_requirement(one).url

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Near(Value):
-    """What narrows the search for a lock: what of earlier locks stays, and which pins may give way."""
+    """What narrows the search for a lock: the versions of earlier locks that stay, and the pins that may give way."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     """The versions that stay if nothing is against them."""

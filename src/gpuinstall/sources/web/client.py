@@ -492,7 +492,7 @@ def _watch(
 
 
 def declared(response: Response) -> int | None:
-    """Return the length that a server declares of what it sends as it is."""
+    """Return the length that a server declares for bytes that it sends as they are."""
     length = response.headers.get("Content-Length", "")
     if not length.isdecimal() or len(length) >= 20:
         return None

@@ -613,7 +613,7 @@ class Judge:
                 placeholder = _passed_over(wheel, "it has no library")
                 return Trial(wheel, Runs.NO, placeholder)
             if not row.is_whole and (judgement.doubt or not row.codes):
-                return _unknown(wheel, "more of it would have to be read than may be")
+                return _unknown(wheel, "only a part of it was read")
         return Trial(wheel, Runs.YES, fact)
 
     def _exclude_early(self, package: str) -> None:

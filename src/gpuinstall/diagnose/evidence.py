@@ -17,7 +17,11 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.repair import RepairSource, read_repair
-from gpuinstall.environments.environment import advice_words, renewing_arguments
+from gpuinstall.environments.environment import (
+    advice_words,
+    is_virtual,
+    renewing_arguments,
+)
 from gpuinstall.environments.packages import InstalledPackage, top_packages
 from gpuinstall.lock.request.history import read_own_lock
 
@@ -134,7 +138,10 @@ class DoctorEvidence(Value):
             anew: Whether to make the environment again, with all that the user has there.
         """
         arguments = list(renewing_arguments(self.venv))
-        if anew and "--into" in arguments:
+        if anew and not is_virtual(self.venv):
+            # conda's is not replaced: an environment of its own is made.
+            arguments = []
+        elif anew and "--into" in arguments:
             arguments.remove("--into")
             arguments.append(_REPLACE)
         pins = []

@@ -62,20 +62,24 @@ def relocate_activation(built: Path, final: Path) -> None:
         # fish makes several words of several lines.
         _replace(scripts / "activate.fish", _FISH, literal(final, "fish"))
     csh = scripts / "activate.csh"
-    if not os.path.lexists(csh) or _is_own(csh):
+    is_own = _text_of(csh).startswith(_CSH.partition("\n")[0])
+    if is_own or not os.path.lexists(csh):
         write_atomically(csh, _CSH.format(folder=literal(final, "csh")))
 
 
-def _is_own(csh: Path) -> bool:
-    return not is_link(csh) and read_document(csh).startswith(_CSH.partition("\n")[0])
+def _text_of(script: Path) -> str:
+    """Return the text of a script; empty if it is the user's, as a link is, or a program, which is no text."""
+    with suppress(OSError, ValueError):
+        if not is_link(script) and script.stat().st_size <= _SCRIPT:
+            return read_document(script, script.parents[1])
+    return ""
 
 
 def _replace(script: Path, pattern: re.Pattern[str], text: str) -> None:
-    if script.is_file() and not is_link(script):
-        before = read_document(script)
-        after = pattern.sub(lambda _: text, before, count=1)
-        if after != before:
-            write_atomically(script, after)
+    before = _text_of(script)
+    after = pattern.sub(lambda _: text, before, count=1)
+    if after != before:
+        write_atomically(script, after)
 
 
 def _sh_lines(folder: Path) -> str:
@@ -96,17 +100,14 @@ def relocate_scripts(venv: Path, before: Path) -> None:
         InstallationError: one cannot be written.
     """
     for script in (venv / "bin").glob("*"):
-        if is_link(script) or not script.is_file() or script.stat().st_size > _SCRIPT:
+        text = _text_of(script)
+        start = _START.match(text)
+        if start is None:
             continue
-        with suppress(OSError, ValueError):  # it is no text
-            text = read_document(script, venv)
-            start = _START.match(text)
-            if start is None:
-                continue
-            folder, _, program = (start["path"] or start["quoted"]).rpartition("/")
-            if folder == f"{before}/bin":
-                again = _start_of(venv / "bin" / program)
-                write_atomically(script, f"{again}{text[start.end() :]}")
+        folder, _, program = (start["path"] or start["quoted"]).rpartition("/")
+        if folder == f"{before}/bin":
+            again = _start_of(venv / "bin" / program)
+            write_atomically(script, f"{again}{text[start.end() :]}")
 
 
 def _start_of(python: Path) -> str:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.advice import uv_program
 from gpuinstall.base.codec import read_object
-from gpuinstall.base.environment_paths import environment_of, made_for, packages_folders
+from gpuinstall.base.environment_paths import (
+    environment_of,
+    interpreter,
+    made_for,
+    packages_folders,
+)
 from gpuinstall.base.files import read_document, read_json, write_atomically
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value, asdict, field
@@ -196,18 +201,27 @@ def advice_words(python: Path) -> dict[str, str]:
     renewing = renewing_arguments(venv)
     if renewing:
         words["into"] = "".join(f" {quoted(word)}" for word in renewing)
+    if is_virtual(venv):
         words["anew"] = f"{words['at']} --replace"
     return words
+
+
+def is_virtual(venv: Path) -> bool:
+    """Whether an environment is a virtual one, which can be made again; conda's, a portable Python, the system's are none."""
+    return (venv / "pyvenv.cfg").is_file()
 
 
 def renewing_arguments(venv: Path) -> tuple[str, ...]:
     """Return the arguments by which our ``install`` brings the right build into an environment.
 
-    Into one of others it goes with ``--into``; what others installed stays in both. What is no virtual environment
-    (conda's, the system's, a portable one) is never installed into by us: without arguments an environment of its own is
-    made.
+    Into one of others it goes with ``--into``, also into conda's and an embedded one; what others installed stays in
+    both. The system's is never installed into: without arguments an environment of its own is made.
     """
-    if not (venv / "pyvenv.cfg").is_file():
+    # These mark a Python that is one program's alone (``install/foreign.py`` asks the interpreter itself).
+    is_others = (venv / "conda-meta").is_dir() or any(
+        interpreter(venv).parent.glob("*._pth")
+    )
+    if not (is_virtual(venv) or is_others):
         return ()
     arguments = ("--venv", str(made_for(venv)))
     return arguments if read_marker(venv) else ("--into", *arguments)

@@ -104,13 +104,18 @@ def say_unfinished(venv: Path, reporter: Reporter) -> None:
 
 def unfinished_change(venv: Path) -> str:
     """Return that a change of an environment is under way, or was killed, and what ends it; empty if none is."""
-    own = EnvironmentPaths(venv).current_change
+    is_ours = EnvironmentPaths(venv).is_unfinished
     others = [f / ".gpuinstall" / "changing" for f in packages_folders(venv)]
-    if not any(map(os.path.lexists, (own, *others))):
+    if not is_ours and not any(map(os.path.lexists, others)):
         return ""
-    finish = "sync" if read_marker(venv) else "env rollback --into"
-    command = f"gpuinstall {finish} --venv {quoted(venv)}"
+    command = finishing_command(venv, is_ours=is_ours)
     return f"a change of {venv} is not finished; {command} finishes it, or puts it back"
+
+
+def finishing_command(venv: Path, *, is_ours: bool) -> str:
+    """Return the command that finishes or puts back a change of an environment which was killed."""
+    into = "" if is_ours else " --into"
+    return f"gpuinstall env rollback{into} --venv {quoted(venv)}"
 
 
 def admit_start(venv: Path, reporter: Reporter, *, if_others: bool) -> bool:
@@ -149,8 +154,9 @@ def check_start(venv: Path, reporter: Reporter, *, if_others: bool) -> None:
 
 
 def forget(venv: Path) -> None:
-    """Forget an environment."""
-    remove_file(_record(venv))
+    """Forget an environment, and the journals of its changes."""
+    for path in (venv, EnvironmentPaths(venv).work):
+        remove_file(_record(path))
 
 
 def remembered() -> list[Path]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-from gpuinstall.base import process
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, below
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_json
 from gpuinstall.base.values import Value
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.verify.interpreter import unusable
+from gpuinstall.verify.interpreter import answer_of
+from gpuinstall.verify.kernels.context import MARK
 
 _LOOK = """
 import json, os, sys, sysconfig
@@ -32,8 +30,8 @@ answer = {
     "path": [path for path in sys.path if path.endswith("-packages")],
     "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
 }
-print(json.dumps(answer))
 """
+_LOOK += f"print({MARK!r} + json.dumps(answer))"
 
 
 class _Answer(Value):
@@ -93,8 +91,5 @@ def inspect_foreign(python: Path) -> EnvironmentPaths:
 
 
 def _query(python: Path) -> _Answer:
-    """Run an interpreter; return what it reports."""
-    with suppress(OSError, TypeError, ValueError):
-        out = process.ask([python, "-I", "-c", _LOOK]).out
-        return read_object(_Answer, parse_json(out))
-    raise unusable(python)
+    argv = (python, "-I", "-c", _LOOK)
+    return answer_of(argv, lambda answer: read_object(_Answer, answer))

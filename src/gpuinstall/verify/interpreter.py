@@ -6,11 +6,11 @@ torch is not imported to find it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuinstall.base import process
 from gpuinstall.base.codec import read, read_object
@@ -22,6 +22,8 @@ from gpuinstall.base.versions import SPELLINGS, Backend, torch_backend
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"
+
+Answer = TypeVar("Answer")
 
 
 class FoundTorch(Value):
@@ -111,23 +113,37 @@ def inspect_interpreter(python: Path) -> Interpreter:
 
 
 def _look(argv: Sequence[str | Path]) -> FoundTorch:
+    return answer_of(argv, FoundTorch.from_answer)
+
+
+def answer_of(
+    argv: Sequence[str | Path], parse: Callable[[Mapping[str, Any]], Answer]
+) -> Answer:
+    """Run a script of ours with an interpreter; return what it reports, in a line that begins with our mark.
+
+    Args:
+        argv: The interpreter, and how it is started.
+        parse: Reads the answer; raises ValueError if it is none.
+
+    Raises:
+        UsageError: it is no interpreter, or does not run.
+    """
     python = Path(argv[0])
     try:
         done = process.ask(argv)
     except OSError as error:
-        raise unusable(python, error.strerror or str(error)) from None
+        raise _unusable(python, error.strerror or str(error)) from None
     # A start-up file of the environment may have printed before it, or at its end.
     for line in reversed(done.out.splitlines()):
         answer = json_object(line)
         if answer:
             with suppress(ValueError):
-                return FoundTorch.from_answer(answer)
+                return parse(answer)
             break
-    raise unusable(python, last_words(done, read_patience(os.environ).look))
+    raise _unusable(python, last_words(done, read_patience(os.environ).look))
 
 
-def unusable(python: Path, reason: str | None = None) -> UsageError:
-    """Return the error for a program that is no interpreter, or does not run."""
+def _unusable(python: Path, reason: str) -> UsageError:
     return UsageError(
         "python-unusable",
         f"{python} cannot be run as a Python interpreter",

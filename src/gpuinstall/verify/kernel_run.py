@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,8 @@ GRACE = 15.0
 INTERPRETING = ("TRITON_INTERPRET", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 """The variables with which what should be compiled for the GPU runs in Python, and passes."""
 
-TIMEOUT = "Timeout ("
+_TIMEOUT = re.compile(r"(?m)^Timeout \(\d+:\d\d:\d\d")
+"""What faulthandler writes, at the start of a line: a library that was at work may log a "ReadTimeout (…)" of its own."""
 KILLED = {
     "SIGKILL": "the system does that when memory runs out, also at a job's limit",
     "SIGILL": "this processor lacks an instruction that the build uses",
@@ -179,7 +181,7 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     return KernelReport(
         records=tuple(records),
         architectures=None if architectures is None else tuple(architectures),
-        hung=finished.status is None or (not finished.ok and TIMEOUT in finished.err),
+        hung=_is_out_of_time(finished),
         unproven=facts.get("unproven"),
     )
 
@@ -195,12 +197,18 @@ def json_object(line: str) -> dict[str, Any] | None:
     return None
 
 
+def _is_out_of_time(finished: Finished) -> bool:
+    """Whether a child was ended because its time was over: by us, or with status 1 by its own faulthandler."""
+    ended_itself = finished.status == 1 and _TIMEOUT.search(finished.err) is not None
+    return finished.status is None or ended_itself
+
+
 def how_it_ended(finished: Finished, seconds: float) -> str:
     """Return in one line how a child ended."""
     status = finished.status
     if finished.excess:
         return finished.excess
-    if status is None or TIMEOUT in finished.err:
+    if status is None or _is_out_of_time(finished):
         return f"not finished after {seconds:.0f} s"
     if status < 0:
         return _killed_by(-status)

@@ -184,3 +184,14 @@ def test_the_scripts_of_pip_start_the_python_beside_them(built, tmp_path, before
         assert done.out == f"{copy}\n", done.err
         text = (copy / "bin" / "foreign").read_text()
         assert text == "#!/usr/bin/env sh\necho foreign\n"
+
+
+def test_a_script_that_is_no_text_in_utf_8_is_the_users(built, tmp_path):
+    venv = shutil.copytree(built, tmp_path / ".venv", symlinks=True)
+    latin = "deactivate nondestructive\n# caf\u00e9\nif ([".encode("latin-1")
+    for name in ("activate", "activate.csh", "tool"):
+        (venv / "bin" / name).write_bytes(latin)
+    relocate_activation(venv, venv)
+    relocate_scripts(venv, tmp_path / "before")
+    for name in ("activate", "activate.csh", "tool"):
+        assert (venv / "bin" / name).read_bytes() == latin

@@ -1,8 +1,11 @@
 import pytest
 
+from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import (
     NAME,
     Marker,
+    advice_words,
     installed_packages,
     read_marker,
 )
@@ -57,3 +60,29 @@ def test_installed_packages_are_read_whatever_their_spelling(tmp_path):
         "torch": "2.14.1+cu126",
         "old-egg": "1.0",
     }
+
+
+def made(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def test_only_the_systems_python_is_advised_an_environment_of_its_own(tmp_path):
+    """And only a virtual one to be made again."""
+    ours = made(tmp_path / "ours", "pyvenv.cfg", "bin/python")
+    MARKER.write(ours)
+    venv = made(tmp_path / "venv", "pyvenv.cfg", "bin/python")
+    conda = made(tmp_path / "conda", "conda-meta/history", "bin/python")
+    embedded = made(tmp_path / "embedded", "bin/python", "bin/python312._pth")
+    system = made(tmp_path / "usr", "bin/python")
+    folders = (ours, venv, conda, embedded, system)
+    words = [advice_words(interpreter(folder)) for folder in folders]
+    assert [(one.get("into"), one.get("anew")) for one in words] == [
+        (f" --venv {ours}", f" --venv {quoted(ours)} --replace"),
+        (f" --into --venv {venv}", f" --venv {quoted(venv)} --replace"),
+        (f" --into --venv {conda}", None),
+        (f" --into --venv {embedded}", None),
+        (None, None),
+    ]

@@ -2,7 +2,16 @@ import shutil
 
 import pytest
 
-from gpuinstall.environments.records import forget, remember, remembered, was_made_here
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.shell import quoted
+from gpuinstall.environments.records import (
+    forget,
+    remember,
+    remembered,
+    unfinished_change,
+    vouch,
+    was_made_here,
+)
 from tests.unit.install.environments import make_environment
 
 
@@ -49,3 +58,26 @@ def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path, state):
     remember(make_environment(tmp_path / ".venv", "ours"), "ours")
     forget(tmp_path / ".venv")
     assert remembered() == []
+
+
+def test_with_an_environment_the_journals_of_its_changes_are_forgotten(tmp_path, state):
+    venv = make_environment(tmp_path / ".venv", "ours")
+    remember(venv, "ours")
+    vouch(EnvironmentPaths(venv).work, "a digest")
+    forget(venv)
+    assert list((state / "gpuinstall" / "environments").iterdir()) == []
+
+
+def test_a_change_that_is_not_finished_is_named_with_what_ends_it(tmp_path):
+    ours, theirs = make_environment(tmp_path / "a", "ours"), tmp_path / "b"
+    work = theirs / "lib/python3.12/site-packages/.gpuinstall"
+    assert unfinished_change(ours) == unfinished_change(theirs) == ""
+    # Between two environments of ours there is none at its place.
+    shutil.rmtree(ours)
+    for folder in (EnvironmentPaths(ours).work, work):
+        (folder / "changing").mkdir(parents=True)
+    assert f"; gpuinstall env rollback --venv {quoted(ours)} f" in unfinished_change(
+        ours
+    )
+    into = f"; gpuinstall env rollback --into --venv {quoted(theirs)} f"
+    assert into in unfinished_change(theirs)

@@ -15,6 +15,7 @@ from gpuinstall.base import process
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import replace
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.install import journal as journals
@@ -455,6 +456,9 @@ def test_a_change_of_another_host_is_named_and_put_back_only_if_told(
     with pytest.raises(UsageError) as refused:
         heal_now(place)
     assert refused.value.code == "change-elsewhere"
+    assert refused.value.hint == (
+        f"gpuinstall env rollback --venv {quoted(place.venv)} --replace   # if it does not"
+    )
     assert "process 1 on" in refused.value.message
     assert tree(place) != before
 

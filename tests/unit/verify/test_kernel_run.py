@@ -52,6 +52,14 @@ def test_a_child_that_ends_well_is_its_lines():
         ),
         (None, "", "not finished after 180 s", True),
         (1, "Timeout (0:03:00)!\nThread 0x00007f\n", "not finished after 180 s", True),
+        (-11, "ReadTimeout (connect=5)\n", "killed by SIGSEGV", False),
+        (-11, "Timeout (0:00:05)\n", "killed by SIGSEGV", False),
+        (
+            1,
+            "GET: Timeout (0:00:05)",
+            "ended with status 1: GET: Timeout (0:00:05)",
+            False,
+        ),
         (0xC0000005, "", "ended by Windows exception 0xC0000005", False),
         (
             3,

@@ -113,6 +113,23 @@ class EnvironmentPaths(Value):
         """Whether it is ours."""
         return self.layout is None
 
+    def check_left(self, folder: Path | None, action: str) -> None:
+        """Check that the user is not inside: the shell would go on in what is gone, and Windows lets no such folder go.
+
+        Args:
+            folder: The folder in which the command was typed; None: the working folder.
+            action: What is about to be done with the environment, ``removed``.
+
+        Raises:
+            UsageError: the user is.
+        """
+        if (folder or Path.cwd()).is_relative_to(self.venv):
+            raise UsageError(
+                "working-folder",
+                f"{self.venv} cannot be {action} while you are inside it",
+                hint=f"cd {quoted(self.folder)}   # then run it again",
+            )
+
     @property
     def root(self) -> Path:
         """The folder below which all its files lie."""

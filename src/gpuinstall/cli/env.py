@@ -159,7 +159,7 @@ def _remove(options: CommandOptions) -> Outcome:
     paths = EnvironmentPaths.at(options.environment)
     if not options.yes:
         _confirm(find_removable(paths), added_packages(paths.venv))
-    removed = remove(paths, options.terminal)
+    removed = remove(paths, options.terminal, typed_in=options.typed_in)
     libraries = paths.folder / COMPAT_FOLDER
     # Another environment of the folder may load them.
     if is_folder(libraries):

@@ -128,9 +128,12 @@ _list = partial(_row, multiple=True)
 class CommandOptions:
     """The values of the options of a command; every other option is empty."""
 
-    def __init__(self, terminal: Terminal, **values: Any) -> None:
-        """Take the values of some options, and where the command writes."""
+    def __init__(
+        self, terminal: Terminal, typed_in: Path | None = None, **values: Any
+    ) -> None:
+        """Take the values of some options, where the command writes, and the folder in which it was typed."""
         self.terminal = terminal
+        self.typed_in = typed_in
         self.read_machine: Machine | None = None
         """The machine, once the command has read it; ``--record`` writes it."""
         empty = {name: row.empty for name, row in _ROWS.items()}
@@ -389,6 +392,7 @@ class CommandOptions:
             only=self.only,
             venv=self.venv,
             cuda_compat=self.cuda_compat,
+            typed_in=self.typed_in,
         )
 
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:

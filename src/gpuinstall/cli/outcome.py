@@ -86,6 +86,7 @@ def framed(
                 MOST_NAMES.set(sys.maxsize)
             with ExitStack() as stack:
                 stack.enter_context(_programs_followed_by(terminal))
+                here = None
                 if serves_folder:
                     here = stack.enter_context(served(terminal))
                     if here != Path.cwd():
@@ -94,7 +95,7 @@ def framed(
                             row: located(row, value, folder)
                             for row, value in values.items()
                         }
-                options = CommandOptions(terminal=terminal, **values)
+                options = CommandOptions(terminal, here, **values)
                 work = functools.partial(function, options, *args, **kwargs)
                 outcome = _recorded(
                     options, top, lambda: _with_certificates(work, terminal)

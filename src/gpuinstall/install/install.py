@@ -473,7 +473,7 @@ def _rebuild(
     from gpuinstall.install.unpack import unpack_packages  # which takes long to load
 
     place, here, reporter = state.existing.paths, state.here, project.reporter
-    check_movable(place)
+    check_movable(place, project.settings.typed_in)
     unpacked = unpack_packages(priced, state.existing, project)
     fit, folder = unpacked.fit, unpacked.folder
     _check_links(unpacked, folder, reporter)

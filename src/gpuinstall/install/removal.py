@@ -13,7 +13,6 @@ from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageErro
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.in_use import programs_in
 from gpuinstall.base.removal import is_folder, remove_file, remove_path, size_of
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.kept_files import remove_environment
@@ -37,6 +36,8 @@ def remove(
     paths: EnvironmentPaths,
     reporter: Reporter,
     wait: float = WAIT_S,
+    *,
+    typed_in: Path | None = None,
 ) -> dict[Path, int]:
     """Remove an environment of ours and the journal of its last change; locks stay, and the user's own files in a dated folder.
 
@@ -44,6 +45,7 @@ def remove(
         paths: The environment.
         reporter: Is told which files of the user were found, and where they are now.
         wait: The seconds to wait for another run.
+        typed_in: The folder in which the command was typed; None: the working folder.
 
     Returns:
         The bytes of each folder that was removed.
@@ -51,12 +53,7 @@ def remove(
     Raises:
         UsageError: there is none, it is not ours, or it cannot be removed from here.
     """
-    if Path.cwd().is_relative_to(paths.venv):
-        raise UsageError(
-            "working-folder",
-            f"{paths.venv} cannot be removed while you are inside it",
-            hint=f"cd {quoted(paths.folder)}   # then run it again",
-        )
+    paths.check_left(typed_in, "removed")
     if shutil.disk_usage(paths.folder).free < _ROOM and not paths.work.exists():
         # A full disk takes not even a new folder: the bytecode of what is about to go makes room.
         for folder in find_removable(paths):

@@ -60,7 +60,13 @@ def environment_to_start(
     reporter = project.reporter
     locked = InstallOptions(locked=True, attempts=1)
     # Whatever lies at .venv itself stays there: it is not the environment that is started.
-    state = read_state(project, replace(locked, replace=True))
+    elsewhere = replace(locked, replace=True)
+    state = read_state(project, elsewhere)
+    paths = _place_for(_fit(state), project)
+    if paths.is_unfinished:
+        # Nothing that a killed run has left is believed: neither its marker nor, if it was proven, the lock of before.
+        with hold(paths, reporter):
+            state = read_state(project, elsewhere, again=True)
     fit, existing, action = _chosen(state, project, proof=proof)
     if action is Action.VERIFY:
         state = with_preflight(state, project)
@@ -71,9 +77,6 @@ def environment_to_start(
         for warning in fit.plan.warnings:
             reporter.warn(warning.message)
     venv = existing.paths.venv
-    if existing.paths.is_unfinished:
-        with hold(existing.paths, reporter):
-            pass
     check_start(venv, reporter, if_others=trusts_folder(os.environ))
     verdict: Mapping[str, Any] = {"status": "passed"}
     if action is Action.BUILD:
@@ -142,9 +145,8 @@ def _chosen(
     proof: bool,
 ) -> tuple[Fit, ExistingEnvironment, Action]:
     """Return the lock that runs here, what lies where its environment is to be, and what there is to do with that."""
-    fit, venv = _fit(state), project.paths.venv
-    place = venv.with_name(f"{venv.name}-{fit.lock.target}")
-    paths = EnvironmentPaths.at(place, is_named=False)
+    fit = _fit(state)
+    paths = _place_for(fit, project)
     existing = inspect_environment(paths, state.request.machine)
     marker = existing.marker
     # Whoever made it.
@@ -153,6 +155,12 @@ def _chosen(
         return fit, existing, Action.BUILD
     action = Action.VERIFY if proof and not existing.is_proven else Action.NOTHING
     return fit, existing, action
+
+
+def _place_for(fit: Fit, project: Project) -> EnvironmentPaths:
+    venv = project.paths.venv
+    place = venv.with_name(f"{venv.name}-{fit.lock.target}")
+    return EnvironmentPaths.at(place, is_named=False)
 
 
 def _fit(state: InstallState) -> Fit:

@@ -293,21 +293,19 @@ def check_folder(venv: Path) -> None:
         )
 
 
-def check_movable(paths: EnvironmentPaths) -> None:
+def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None:
     """Check, before anything is fetched, that the environment can be moved aside; this run holds it.
+
+    Args:
+        paths: The environment.
+        typed_in: The folder in which the command was typed; None: the working folder.
 
     Raises:
         UsageError: it cannot: the layers of an image below the uppermost let no folder be moved.
     """
     venv = paths.venv
     check_folder(venv)
-    # The shell would go on in the folder that was replaced, and on Windows nothing could be renamed.
-    if Path.cwd().is_relative_to(venv):
-        raise UsageError(
-            "working-folder",
-            f"{venv} cannot be replaced while you are inside it",
-            hint="gpuinstall install --venv .venv",
-        )
+    paths.check_left(typed_in, "replaced")
     is_fixed = os.path.ismount(venv)
     if os.name == "posix" and venv.exists() and not is_fixed:
         # Nothing can be renamed to a folder with something in it: the error is another one where nothing could be anyway.

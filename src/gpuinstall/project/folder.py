@@ -63,6 +63,9 @@ class Settings(Value):
     only_looks: bool = False
     """Whether no environment is changed or started."""
 
+    typed_in: Path | None = None
+    """The folder in which the command was typed; None: the working folder."""
+
 
 class Contents(Value):
     """What a folder says; each file is read when it is first needed.

@@ -2,6 +2,7 @@ import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.shell import quoted
 from gpuinstall.install.state import (
     check_movable,
     inspect_environment,
@@ -89,6 +90,9 @@ def test_the_working_folder_and_those_above_it_are_never_replaced(
 ):
     (paths.venv / folder).mkdir(parents=True)
     check_movable(paths)
+    with pytest.raises(UsageError, match="while you are inside it") as typed:
+        check_movable(paths, paths.venv / folder)
+    assert typed.value.hint == f"cd {quoted(paths.folder)}   # then run it again"
     monkeypatch.chdir(paths.venv / folder)
     with pytest.raises(UsageError, match="while you are inside it"):
         check_movable(paths)

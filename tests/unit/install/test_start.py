@@ -1,12 +1,20 @@
 """The environment that a command starts in, if a folder has one for each lock."""
 
+import shutil
+
 import pytest
 
-from gpuinstall.base.errors import LockError
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.values import replace
+from gpuinstall.environments.environment import NAME, read_marker
+from gpuinstall.environments.records import remember
+from gpuinstall.install.journal import Journal, Owner, before, write_journal
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.project import Settings, open_project
-from tests.unit.export.locks import lock, wheel
+from tests.unit.export.locks import cuda_lock, lock, wheel
+from tests.unit.install.environments import make_environment
 
 
 def test_a_machine_on_which_no_lock_runs_is_named_with_the_command_that_makes_one(
@@ -31,3 +39,37 @@ def test_a_machine_on_which_no_lock_runs_is_named_with_the_command_that_makes_on
         "Update the NVIDIA driver to 525.60.13 or newer, up to 580   # for pylock.cu126.toml",
         "gpuinstall lock   # makes one that does",
     )
+
+
+def test_what_a_killed_run_has_begun_is_put_back_before_it_is_looked_at(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    new = cuda_lock()
+    (tmp_path / new.name).write_text(new.text, "utf-8")
+    venv = make_environment(tmp_path / ".venv-cu126", "old", "2.13.0+cu126")
+    remember(venv, "old")
+    # The marker and the lock of the new packages were written, and the run was killed before it had proven them.
+    place = EnvironmentPaths(venv)
+    before(place.current_change).mkdir(parents=True)
+    for name in (NAME, new.name):
+        shutil.copy2(venv / name, before(place.current_change) / name)
+    dead = replace(Owner.this_run(), process=1, start="never")
+    journal = Journal(dead, own=(NAME, new.name))
+    write_journal(journal, place, place.current_change)
+    (venv / new.name).write_text(new.text, "utf-8")
+    marker = read_marker(venv)
+    assert marker
+    replace(marker, id="new", lock_sha256=new.sha256).write(venv)
+    machine = machine_in_words(("Tesla V100",), "535.183.01", glibc="2.36")
+    settings = Settings(only=True, anew=True, machine=machine, venv=tmp_path / ".venv")
+
+    with (
+        open_project(tmp_path, settings) as project,
+        pytest.raises(UsageError, match="there is no environment of pylock"),
+    ):
+        environment_to_start(project, proof=False)
+
+    marker = read_marker(venv)
+    assert marker
+    assert marker.id == "old"

@@ -424,7 +424,10 @@ def served_folder(start: Path) -> Path:
 def _requests(folder: Path) -> bool:
     """Whether a folder has a lock, an environment, or a file that says or once said what it asks for."""
     names = (*PROJECT_FILES, *DECLARING, *_EXPORTED_BY, ".venv")
-    return any((folder / name).exists() for name in names) or bool(locks_in(folder))
+    # An environment has a copy of its own lock, and is no project by that.
+    is_environment = (folder / "pyvenv.cfg").exists()
+    locks = () if is_environment else locks_in(folder)
+    return any((folder / name).exists() for name in names) or bool(locks)
 
 
 def locks_in(folder: Path) -> list[Path]:

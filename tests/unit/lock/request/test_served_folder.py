@@ -38,6 +38,17 @@ def test_what_says_something_above_is_served(below, name):
     assert served_folder(below) == below
 
 
+def test_an_environment_is_no_project_by_its_own_copy_of_a_lock(below):
+    project = below.parents[1]
+    (project / "requirements.txt").touch()
+    for name in ("pyvenv.cfg", "pylock.cpu.toml"):
+        (below / name).touch()
+    assert served_folder(below) == project
+    # Some make one in the folder of the project itself.
+    (below / "pyproject.toml").touch()
+    assert served_folder(below) == below
+
+
 def test_home_and_the_folder_of_git_are_the_last(below, tmp_path):
     assert served_folder(below) == below
     (tmp_path / "requirements.txt").touch()

@@ -202,6 +202,20 @@ def test_a_command_that_waited_knows_what_the_other_has_done(project, stand_in):
     assert 'name = "cowsay"' in project.lock("pylock.cpu.toml")
 
 
+def test_a_command_that_waited_reads_the_files_of_the_folder_anew(project, stand_in):
+    stand_in.default.pace = 1.0
+    first = project.start("install", "cowsay")
+    while not any("cowsay" in asked.path for asked in stand_in.log):
+        assert first.poll() is None, first.communicate()
+    second = project.start("install", "alpha")
+    assert any("waiting up to" in line for line in second.stderr)
+    (project.folder / "requirements.txt").write_text("numpy\n")
+    for run in (first, second):
+        _, errors = run.communicate()
+        assert run.returncode == 0, errors
+    assert holds(project).keys() == {"alpha", "cowsay", "numpy"}
+
+
 AT_ONCE = (
     ("install", "alpha==2.0"),
     ("remove", "cowsay"),

@@ -16,6 +16,8 @@ from gpuinstall.base.values import Value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+COMPAT_FOLDER = ".cuda-compat"
+"""The folder beside environments for the libraries that they load above the driver."""
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
 # Not the process's number: a container may give the same one to every run.

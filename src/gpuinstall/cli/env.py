@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.environment_paths import COMPAT_FOLDER, EnvironmentPaths
 from gpuinstall.base.files import display_path
 from gpuinstall.base.removal import is_folder, size_of
 from gpuinstall.base.shell import quoted
@@ -21,7 +21,6 @@ from gpuinstall.cli.install import (
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
 from gpuinstall.environments.environment import added_packages, read_marker
-from gpuinstall.machine.nvidia.libraries import COMPAT_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -270,14 +270,13 @@ def _activated(venv: Path, libraries: CompatLibraries | None) -> dict[str, str]:
 
     Those of cuda-compat are loaded before the system's libraries, which activating never does.
     """
-    variables = {
-        name: value for name, value in os.environ.items() if name != "PYTHONHOME"
-    }
+    variables = dict(os.environ)
     if libraries:
-        folders = variables.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-        others = [folder for folder in folders if folder and folder != libraries.path]
-        variables["LD_LIBRARY_PATH"] = os.pathsep.join((libraries.path, *others))
-    # PYTHONHOME, which is left out, would have its Python load another's library.
+        from gpuinstall.machine.nvidia.libraries import with_compat
+
+        variables = with_compat(variables, libraries.folder)
+    # It would have its Python load another's library.
+    variables.pop("PYTHONHOME", None)
     programs = interpreter(venv).parent
     variables["PATH"] = f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}"
     variables["VIRTUAL_ENV"] = str(venv)

@@ -58,11 +58,12 @@ def remove_environment(
         remove_path(folder)
     if not os.path.lexists(folder):
         return 0
-    for mount in sorted(mounts_in(folder)):
+    mounts = sorted(mounts_in(folder))
+    if mounts:
         raise UsageError(
             "mount-point",
-            f"something is mounted at {mount}, and what is mounted is never removed",
-            hint=f"umount {quoted(mount)}   # then run it again",
+            f"something is mounted at {mounts[0]}, and what is mounted is never removed",
+            hint=f"umount {quoted(mounts[0])}   # then run it again",
         )
     try:
         # Where no record says what was there, pip or uv installed it all.

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.codec import read_object
+from gpuinstall.base.environment_paths import COMPAT_FOLDER
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_json, write_atomically
 from gpuinstall.base.values import Value, asdict
@@ -22,7 +23,6 @@ TORCH = "torch"
 _STARTUP_MODULES = ("sitecustomize", "usercustomize")
 _LOADING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
 """The variables that change what is loaded."""
-_COMPAT = ".cuda-compat"
 
 FileStamp = tuple[int, int, int]
 """Size, modification time in nanoseconds, inode."""
@@ -139,7 +139,7 @@ def loading_variables() -> dict[str, str]:
         own = [
             folder
             for folder in folders
-            if not os.path.basename(folder).startswith(_COMPAT)
+            if not os.path.basename(folder).startswith(COMPAT_FOLDER)
         ]
         if any(own):
             variables[name] = os.pathsep.join(own)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
@@ -49,6 +49,7 @@ from gpuinstall.install.proof import (
     renew_proof,
 )
 from gpuinstall.install.state import (
+    ATTEMPTS,
     Action,
     InstallOptions,
     InstallState,
@@ -71,7 +72,7 @@ from gpuinstall.project.targets import environment_request, project_targets
 from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.base.finding import Rejection
@@ -156,6 +157,9 @@ class InstallResult(ChangeResult, kw_only=True):
         }
 
 
+Result = TypeVar("Result", bound=ChangeResult)
+
+
 def install(
     project: Project,
     options: InstallOptions,
@@ -168,7 +172,37 @@ def install(
         options: How.
         catalog: What to choose from; None: the project's.
     """
+    return until_settled(project, lambda: _install(project, options, catalog))
+
+
+def until_settled(project: Project, attempt: Callable[[], Result]) -> Result:
+    """Return what an installation comes to, with the seconds of all attempts.
+
+    It begins anew, at most twice, if another tool has changed the environment while this run was fetching: only now that
+    nobody holds it, for a run could not hold it twice.
+
+    Args:
+        project: The run.
+        attempt: Makes one.
+
+    Raises:
+        InstallationError: the other tool does not come to an end.
+    """
     start = monotonic()
+    for _ in range(ATTEMPTS):
+        with suppress(ChangedMeanwhileError):
+            return replace(attempt(), seconds=monotonic() - start)
+        project.read_anew()
+    raise InstallationError(
+        "busy",
+        "another tool changes the environment again and again",
+        hint="Wait for it to end; then run this command again",
+    )
+
+
+def _install(
+    project: Project, options: InstallOptions, catalog: Catalog | None
+) -> InstallResult:
     place = project.paths
     check_folder(place.venv)
     try:
@@ -187,12 +221,8 @@ def install(
             is_lock_new = (
                 action is not Action.NOTHING and file_stamp(lock_file) != stamp
             )
-    except ChangedMeanwhileError:
-        return install(project, options, catalog)
     except KernelFailedError as failed:
-        return replace(
-            _install_next(failed, state, project), seconds=monotonic() - start
-        )
+        return _install_next(failed, state, project)
     is_built = action is Action.BUILD
     return InstallResult(
         paths=place,
@@ -205,7 +235,6 @@ def install(
         changes=priced.changes if is_built else (),
         bytes=priced.bill.fetch,
         rollback=place.last_change if is_built and place.last_change.exists() else None,
-        seconds=monotonic() - start,
         is_proof_kept=proof.is_kept,
     )
 
@@ -292,6 +321,7 @@ def held_state(
         relocate_environment(place, state.here, project.reporter)
         # Every run that changes or relocates an environment gives it another marker.
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
+            project.read_anew()
             state = read_state(project, options, catalog, again=True)
         if not state.existing.made_here:
             reason = reason_not_ours(place.venv)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import chain
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
@@ -24,10 +23,10 @@ from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.foreign import inspect_foreign
 from gpuinstall.install.hold import hold
 from gpuinstall.install.install import (
-    ChangedMeanwhileError,
     ChangeResult,
     change_environment,
     report_broken,
+    until_settled,
     with_preflight,
 )
 from gpuinstall.install.priced_lock import PricedLock, price_resolution
@@ -90,36 +89,34 @@ def install_into(project: Project, python: Path) -> IntoResult:
         KernelFailedError: a kernel failed.
         GpuInstallError: whatever choosing, resolving and installing raise.
     """
-    start = monotonic()
+    return until_settled(project, lambda: _install_into(project, python))
+
+
+def _install_into(project: Project, python: Path) -> IntoResult:
     reporter = project.reporter
     place = inspect_foreign(python)
     check_rights(place)
     check_records()
-    try:
-        with hold(place, reporter):
-            # Another run may have changed it, before it was ours to hold.
-            place = inspect_foreign(python)
-            state = with_preflight(_read_state(place, project), project)
-            priced = _price(state, project)
-            priced.announce(reporter)
-            reason = reason_against_guard(place)
-            if reason:
-                reporter.warn(f"plain pip may replace torch in {place.venv}: {reason}")
-            constraints = place.venv / CONSTRAINTS
-            is_guarded = reason is not None or is_own_guard_file(constraints)
-            action = Action.VERIFY if is_guarded and not priced.comes else Action.BUILD
-            fit, proof = change_environment(action, priced, state, project)
-            uv_guard = renew_uv_guard(place.venv)
-    except ChangedMeanwhileError:
-        # Only now that this run holds it no longer: it could not hold it twice.
-        return install_into(project, python)
+    with hold(place, reporter):
+        # Another run may have changed it, before it was ours to hold.
+        place = inspect_foreign(python)
+        state = with_preflight(_read_state(place, project), project)
+        priced = _price(state, project)
+        priced.announce(reporter)
+        reason = reason_against_guard(place)
+        if reason:
+            reporter.warn(f"plain pip may replace torch in {place.venv}: {reason}")
+        constraints = place.venv / CONSTRAINTS
+        is_guarded = reason is not None or is_own_guard_file(constraints)
+        action = Action.VERIFY if is_guarded and not priced.comes else Action.BUILD
+        fit, proof = change_environment(action, priced, state, project)
+        uv_guard = renew_uv_guard(place.venv)
     return IntoResult(
         place=place,
         fit=fit,
         changes=priced.changes,
         verdict=proof.verdict,
         bytes=priced.bill.fetch,
-        seconds=monotonic() - start,
         rollback=place.last_change if place.last_change.exists() else None,
         guard=None if reason else constraints,
         uv_guard=uv_guard,
@@ -202,6 +199,7 @@ def _resolve_near(state: InstallState, project: Project, label: str) -> Resoluti
         builds = chain([_proven_builds(existing, label)], builds)
     for build in filter(None, builds):
         constraints = (*request.request.constraints, *build)
+        # The label of what is there may be of no backend. A request that is wrong by itself is refused below.
         with suppress(MachineError, NoBuildError, UsageError):
             kept = request.asking(constraints=constraints)
             return resolve_locks([kept], session, installed=near)[0]

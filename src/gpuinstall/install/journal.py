@@ -152,12 +152,12 @@ def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
     return None
 
 
-def adopt_journal(place: EnvironmentPaths, before: Path) -> None:
-    """Vouch for the journal of an environment that this user has moved, with what lies beside it."""
+def adopt_journal(place: EnvironmentPaths, earlier: Path) -> None:
+    """Vouch for the journal of an environment that this user has moved from ``earlier``, with what lies beside it."""
     with suppress(OSError, ValueError, InstallationError):
         text = read_document(place.last_change / _RECORD, place.work)
         _, digest = _voucher(text, place)
-        if is_vouched(EnvironmentPaths(before).work, digest):
+        if is_vouched(EnvironmentPaths(earlier).work, digest):
             vouch(place.work, digest)
 
 

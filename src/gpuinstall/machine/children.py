@@ -84,8 +84,8 @@ def run_children(
     if waiting and is_long:
         waiting()
     _join(threads, start + seconds + _GRACE)
-    for shortage in shortages:
-        raise shortage
+    if shortages:
+        raise shortages[0]
     return tuple(ended)
 
 

@@ -55,8 +55,9 @@ def read_machine(
     evidence: dict[str, Any] = {
         prober.vendor: prober.read(source, facts) for prober in PROBERS
     }
-    # To ask Windows takes seconds, and NVIDIA's driver knows as much.
-    if host.os == "windows" and not evidence["nvidia"].nvml.works:
+    # To ask Windows takes seconds, and a driver knows as much.
+    is_listed = any(one.lists_gpus(evidence[one.vendor]) for one in PROBERS)
+    if host.os == "windows" and not is_listed:
         facts = replace(facts, devices=read_adapters(source))
     facts = replace(facts, pythons=read_pythons(source))
     return machine_of(facts, evidence)

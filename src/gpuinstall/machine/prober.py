@@ -127,6 +127,10 @@ class Prober(ABC, Generic[Evidence]):
     def conclude(self, evidence: Evidence) -> VendorFindings:
         """Return the GPUs, and what is wrong with them. Pure."""
 
+    def lists_gpus(self, evidence: Evidence) -> bool:
+        """Whether this maker's driver itself has listed the GPUs."""
+        return False
+
     def preflight(
         self,
         machine: Machine,

@@ -131,6 +131,9 @@ VENDORS: dict[str, Vendor] = {
 }
 """By the name in documents; if a machine has GPUs of several, the first is served."""
 
+FIRST_VENDOR = next(iter(VENDORS))
+"""Whose a GPU of no known maker counts as, such as a Jetson's, which has no PCI id."""
+
 
 def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
     """Return a GPU's maker: as it tells, else by its PCI id; None if it has neither.
@@ -179,7 +182,7 @@ def vendor_for(
     for name, vendor in VENDORS.items():
         if name in makers:
             return vendor
-    return next(iter(VENDORS.values()))
+    return VENDORS[FIRST_VENDOR]
 
 
 def is_planned_for(gpu: Gpu, machine: Machine) -> bool:

@@ -94,6 +94,12 @@ class Project(Value):
         """What the folder's files ask for today, whether or not that counts."""
         return read_files(self.contents, self.reporter, only=self.settings.only)
 
+    def read_anew(self) -> None:
+        """Have the folder read again, by whoever needs it next: it may have changed while this run waited."""
+        # Of this very run: whoever has opened it compares with what was installed.
+        for name in ("contents", "files", "sources", "session", "catalog"):
+            vars(self).pop(name, None)
+
     @property
     def words(self) -> RequirementsFile:
         """What the caller requests in words: the user's own, unless they are those of a script."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.probe import PROBERS
-from gpuinstall.machine.vendors import VENDORS, vendor_of
+from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, vendor_of
 from gpuinstall.verify.verdict import Device, DeviceKind
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ def device_targets(
         ours = [
             gpu
             for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)
-            # A GPU of no known maker, such as a Jetson's, counts as NVIDIA's, the first of them.
-            if (vendor_of(gpu, machine) or next(iter(VENDORS))) == prober.vendor
+            if (vendor_of(gpu, machine) or FIRST_VENDOR) == prober.vendor
         ]
         for ordinal, gpu in enumerate(ours):
             if gpus is not None and gpu.index not in gpus:

@@ -18,7 +18,7 @@ from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.machine.protocol import Rules
-from gpuinstall.machine.vendors import VENDORS, rules_for
+from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, rules_for
 from gpuinstall.verify.kernels import all_gpus, deep, quick
 from gpuinstall.verify.kernels.programs import program_check
 
@@ -239,7 +239,7 @@ def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:
     is_for_cpu = backend == CPU
     kind = "CPU" if is_for_cpu else backend
     message = f"this is the {kind} build of torch: {target.name} is not used"
-    vendor = VENDORS[target.vendor or next(iter(VENDORS))]
+    vendor = VENDORS[target.vendor or FIRST_VENDOR]
     check = proof.failed(
         "build",
         message,

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.base.environment_paths import COMPAT_FOLDER
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_json, unwritable, write_atomically
 from gpuinstall.base.finding import Reason
@@ -19,11 +20,7 @@ from gpuinstall.environments.environment import fingerprint
 from gpuinstall.environments.records import is_vouched, remember, vouch
 from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.machine.nvidia.compat import compat_rejection
-from gpuinstall.machine.nvidia.libraries import (
-    COMPAT_FOLDER,
-    ask_libcuda_in,
-    with_compat,
-)
+from gpuinstall.machine.nvidia.libraries import ask_libcuda_in, with_compat
 from gpuinstall.machine.probe import preflight, read_machine
 
 if TYPE_CHECKING:
@@ -219,10 +216,9 @@ def machine_with(
     faults = [
         problem for problem in (*other.problems, *proof.problems) if problem.blocking
     ]
-    for fault in faults:
-        return Reason(
-            "cuda-compat-fails", f"{fault.message} with it ({fault.evidence})"
-        )
+    if faults:
+        text = f"{faults[0].message} with it ({faults[0].evidence})"
+        return Reason("cuda-compat-fails", text)
     if proof.outcomes:
         reporter.step(
             "cuda-compat", f"{libraries.driver}: {proof.summary}", proof.seconds

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
+from gpuinstall.base.environment_paths import COMPAT_FOLDER
 from gpuinstall.base.errors import InstallationError, MachineError, UsageError
 from gpuinstall.base.files import (
     make_private_folder,
@@ -37,7 +38,6 @@ from gpuinstall.environments.cuda_compat.libraries import (
 )
 from gpuinstall.machine.nvidia.compat import unsupported
 from gpuinstall.machine.nvidia.driver import MachineDriver
-from gpuinstall.machine.nvidia.libraries import COMPAT_FOLDER
 from gpuinstall.machine.probe import read_machine
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 from gpuinstall.base.codec import read_object
+from gpuinstall.base.environment_paths import COMPAT_FOLDER
 from gpuinstall.base.machine import MigDevice
 from gpuinstall.base.process import Finished
 from gpuinstall.base.values import Value, replace
@@ -28,7 +29,6 @@ from gpuinstall.machine.children import (
 from gpuinstall.machine.container import JOBS
 from gpuinstall.machine.source import Source, json_or_none
 
-COMPAT_FOLDER = ".cuda-compat"
 """Where ``install --cuda-compat`` puts the forward-compatibility package, beside the environments."""
 
 NVML, LIBCUDA = "libnvidia-ml.so.1", "libcuda.so.1"

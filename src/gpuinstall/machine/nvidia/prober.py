@@ -82,6 +82,10 @@ class NvidiaProber(Prober[NvidiaEvidence]):
             l4t=evidence.jetson.l4t if evidence.jetson else None,
         )
 
+    def lists_gpus(self, evidence: NvidiaEvidence) -> bool:
+        """Whether NVML answers."""
+        return evidence.nvml.works
+
     def preflight(
         self,
         machine: Machine,

@@ -224,7 +224,7 @@ def carry_out(
 
 
 def _dry_run(priced: PricedLock) -> Outcome:
-    status = "nothing was changed" if priced.existing else "already up to date"
+    status = "already up to date" if priced.is_there else "nothing was changed"
     return Outcome(priced.to_dict(), [*priced.lines(), ("Dry run", status)])
 
 

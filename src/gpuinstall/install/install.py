@@ -207,7 +207,7 @@ def _install(
     check_folder(place.venv)
     try:
         with held_state(project, options, catalog) as held:
-            state, priced = _priced(held, project)
+            state, priced = _price_on_sound_driver(held, project)
             priced.announce(project.reporter)
             # A request that changes nothing is known as such only when it is resolved.
             action = state.action_for(priced.fit)
@@ -226,7 +226,7 @@ def _install(
     is_built = action is Action.BUILD
     return InstallResult(
         paths=place,
-        machine=state.request.machine,
+        machine=state.lock_request.machine,
         fit=fit,
         is_lock_new=is_lock_new,
         verdict=proof.verdict or state.existing.verdict,
@@ -246,17 +246,17 @@ class ChangedMeanwhileError(Exception):
 def _report_added(state: InstallState, priced: PricedLock, reporter: Reporter) -> None:
     """Name what others put into the environment: it stays; and what they moved: it comes back."""
     existing = state.existing
-    names = existing.added - priced.fit.lock.names - priced.goes
+    names = existing.added - priced.fit.lock.names - priced.change.goes
     if not names:
         return
-    versions = [f"{name} {existing.packages[name]}".strip() for name in sorted(names)]
+    versions = [f"{name} {existing.versions[name]}".strip() for name in sorted(names)]
     added = some(versions)
-    if priced.is_rebuild:
+    if priced.change.is_rebuild:
         text = f"{added}: not in the lock; gpuinstall env rollback brings the old environment back"
         reporter.notice("Dropped", text)
         return
     reporter.step("Beside", f"{added}: not in the lock, and left as it is")
-    report_broken(existing.called(names), priced, reporter)
+    report_broken(existing.packages_named(names), priced, reporter)
 
 
 def report_broken(
@@ -356,14 +356,14 @@ def with_preflight(state: InstallState, project: Project) -> InstallState:
     """
     from gpuinstall.machine.probe import preflight
 
-    request, here = state.request, state.here
+    request, here = state.lock_request, state.here
     if here is None or not here.gpus or request.request.is_for_cpu:
         return state
     proof = preflight(here, project.reporter)
     if proof.outcomes:
         project.reporter.step("Preflight", proof.summary, proof.seconds)
     machine = request.machine.with_problems(proof.problems)
-    return replace(state, request=replace(request, machine=machine))
+    return replace(state, lock_request=replace(request, machine=machine))
 
 
 def read_state(
@@ -372,6 +372,7 @@ def read_state(
     catalog: Catalog | None = None,
     *,
     again: bool = False,
+    check_ownership: bool = True,
 ) -> InstallState:
     """Return the present state: the environment and the request.
 
@@ -380,6 +381,7 @@ def read_state(
         options: How to install.
         catalog: What to choose from; None: the project's.
         again: Whether this run has read it before, and announced what it read.
+        check_ownership: Whether what is not ours may not lie there, unless it is to be replaced.
 
     Raises:
         UsageError: something of the user's is in the way.
@@ -393,7 +395,7 @@ def read_state(
     existing = inspect_environment(project.paths, here)
     if not options.upgrade:
         existing = replace(existing, locks=tuple(read_locks(folder)))
-    if not options.replace:
+    if check_ownership and not options.replace:
         existing.check_ownership()
     changed = existing.changed_build or some([*existing.changed_versions.values()])
     if changed and not again:
@@ -404,22 +406,23 @@ def read_state(
         catalog = with_locked_builds(known, folder, lambda: project.session)
     return InstallState(
         existing,
-        request=LockRequest(project.machine, request, catalog),
+        lock_request=LockRequest(project.machine, request, catalog),
         here=here,
         options=options,
         targets=() if options.locked else tuple(map(str, project_targets(project))),
     )
 
 
-def _priced(state: InstallState, project: Project) -> tuple[InstallState, PricedLock]:
+def _price_on_sound_driver(
+    state: InstallState, project: Project
+) -> tuple[InstallState, PricedLock]:
     """Choose and price; prove the driver first after all if kernels have to run: another torch is to be installed."""
     priced = _price(state, project)
     # What stays has the proven torch among it.
-    is_kept = state.action is not Action.BUILD or "torch" not in priced.comes
-    if is_kept or not state.existing.is_proven:
+    if "torch" not in priced.change.comes or not state.existing.is_proven:
         return state, priced
     proven = with_preflight(state, project)
-    if proven.request.machine == state.request.machine:
+    if proven.lock_request.machine == state.lock_request.machine:
         return state, priced
     return proven, _price(proven, project)
 
@@ -428,7 +431,7 @@ def _price(state: InstallState, project: Project) -> PricedLock:
     """Choose where the lock comes from, and reckon what it costs; raise the error of a refusal."""
     fit = state.fit
     if fit and state.action is not Action.BUILD:
-        return PricedLock(fit)
+        return PricedLock(fit, is_there=True)
     if fit:
         return price_lock(fit, state, project)
     state.check_lockable()
@@ -481,7 +484,7 @@ def change_environment(
         return priced.fit, Proof()
     if action is Action.VERIFY:
         return priced.fit, _prove_again(priced.fit, state, project)
-    if priced.is_rebuild:
+    if priced.change.is_rebuild:
         return _rebuild(priced, state, project)
     return _change(priced, state, project)
 
@@ -522,14 +525,14 @@ def _change(
 
     here, existing, reporter = state.here, state.existing, project.reporter
     place = existing.paths
-    leaving = existing.called(priced.comes | priced.goes)
+    leaving = existing.packages_named(priced.change.comes | priced.change.goes)
     check_inside(place, recorded_names(leaving, place.root))
     unpacked = unpack_packages(priced, existing, project)
     fit = unpacked.fit
     ahead = None
-    if "torch" in priced.comes and unpacked.python:
+    if "torch" in priced.change.comes and unpacked.python:
         ahead = prove(fit, unpacked.python, here, project)
-    if read_packages(place.packages_folders) != existing.installed:
+    if read_packages(place.packages_folders) != existing.packages:
         raise ChangedMeanwhileError
     change = _planned(unpacked, leaving, existing)
     with changing(change, reporter) as journal:
@@ -632,7 +635,7 @@ def _install_next(
     options = state.options
     if options.attempts <= 1 or os.environ.get(FALLBACK) == "0":
         raise failed
-    catalog = catalog_without(state.request.catalog, failed.build, failed.verdict)
+    catalog = catalog_without(state.lock_request.catalog, failed.build, failed.verdict)
     if catalog is None:
         raise failed
     project.reporter.warn(f"{failed.message}; trying the next build")

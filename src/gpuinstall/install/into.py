@@ -108,7 +108,8 @@ def _install_into(project: Project, python: Path) -> IntoResult:
             reporter.warn(f"plain pip may replace torch in {place.venv}: {reason}")
         constraints = place.venv / CONSTRAINTS
         is_guarded = reason is not None or is_own_guard_file(constraints)
-        action = Action.VERIFY if is_guarded and not priced.comes else Action.BUILD
+        is_right = is_guarded and not priced.change.comes
+        action = Action.VERIFY if is_right else Action.BUILD
         fit, proof = change_environment(action, priced, state, project)
         uv_guard = renew_uv_guard(place.venv)
     return IntoResult(
@@ -130,12 +131,12 @@ def _read_state(place: EnvironmentPaths, project: Project) -> InstallState:
     existing = ExistingEnvironment(
         place,
         is_empty=False,
-        packages={package.name: package.version for package in visible},
-        installed=read_packages(place.packages_folders),
+        versions={package.name: package.version for package in visible},
+        packages=read_packages(place.packages_folders),
     )
     request = declared_request(project)
     # What was built for the torch that is there moves with it.
-    companions = {"torchvision", "torchaudio"} & existing.packages.keys()
+    companions = {"torchvision", "torchaudio"} & existing.versions.keys()
     unnamed = sorted(companions - requirement_names(request.requirements))
     request = replace(
         request,
@@ -158,7 +159,7 @@ def _price(state: InstallState, project: Project) -> PricedLock:
     resolution = _resolve_near(state, project, label)
     existing = _called_as_in(resolution, state.existing, label)
     priced = price_resolution(resolution, replace(state, existing=existing), project)
-    report_broken(state.existing.installed, priced, project.reporter)
+    report_broken(state.existing.packages, priced, project.reporter)
     return priced
 
 
@@ -167,7 +168,7 @@ def _label_of_default(existing: ExistingEnvironment) -> str:
     prefix = existing.paths.venv
     is_condas = any(prefix.glob("conda-meta/pytorch-*.json"))
     cuda = torch_cuda(prefix)
-    if is_condas or not cuda or "+" in existing.packages.get("torch", ""):
+    if is_condas or not cuda or "+" in existing.versions.get("torch", ""):
         return ""
     return Backend("cuda", cuda).tag
 
@@ -177,11 +178,11 @@ def _called_as_in(
 ) -> ExistingEnvironment:
     """Return the environment with the versions of a resolution where only the label differs: it is the same build."""
     named = {one["name"]: one.get("version") for one in resolution.document["packages"]}
-    packages = {
+    versions = {
         name: named[name] if label and named.get(name) == f"{there}+{label}" else there
-        for name, there in existing.packages.items()
+        for name, there in existing.versions.items()
     }
-    return replace(existing, packages=packages)
+    return replace(existing, versions=versions)
 
 
 def _resolve_near(state: InstallState, project: Project, label: str) -> Resolution:
@@ -189,10 +190,10 @@ def _resolve_near(state: InstallState, project: Project, label: str) -> Resoluti
 
     A version or a backend that was requested is not overruled.
     """
-    session, request, existing = project.session, state.request, state.existing
+    session, request, existing = project.session, state.lock_request, state.existing
     # The family's versions follow torch's, which is kept by itself.
-    outside = existing.packages.keys() - project.catalog.family
-    near = {name: existing.packages[name] for name in sorted(outside)}
+    outside = existing.versions.keys() - project.catalog.family
+    near = {name: existing.versions[name] for name in sorted(outside)}
     asked = project.settings
     builds = _near_builds(existing, request.request, label)
     if not (asked.files or asked.request.requirements or asked.request.backend):
@@ -211,7 +212,7 @@ def _proven_builds(existing: ExistingEnvironment, label: str) -> list[str]:
     # "torchaudio==0+none.for.cu132" keeps pip from what does not exist, and was never there.
     lines = guarded_lines(existing.paths.venv)
     proven = [line for line in lines if "==" in line and "+none" not in line]
-    there = f"torch=={existing.packages.get('torch')}"
+    there = f"torch=={existing.versions.get('torch')}"
     # Without its label a version would be that of every CUDA.
     return [f"{line}+{label}" if label and line == there else line for line in proven]
 
@@ -220,7 +221,7 @@ def _near_builds(
     existing: ExistingEnvironment, request: Request, of_default: str
 ) -> Iterator[list[str]]:
     """Yield the constraints that keep a resolution to the torch of an environment, the narrowest first."""
-    installed = existing.packages.get("torch")
+    installed = existing.versions.get("torch")
     if installed is None:
         return
     for text in (*request.requirements, *request.constraints):

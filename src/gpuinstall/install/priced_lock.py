@@ -14,6 +14,7 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.install.state import PackageChange, package_change
 from gpuinstall.lock.file.fit import Fit, selected
 from gpuinstall.lock.file.lock import (
     LockedFile,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.install.state import ExistingEnvironment, InstallState
+    from gpuinstall.install.state import InstallState
     from gpuinstall.lock.uv.builds import BuildSite, SourceBuild
     from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.project import Project
@@ -85,22 +86,18 @@ class PricedLock(Value):
 
     fit: Fit
     """The lock, and its plan; the installation takes the hash of a file whose index gives none."""
+    change: PackageChange = PackageChange(frozenset())
+    """Which packages come and go."""
     changes: tuple[VersionChange, ...] = ()
-    """The packages of the environment that come, go and move."""
-    existing: ExistingEnvironment | None = None
-    """The environment that another one is to replace; None if none is built."""
+    """The same as a person is told it, with the versions that move."""
+    is_there: bool = False
+    """Whether the environment holds it already, and nothing is built."""
     bill: Bill = Bill({}, {})
     """What it costs."""
     heads: Mapping[LockedFile, Head] = field(default_factory=dict)
     """What is said of the files whose index gives no hash."""
     remarks: tuple[str, ...] = ()
     """Why its programs are not the newest."""
-    comes: frozenset[str] = frozenset()
-    """The packages that come, or are replaced."""
-    goes: frozenset[str] = frozenset()
-    """The packages that go without another in their place."""
-    is_rebuild: bool = False
-    """Whether the environment is made again."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of a dry run, of ``--into`` too."""
@@ -114,24 +111,24 @@ class PricedLock(Value):
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines that are reported before it is carried out, each with its label."""
-        if self.existing is None:
+        if self.is_there:
             return
         python = self.fit.choice.python
         yield "Build", f"torch {self.fit.choice.build.name} · Python {python}"
         for remark in self.remarks:
             yield "", remark
         label = "Changes"
-        for line in self._change_lines(is_new=self.existing.is_empty):
+        for line in self._change_lines():
             yield label, line
             label = ""
         download = str(self.bill)
         # It is fetched before anything else, and is in no bill: only uv knows its size.
-        if self.is_rebuild and find_python(python) is None:
+        if self.change.is_rebuild and find_python(python) is None:
             download += f"; uv downloads Python {python} too"
         yield "Download", download
 
-    def _change_lines(self, *, is_new: bool) -> list[str]:
-        if not is_new:
+    def _change_lines(self) -> list[str]:
+        if not self.change.is_new:
             return change_lines(self.changes) or ["no version changes"]
         requested = requirement_names(self.fit.choice.requirements)
         # What was requested comes first.
@@ -168,16 +165,15 @@ def price_lock(
         LockError: an address of it is on a host that is no source.
         InstallationError: it cannot be built here, or uv's cache is not to be trusted.
     """
-    from gpuinstall.install.state import package_change
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
 
-    lock, machine, session = fit.lock, state.request.machine, project.session
+    lock, machine, session = fit.lock, state.lock_request.machine, project.session
     builds, site = builds_of(fit, machine, project)
     if session.sourcing.only_binary:
         check_wheels(builds)
     # What is there already is not built again.
-    comes = package_change(state.existing, fit).comes
-    builds = tuple(build for build in builds if build.package in comes)
+    change = package_change(state.existing, fit)
+    builds = tuple(build for build in builds if build.package in change.comes)
     report_builds(builds, site, session.reporter)
     check_builds(builds, site, here=True)
     if lock.only_here:
@@ -190,7 +186,7 @@ def price_lock(
     if not project.sourcing.wheels and not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, files, fit.choice.build.backend.tag, session)
     name_torch_source(files, "", session)
-    return _priced(fit, state, project, {})
+    return _with_bill(fit, change, state, project, {})
 
 
 def resolve_lock(state: InstallState, project: Project) -> PricedLock:
@@ -209,7 +205,7 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     locked = {name for lock in near_to for name in lock.versions}
     # What is not there yet is the newest anyway.
     moving = [name for name in state.options.moving if name in locked]
-    request = state.request.near(near_to)
+    request = state.lock_request.near(near_to)
     resolution = resolve_locks(
         [request], project.session, locks=near_to, moving=moving
     )[0]
@@ -241,8 +237,10 @@ def price_resolution(
     folder = place.folder if place.is_ours else Path()
     later = resolution.unhashed_wheels
     [lock] = build_locks([resolution], session, folder, later)
-    return _priced(
-        Fit(lock, resolution.plan),
+    fit = Fit(lock, resolution.plan)
+    return _with_bill(
+        fit,
+        package_change(state.existing, fit),
         state,
         project,
         _reported_sizes(resolution),
@@ -251,29 +249,28 @@ def price_resolution(
     )
 
 
-def _priced(
+def _with_bill(
     fit: Fit,
+    change: PackageChange,
     state: InstallState,
     project: Project,
     listed: Mapping[str, int],
     **further: Any,
 ) -> PricedLock:
-    """Reckon what changes and what has to be fetched.
+    """Reckon which versions move and what has to be fetched.
 
     Args:
         fit: The lock that is to be installed, and its plan.
+        change: Which packages come and go.
         state: What there is.
         project: The run.
         listed: The sizes that are known, by address.
         further: What else is known of the lock.
     """
-    from gpuinstall.install.state import package_change
-
     existing = state.existing
-    change = package_change(existing, fit)
-    files = selected(fit.lock, fit.choice.python, state.request.machine)
+    files = selected(fit.lock, fit.choice.python, state.lock_request.machine)
     new = [file for file in files if file.package in change.comes]
-    present = existing.packages
+    present = existing.versions
     if not change.is_rebuild:
         # What others put there stays.
         concerned = change.goes | fit.lock.names
@@ -281,11 +278,8 @@ def _priced(
     return PricedLock(
         fit,
         changes=compare_versions(present, fit.lock.all_versions),
-        existing=existing,
+        change=change,
         bill=price_files(new, listed, existing.paths.root, project.session),
-        comes=change.comes,
-        goes=change.goes,
-        is_rebuild=change.is_rebuild,
         **further,
     )
 

@@ -60,18 +60,17 @@ def environment_to_start(
     reporter = project.reporter
     locked = InstallOptions(locked=True, attempts=1)
     # Whatever lies at .venv itself stays there: it is not the environment that is started.
-    elsewhere = replace(locked, replace=True)
-    state = read_state(project, elsewhere)
+    state = read_state(project, locked, check_ownership=False)
     paths = _place_for(_fit(state), project)
     if paths.is_unfinished:
         # Nothing that a killed run has left is believed: neither its marker nor, if it was proven, the lock of before.
         with hold(paths, reporter):
-            state = read_state(project, elsewhere, again=True)
+            state = read_state(project, locked, again=True, check_ownership=False)
     fit, existing, action = _chosen(state, project, proof=proof)
     if action is Action.VERIFY:
         state = with_preflight(state, project)
         fit, existing, action = _chosen(state, project, proof=proof)
-    machine = state.request.machine
+    machine = state.lock_request.machine
     if fit.plan.status != "cpu":
         # That this machine has no GPU is what was allowed.
         for warning in fit.plan.warnings:
@@ -147,7 +146,7 @@ def _chosen(
     """Return the lock that runs here, what lies where its environment is to be, and what there is to do with that."""
     fit = _fit(state)
     paths = _place_for(fit, project)
-    existing = inspect_environment(paths, state.request.machine)
+    existing = inspect_environment(paths, state.lock_request.machine)
     marker = existing.marker
     # Whoever made it.
     is_made_of_lock = marker and marker.lock_sha256 == fit.lock.sha256
@@ -165,11 +164,11 @@ def _place_for(fit: Fit, project: Project) -> EnvironmentPaths:
 
 def _fit(state: InstallState) -> Fit:
     """Return the lock that runs here, one for the CPU only if that is allowed; raise the refusal."""
-    fit, request = state.fit, state.request
+    fit, request = state.fit, state.lock_request
     allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}
     if allow_cpu and fit is None:
         for_cpu = replace(request, request=replace(request.request, backend="cpu"))
-        fit = replace(state, request=for_cpu).fit
+        fit = replace(state, lock_request=for_cpu).fit
     if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit
     if request.machine.gpus or isinstance(request.outcome, Rejected):

@@ -96,9 +96,9 @@ class ExistingEnvironment(Value):
     """None if it is not ours."""
     lock: Lock | None = None
     """The copy of its lock that it holds; None if that is gone or damaged."""
-    packages: Mapping[str, str] = field(default_factory=dict)
-    """The versions of the packages that it finds, by name."""
-    installed: tuple[InstalledPackage, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Those of the packages that it finds, by name."""
+    packages: tuple[InstalledPackage, ...] = ()
     """The packages in its own folders."""
     has_python: bool = False
     locks: tuple[Lock, ...] = ()
@@ -108,14 +108,14 @@ class ExistingEnvironment(Value):
     stamp: Stamp | None = None
     """What was proven of it on this machine, if that still holds."""
 
-    def called(self, names: Collection[str]) -> list[InstalledPackage]:
+    def packages_named(self, names: Collection[str]) -> list[InstalledPackage]:
         """Return the packages in its own folders that have one of these names."""
-        return [package for package in self.installed if package.name in names]
+        return [package for package in self.packages if package.name in names]
 
     @cached_property
     def emptied(self) -> tuple[str, ...]:
         """The packages in its own folders whose RECORD is empty, as a power cut leaves it."""
-        records = {one.name: one.record / "RECORD" for one in self.installed}
+        records = {one.name: one.record / "RECORD" for one in self.packages}
         return tuple(name for name in records if file_size(records[name]) == 0)
 
     @property
@@ -138,11 +138,11 @@ class ExistingEnvironment(Value):
         """
         if not self.made_here or not self.has_python or self.changed_build:
             return None
-        is_whole = self.recorded.items() <= self.packages.items()
+        is_whole = self.locked_versions.items() <= self.versions.items()
         return self.lock if is_whole else None
 
     @property
-    def recorded(self) -> Mapping[str, str]:
+    def locked_versions(self) -> Mapping[str, str]:
         """The versions of the packages that are ours, by name; none if its copy of the lock is gone."""
         return self.marker.packages if self.marker and self.lock else {}
 
@@ -154,13 +154,13 @@ class ExistingEnvironment(Value):
         is_tied = load_catalog().is_tied
         tied = [text for name, text in self.changed_versions.items() if is_tied(name)]
         changed = tied[0] if tied else ""
-        cut = [name for name in self.emptied if name in self.recorded]
+        cut = [name for name in self.emptied if name in self.locked_versions]
         if cut:
             changed = changed or f"{cut[0]} is damaged: its RECORD is empty"
         if changed or self.stamp:
             # What torch loads is as it was proven; a module in Python that is gone is verify's to find.
             return changed
-        losses = find_damage(self.called({"torch"}), with_edits=False)
+        losses = find_damage(self.packages_named({"torch"}), with_edits=False)
         return next((loss.message for loss in losses), "")
 
     def check_unchanged(self) -> None:
@@ -214,12 +214,12 @@ class ExistingEnvironment(Value):
     @property
     def added(self) -> set[str]:
         """The packages that pip, uv or the user put there, and no lock of ours holds."""
-        return self.packages.keys() - self.recorded.keys()
+        return self.versions.keys() - self.locked_versions.keys()
 
     @property
     def changed_versions(self) -> dict[str, str]:
         """The packages of our locks that another tool has moved or removed since, in words, by their names."""
-        return changed_packages(self.packages, self.recorded)
+        return changed_packages(self.versions, self.locked_versions)
 
 
 def inspect_environment(
@@ -238,14 +238,14 @@ def inspect_environment(
     marker = read_marker(venv)
     if marker is None:
         return ExistingEnvironment(paths, is_empty=False)
-    installed = read_packages(paths.packages_folders)
+    packages = read_packages(paths.packages_folders)
     return ExistingEnvironment(
         paths,
         is_empty=False,
         marker=marker,
         lock=read_own_lock(venv),
-        packages=versions_of(installed, marker.packages),
-        installed=installed,
+        versions=versions_of(packages, marker.packages),
+        packages=packages,
         has_python=paths.python.exists(),
         made_here=was_made_here(venv),
         stamp=standing_stamp(venv, marker, here),
@@ -333,6 +333,8 @@ class PackageChange(Value):
     """Those that a lock of ours had put there and the new one does not have."""
     is_rebuild: bool = False
     """Whether the environment is made again, because the one that is there cannot be changed into it."""
+    is_new: bool = False
+    """Whether none is there."""
 
 
 def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
@@ -344,9 +346,9 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     """
     marker, new = existing.marker, fit.lock
     if not existing.paths.is_ours:
-        there = existing.packages.items()
+        there = existing.versions.items()
         return PackageChange(frozenset(dict(new.all_versions.items() - there)))
-    anew = PackageChange(new.names, is_rebuild=True)
+    anew = PackageChange(new.names, is_rebuild=True, is_new=existing.is_empty)
     is_usable = marker and existing.made_here and existing.has_python
     if not marker or not is_usable or marker.python != fit.choice.python:
         return anew
@@ -355,17 +357,18 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     own = set(marker.packages)
     if existing.changed_build:
         # Parts of another build share folders with those of this one: nvidia-cudnn-cu13 with nvidia-cudnn-cu12.
-        tied = set(filter(load_catalog().is_tied, {*new.names, *existing.packages}))
+        tied = set(filter(load_catalog().is_tied, {*new.names, *existing.versions}))
         unchanged -= tied
         own |= tied
     comes = new.names - unchanged
     # pip belongs to no lock, and every environment has one.
-    goes = (own & existing.packages.keys()) - new.names - {"pip"}
-    if not all(package.record_text for package in existing.called(comes | goes)):
+    goes = (own & existing.versions.keys()) - new.names - {"pip"}
+    changed = existing.packages_named(comes | goes)
+    if not all(package.record_text for package in changed):
         # Nobody knows which files are its own.
         return anew
     # Of what two packages have written the last one's is there: the other has to write it again.
-    leaving = existing.called(goes)
+    leaving = existing.packages_named(goes)
     files = recorded_names(leaving, existing.paths.root)
     comes |= shared_with_others(existing.paths, leaving, files).keys() & new.names
     return PackageChange(comes, frozenset(goes))
@@ -376,10 +379,10 @@ def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[st
     lock = existing.lock
     if lock:
         yield from _unchanged_projects(existing, lock, new)
-    for name, version in existing.packages.items():
+    for name, version in existing.versions.items():
         if version != new.all_versions.get(name):
             continue
-        if lock and name in existing.recorded:
+        if lock and name in existing.locked_versions:
             # What comes from a folder or a repository has no hash, and may be another by now.
             if lock.hashes_of(name) & new.hashes_of(name):
                 yield name
@@ -417,7 +420,7 @@ class InstallState(Value):
     """What an installation starts from: what lies there, and what is requested."""
 
     existing: ExistingEnvironment
-    request: LockRequest
+    lock_request: LockRequest
     here: Machine | None
     """This machine; None if kernels cannot run on it."""
     options: InstallOptions
@@ -448,7 +451,7 @@ class InstallState(Value):
         """
         from gpuinstall.lock.file.fit import Fit, fit  # which takes long to load
 
-        options, request, own = self.options, self.request, self.existing.intact_lock
+        options, own = self.options, self.existing.intact_lock
         if options.upgrade or options.moving:
             return ()
         locks = [
@@ -456,6 +459,7 @@ class InstallState(Value):
             for lock in self.existing.locks
             if options.target in {lock.target, None}
         ]
+        request = self.lock_request
         wanted = request.machine, request.request, request.catalog
         judged = [fit(lock, *wanted, exact=not options.locked) for lock in locks]
         if own and not options.locked and own.name not in {lock.name for lock in locks}:
@@ -470,7 +474,7 @@ class InstallState(Value):
         """The lock that is installed as it is; None if a new one has to be made."""
         from gpuinstall.lock.file.fit import best
 
-        request = self.request
+        request = self.lock_request
         return best(self.judged, request.machine, request.request, request.catalog)
 
     @property
@@ -485,8 +489,10 @@ class InstallState(Value):
             MachineError: the machine has to be repaired first.
             LockError: only a lock that is there, or for the targets of the folder, may be used, and none fits.
         """
-        plan, options = self.request.outcome, self.options
-        error = plan.error(self.request.machine) if isinstance(plan, Rejected) else None
+        plan, options = self.lock_request.outcome, self.options
+        error = None
+        if isinstance(plan, Rejected):
+            error = plan.error(self.lock_request.machine)
         if options.locked and not self.misfits:
             raise self._missing_lock()
         if error and not isinstance(error, NoBuildError):
@@ -526,9 +532,10 @@ class InstallState(Value):
         targets = [*(self.targets or map(str, named_targets(here)))]
         if not targets:
             return "gpuinstall lock   # makes one that does"
-        machine = self.request.machine
-        request = replace(self.request.request, backend=None, allowed_backends=None)
-        plan = choose(machine, request, self.request.catalog)
+        lock_request = self.lock_request
+        machine = lock_request.machine
+        request = replace(lock_request.request, backend=None, allowed_backends=None)
+        plan = choose(machine, request, lock_request.catalog)
         if isinstance(plan, Rejected):
             raise plan.error(machine)
         build = plan.choice.build
@@ -548,7 +555,7 @@ class InstallState(Value):
         from gpuinstall.lock.file.fit import locked_build
         from gpuinstall.machine.vendors import rules_for
 
-        machine, catalog = self.request.machine, self.request.catalog
+        machine, catalog = self.lock_request.machine, self.lock_request.catalog
         for misfit in self.misfits:
             lock, code = misfit.candidate, misfit.reason.code
             build = locked_build(lock, machine, catalog)

@@ -85,27 +85,27 @@ def unpack_packages(
     remove_path(staging)
     staging.mkdir(parents=True)
     python: Path | None = interpreter(staging)
-    if priced.is_rebuild:
+    if priced.change.is_rebuild:
         _create(fit, staging, session)
         relocate_activation(staging, place.venv)
-    elif place.is_ours and priced.comes:
+    elif place.is_ours and priced.change.comes:
         _create_before(place, staging, session)
-    keeps_guard = not priced.is_rebuild and _keeps_guard(existing, fit, project)
+    keeps_guard = not priced.change.is_rebuild and _keeps_guard(existing, fit, project)
     packages: tuple[InstalledPackage, ...] = ()
     with ThreadPoolExecutor(2) as pool:
         # While uv installs: the index is asked, and what comes next takes long to load.
         pool.submit(import_module, "gpuinstall.verify.cover")
         if not keeps_guard:
             absent = pool.submit(members_beside, fit, project.catalog, session)
-        if priced.comes:
-            lock = _unpack_beside(priced.comes, priced, place, project)
+        if priced.change.comes:
+            lock = _unpack_beside(priced.change.comes, priced, place, project)
             fit = replace(fit, lock=lock)
             packages = _check_files(priced, existing, project)
         if not keeps_guard:
-            _write_guard(fit, absent.result(), priced.comes, existing, project)
+            _write_guard(fit, absent.result(), priced.change.comes, existing, project)
     if place.is_ours:
         write_atomically(staging / fit.lock.name, fit.lock.text)
-    elif "torch" in priced.comes:
+    elif "torch" in priced.change.comes:
         try:
             _create_before(place, staging, session)
         except InstallationError:
@@ -176,7 +176,7 @@ def _keeps_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> b
         return True
     family = project.catalog.family
     before = {
-        name: existing.packages[name] for name in family & existing.packages.keys()
+        name: existing.versions[name] for name in family & existing.versions.keys()
     }
     is_own = is_own_guard_file(existing.paths.venv / CONSTRAINTS)
     return is_own and before == fit.lock.versions_of(family)
@@ -201,11 +201,11 @@ def _write_guard(
     place = existing.paths
     versions = fit.lock.versions_of(project.catalog.family)
     # What stays is found by pip as it calls itself, which may lack the label of its build.
-    staying = existing.called(versions.keys() - comes)
+    staying = existing.packages_named(versions.keys() - comes)
     versions |= {package.name: package.version for package in staying}
     absent = []
     for member in members:
-        if member.version and member.version == existing.packages.get(member.name):
+        if member.version and member.version == existing.versions.get(member.name):
             # pip installs a version that is there again if it is given by an address.
             versions[member.name] = member.version
         else:
@@ -226,7 +226,7 @@ def _check_files(
 
     What stays was looked at when it was new.
     """
-    place, names = existing.paths, priced.comes
+    place, names = existing.paths, priced.change.comes
     staging = place.staging
     packages = read_packages(packages_folders(staging))
     for loss in find_damage(packages, with_edits=False):

@@ -88,9 +88,9 @@ NOTHING = ExistingEnvironment(PATHS)
 OLDER = lock("2.13.0+cpu")
 NEWER = lock("2.14.1+cpu")
 ADDED = replace(
-    environment(NEWER, NEWER), packages={"torch": "2.14.1+cpu", "cowsay": "6.1"}
+    environment(NEWER, NEWER), versions={"torch": "2.14.1+cpu", "cowsay": "6.1"}
 )
-DAMAGED = replace(environment(NEWER, NEWER), packages={"torch": "2.13.0+cpu"})
+DAMAGED = replace(environment(NEWER, NEWER), versions={"torch": "2.13.0+cpu"})
 CUDA = lock("2.14.1+cu126", "pylock.cu126.toml")
 BROKEN = replace(
     MACHINE,

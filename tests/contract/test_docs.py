@@ -42,6 +42,26 @@ def test_the_pages_made_from_data_are_what_the_data_say():
     assert stale == [], "run: make docs"
 
 
+def test_names_that_the_pages_for_contributors_use_are_in_the_source():
+    folders = (ROOT, ROOT / "src/gpuinstall")
+    read = [*(ROOT / "src").rglob("*.*"), ROOT / "tests/unit/test_house.py"]
+    texts = (
+        path.read_text("utf-8") for path in read if path.suffix in {".py", ".toml"}
+    )
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
+    unknown = []
+    for page in ("docs/architecture.md", "docs/extending.md"):
+        # A block may be an example.
+        text = re.sub(r"(?ms)^```.*?^```", "", (ROOT / page).read_text("utf-8"))
+        for name in re.findall(r"`([\w./-]+)(?:\(\))?`", text):
+            is_path = any((folder / name).exists() for folder in folders)
+            if not is_path and not words.issuperset(re.findall(r"\w+", name)):
+                unknown.append(name)
+
+    others = {"libtorch_cuda.so", "counterparts.toml"}
+    assert [name for name in unknown if "acme" not in name and name not in others] == []
+
+
 def test_every_link_goes_to_a_page_and_a_heading_that_are_there():
     written = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 

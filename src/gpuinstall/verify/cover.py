@@ -82,7 +82,8 @@ def _libraries_by_record(stamp: Stamp, root: Path) -> dict[str, list[str]]:
             if file_stamp(f"{root}/{path}") == earlier:
                 libraries[path] = of_package
         elif _LIBRARY.search(path):
-            # Those of a package stand behind its RECORD.
+            # Those of a package stand behind its RECORD, as they were taken: JSON keeps the order of keys when it is
+            # written and read, and to read whose they are from a RECORD is the work that is saved here.
             of_package.append(path)
     return libraries
 

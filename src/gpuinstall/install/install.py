@@ -157,7 +157,7 @@ class InstallResult(ChangeResult, kw_only=True):
         }
 
 
-Result = TypeVar("Result", bound=ChangeResult)
+_Result = TypeVar("_Result", bound=ChangeResult)
 
 
 def install(
@@ -175,7 +175,7 @@ def install(
     return until_settled(project, lambda: _install(project, options, catalog))
 
 
-def until_settled(project: Project, attempt: Callable[[], Result]) -> Result:
+def until_settled(project: Project, attempt: Callable[[], _Result]) -> _Result:
     """Return what an installation comes to, with the seconds of all attempts.
 
     It begins anew, at most twice, if another tool has changed the environment while this run was fetching: only now that

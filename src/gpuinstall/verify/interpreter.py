@@ -23,7 +23,7 @@ from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"
 
-Answer = TypeVar("Answer")
+_Answer = TypeVar("_Answer")
 
 
 class FoundTorch(Value):
@@ -117,8 +117,8 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
 
 
 def answer_of(
-    argv: Sequence[str | Path], parse: Callable[[Mapping[str, Any]], Answer]
-) -> Answer:
+    argv: Sequence[str | Path], parse: Callable[[Mapping[str, Any]], _Answer]
+) -> _Answer:
     """Run a script of ours with an interpreter; return what it reports, in a line that begins with our mark.
 
     Args:

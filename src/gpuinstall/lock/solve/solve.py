@@ -71,14 +71,14 @@ def resolve_locks(
     reported: dict[str, str] = {}
     for lock in locks:
         reported |= lock.all_versions
-    near = Near(versions=installed or {}, reported=reported)
-    attempts: Iterable[Near] = [near]
+    attempts = [Near(versions=installed or {}, reported=reported)]
     if not installed:
-        attempts = _nearness(near, live, locks, moving, upgrade=upgrade)
+        attempts = [*_nearness(attempts[0], live, locks, moving, upgrade=upgrade)]
+    conflicts = []
     for near in attempts:
         answer = resolve_near(live, near, session, usual=requests)
         if isinstance(answer, Conflict):
-            error = answer.error
+            conflicts.append(answer)
             continue
         preferred = live[0].request.preferred
         held_back = held_back_by(live, answer[0].choice.build.torch)
@@ -86,7 +86,9 @@ def resolve_locks(
             one.warned_of(_moved(one.versions, preferred, moving)).remarked(held_back)
             for one in answer
         ]
-    elsewhere = _with_other_python(live, near, error, session)
+    # The last keeps the least of earlier locks: its conflict is of what is requested.
+    error = conflicts[-1].error
+    elsewhere = _with_other_python(live, attempts[-1], error, session)
     if elsewhere:
         return elsewhere
     if live[0].request.relax:

@@ -24,7 +24,10 @@ _TORCH = re.compile(r"torch(?![\w.-])")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 
 READING = 16
-"""The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one."""
+"""The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one.
+
+tests/unit/test_house.py asks for it after any change to these rules and their tables.
+"""
 
 
 class Depth(IntEnum):

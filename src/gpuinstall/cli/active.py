@@ -28,7 +28,7 @@ def served(terminal: Terminal) -> Iterator[Path]:
     """Work in the folder that a command serves, the nearest above that asks for something, and write which it is.
 
     Yields:
-        The folder in which the command was typed.
+        The folder in which the command was typed, from the one that it serves.
     """
     from gpuinstall.lock.request.declaration import served_folder
 
@@ -40,7 +40,7 @@ def served(terminal: Terminal) -> Iterator[Path]:
         )
         os.chdir(folder)
     try:
-        yield here
+        yield here.relative_to(folder)
     finally:
         os.chdir(here)
 

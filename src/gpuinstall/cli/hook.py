@@ -49,8 +49,8 @@ cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
 """
 UV_TAGS = frozenset(_UV_TAGS.split())
 """The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
-_LISTED = ("torch", "torchvision", "torchaudio", "torchcodec")
-"""Beside triton, the packages that the torch index lists for each backend."""
+_HOOKED = ("torch", "torchvision", "torchaudio", "torchcodec")
+"""The packages that the hook names a source for, beside triton: those that people request."""
 _SHOW_CONFIGURATION = {
     "pip": "pip config debug   # names the file",
     "uv": "uv --show-settings pip list",
@@ -188,7 +188,7 @@ def bound_of(
 
 
 def pages_of(backend: Backend, torch_index: str) -> list[str]:
-    """Return where the files of the family are listed for a backend: no other name ever comes from there.
+    """Return where the hooked packages are listed for a backend: no other name ever comes from there.
 
     Args:
         backend: The chosen one.
@@ -196,7 +196,7 @@ def pages_of(backend: Backend, torch_index: str) -> list[str]:
     """
     kind = backend.kind
     tritons = {"cpu": [], "cuda": ["triton"]}
-    names = [*_LISTED, *tritons.get(kind, [f"triton-{kind}", f"pytorch-triton-{kind}"])]
+    names = [*_HOOKED, *tritons.get(kind, [f"triton-{kind}", f"pytorch-triton-{kind}"])]
     return [f"{torch_index}/{backend.tag}/{name}/" for name in names]
 
 

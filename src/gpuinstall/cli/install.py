@@ -8,7 +8,6 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, venv_option
 from gpuinstall.base.errors import LockError, UsageError
@@ -24,6 +23,7 @@ from gpuinstall.cli.options import (
     SOURCING,
     CommandOptions,
     find_interpreter,
+    is_typed,
     names_environment,
     python_version,
     words_of,
@@ -114,10 +114,8 @@ def _check_combination(options: CommandOptions) -> None:
                 f"{words_of(name)} cannot be combined with {', '.join(others)}",
                 hint=f"gpuinstall install {words_of(name)}",
             )
-    # The variable for it is set for every command, and is no word of this one.
-    source = click.get_current_context().get_parameter_source("python")
-    is_typed = source is ParameterSource.COMMANDLINE
-    if options.into and is_typed and python_version(options.python or ""):
+    has_version = is_typed("python") and python_version(options.python or "")
+    if options.into and has_version:
         raise UsageError(
             "options-apart",
             "--into keeps the Python of the environment: a version cannot be requested",

@@ -434,6 +434,12 @@ def _place_of(name: str, value: str) -> str:
     return f"{row.words[0]} {value}"
 
 
+def is_typed(name: str) -> bool:
+    """Whether the value of a row is typed in the line that runs; a variable would set it for every command."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
+
+
 def python_version(text: str) -> str | None:
     """Return a version of Python that is written as uv takes it, such as python3.12 or cpython@3.12, as we do.
 

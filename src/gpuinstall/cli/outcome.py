@@ -88,9 +88,8 @@ def framed(
                 stack.enter_context(_programs_followed_by(terminal))
                 here = None
                 if serves_folder:
-                    here = stack.enter_context(served(terminal))
-                    if here != Path.cwd():
-                        folder = here.relative_to(Path.cwd())
+                    folder = stack.enter_context(served(terminal))
+                    if folder != Path():
                         values = {
                             row: located(row, value, folder)
                             for row, value in values.items()

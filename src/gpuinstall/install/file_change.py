@@ -172,9 +172,10 @@ def shared_with_others(
     for package in read_packages(place.packages_folders) if names else ():
         if package.record in going:
             continue
-        top_level = package.record / "top_level.txt"
         is_large = file_size(package.record / "RECORD") > _LARGE
-        modules = read_document(top_level).split() if file_size(top_level) > 0 else ()
+        modules: list[str] = []
+        with suppress(OSError, ValueError):
+            modules = read_document(package.record / "top_level.txt").split()
         if is_large and modules and tops.isdisjoint(modules):
             continue
         files = written_files(package, place.root).keys() & set(names)

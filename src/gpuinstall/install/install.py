@@ -320,8 +320,9 @@ def held_state(
     with hold(place, project.reporter) as may_have_changed:
         relocate_environment(place, state.here, project.reporter)
         # Every run that changes or relocates an environment gives it another marker.
-        if may_have_changed or read_marker(place.venv) != state.existing.marker:
+        if may_have_changed:
             project.read_anew()
+        if may_have_changed or read_marker(place.venv) != state.existing.marker:
             state = read_state(project, options, catalog, again=True)
         if not state.existing.made_here:
             reason = reason_not_ours(place.venv)

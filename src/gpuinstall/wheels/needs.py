@@ -52,7 +52,7 @@ _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """What auditwheel puts into the name of a library that it bundles."""
 
 _OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
-_NAME_CUDA = re.compile(r"-cu(?:da)?(1[0-9])\d?x?(?:-|$)", re.ASCII)
+_NAME_CUDA = re.compile(r"-cu(?:da-?)?(1[0-9])\d?x?(?:-|$)", re.ASCII)
 _LABEL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1[0-9])(?:\.?\d)?(?!\d)", re.ASCII)
 
 _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")

@@ -12,6 +12,8 @@ from gpuinstall.wheels.needs import (
     Needs,
     TorchNeeds,
     load_libraries,
+    name_cuda,
+    name_for_cuda,
     own_cuda,
     read_needs,
 )
@@ -372,6 +374,22 @@ def test_the_package_that_has_a_library_is_named_for_its_cuda():
     ]
     assert (first := row["libcublas.so.12"])
     assert (first.package_for(13), first.package_for(None)) == ("nvidia-cublas", None)
+
+
+@pytest.mark.parametrize(
+    ("package", "cuda", "other"),
+    [
+        ("cupy-cuda13x", 13, "cupy-cuda12x"),
+        ("some-cu128", 12, "some-cu128"),
+        ("openmm-cuda-12", 12, "openmm-cuda-12"),
+        ("nvidia-cublas-cu13", 13, "nvidia-cublas-cu12"),
+        ("some-cuda", None, None),
+        ("some-cu-12", None, None),
+        ("some-12", None, None),
+    ],
+)
+def test_a_name_may_carry_a_cuda(package, cuda, other):
+    assert (name_cuda(package), name_for_cuda(package, 12)) == (cuda, other)
 
 
 def test_the_table_of_exports_is_packed_and_unpacked_the_same():

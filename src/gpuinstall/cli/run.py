@@ -181,8 +181,8 @@ def _check_gpu(machine: Machine) -> None:
 
 def _why_no_gpu(machine: Machine) -> str:
     """Return why no GPU can be used; "" if one can."""
-    for problem in machine.blocking:
-        return problem.message
+    if machine.blocking:
+        return machine.blocking[0].message
     return "" if machine.gpus else "none was found"
 
 

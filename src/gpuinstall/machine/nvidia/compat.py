@@ -35,10 +35,9 @@ def compat_rejection(
         above: What the package's libcuda answered.
         tables: What is known of drivers.
     """
-    for problem in machine.blocking:
-        return Reason(
-            "cuda-compat-below", f"the driver itself does not work: {problem.message}"
-        )
+    if machine.blocking:
+        cause = machine.blocking[0].message
+        return Reason("cuda-compat-below", f"the driver itself does not work: {cause}")
     if system.fault or system.init or system.driver_version is None:
         cause = system.error or f"its cuInit returned {system.init}"
         return Reason(

@@ -144,6 +144,7 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
             driver = f"error code {error}"
         name = adapter.get("Name")
         yield PciDevice(
+            # Windows is not asked for a place on the bus: a number tells two cards of a kind apart.
             f"adapter {number}",
             vendor=int(match[1], 16),
             device=int(match[2], 16),

@@ -38,8 +38,9 @@ def run_children(
     A child that sleeps in the kernel cannot be killed: it is left to its driver, and nothing here waits for it.
 
     Args:
-        commands: the words and the environment of each.
-        waiting: is called once, after 3 s.
+        commands: The words and the environment of each.
+        seconds: What each of them may take.
+        waiting: Is called once, if an answer takes longer than ``NOTICE_AFTER``.
     """
     ended = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
     shortages: list[Exception] = []

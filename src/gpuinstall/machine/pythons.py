@@ -52,6 +52,7 @@ def find_python(version: str) -> Path | None:
 
 def _installed() -> Iterator[tuple[str, Path]]:
     """Yield the version and the path of each interpreter; of one version, the first is taken."""
+    # Not the Python of the tool's own environment, but the one that it was made of.
     base = getattr(sys, "_base_executable", sys.executable)
     yield platform.python_version(), Path(base)
     for program in (*_on_path(), *_managed()):
@@ -92,6 +93,7 @@ def _version_of(program: Path) -> str | None:
     """Return the version of an interpreter, by the folder of its manager, else by its real name; None if it is none."""
     real = Path(os.path.realpath(program))
     name = re.fullmatch(_NAME, real.name)
+    # What others can write is never run, so that it is not offered either.
     if name is None or not (real.exists() and is_trusted(program)):
         return None
     folder = re.search(_FOLDER, real.as_posix())

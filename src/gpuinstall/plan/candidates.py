@@ -88,6 +88,7 @@ def judge_build(
             return replace(judged, reason=reason)
     if not gpus:
         return judged
+    # The driver comes last: another one would help, and nothing helps a chip that has no code.
     if judged.served_gpus:
         return replace(judged, reason=context.rules.against_driver(build))
     return replace(judged, reason=missing_code(judged, gpus))

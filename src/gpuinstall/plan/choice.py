@@ -80,6 +80,7 @@ def choose(
     outcome = attempt(request)
     if isinstance(outcome, Plan):
         return outcome
+    # Loaded only now: most plans refuse nothing.
     from gpuinstall.plan.refusal import explain, with_cpu_build
 
     if isinstance(outcome, NoCandidate):
@@ -112,6 +113,7 @@ def _attempt(
     fault = machine_fault(context)
     if fault:
         return fault
+    # Before any GPU is looked at: no fault of one stands in the way of the CPU build.
     if demand.backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
     # Only Apple's rules are of a kind that macOS has builds of: beside any other card, or none, it is the CPU's.

@@ -61,6 +61,7 @@ class Companions(Value):
         """Yield the requirements of the companions, pinned to a build as far as it is known what goes with it."""
         for name, requirement in self.requirements.items():
             versions = self.suiting(build, name)
+            # In the words of torch, which pins triton itself: no label ties a triton to a build.
             if name == "triton" and versions and requirement.specifier is None:
                 yield f"triton{self.catalog.releases[build.torch].triton}"
             elif name == "triton" or not versions:
@@ -160,7 +161,13 @@ class Companions(Value):
         name: str,
         version: str,
     ) -> bool:
-        """Whether a release has wheels that load beside a build: as the sources list today, else as far as is known."""
+        """Whether a release has wheels that load beside a build: as the sources list today, else as far as is known.
+
+        Args:
+            build: The build of torch.
+            name: The companion.
+            version: Its release, without a label.
+        """
         wheels = self._wheels(name, version)
         listed = self._listed_versions(build, name)
         if listed is None:

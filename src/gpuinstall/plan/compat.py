@@ -71,7 +71,14 @@ def with_compat_fix(
     catalog: Catalog,
     choose_on: ChooseOn,
 ) -> Rejected:
-    """Advise the package first if it is the driver that is too old: nobody has to be root for it."""
+    """Advise the package first if it is the driver that is too old: nobody has to be root for it.
+
+    Args:
+        refusal: What the request came to with the machine's own driver.
+        machine: The machine.
+        catalog: The builds, and what is known of drivers and packages.
+        choose_on: What the request comes to on another machine.
+    """
     if refusal.reasons[0].code not in _DRIVER_TOO_OLD:
         return refusal
     offer = compat_offer(machine, catalog, choose_on)

@@ -85,6 +85,11 @@ def parse_request(
 ) -> Demand:
     """Return what a request demands on a machine: of the family, what holds for the Python that is tried first.
 
+    Args:
+        request: The request.
+        family: The names of the packages that are chosen together with torch.
+        machine: Where markers are evaluated.
+
     Raises:
         UsageError: The request is malformed.
     """
@@ -93,10 +98,12 @@ def parse_request(
     # A constraint requests no package.
     for text in request.constraints:
         constraint = parse_requirement(text)
+        # One with an address counts all the same: it would say where a file of the family comes from, and is refused.
         is_demand = constraint.name in names or constraint.url
         if is_demand and constraint.name in family:
             requirements.append(constraint)
     python = _python(request.python)
+    # The build decides the Python, and a marker what has to go with the build: one of the two has to be assumed first.
     first_python = _first_python(python, request, machine)
     tags = [request.backend] if request.backend else []
     companions: dict[str, ParsedRequirement] = {}
@@ -126,7 +133,13 @@ def _first_python(
     request: Request,
     machine: Machine,
 ) -> str:
-    """Return the ``X.Y`` that is tried first."""
+    """Return the ``X.Y`` that is tried first.
+
+    Args:
+        requested: A specifier or an exact ``X.Y``; None: any.
+        request: Has the Pythons to try first.
+        machine: Has those that are installed.
+    """
     if isinstance(requested, str):
         return requested
     pythons = (*at_hand(request.preferred_pythons, machine), *_PYTHONS)

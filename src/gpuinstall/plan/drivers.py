@@ -29,7 +29,13 @@ def native_build(
     request: Request,
     catalog: Catalog,
 ) -> str | None:
-    """Return the build for a machine; None if there is none, or a GPU would run it as PTX alone."""
+    """Return the build for a machine; None if there is none, or a GPU would run it as PTX alone.
+
+    Args:
+        machine: The machine, with the driver in question.
+        request: What is asked for.
+        catalog: The builds, and what is known of drivers.
+    """
     plan = choose(machine, request, catalog)
     if isinstance(plan, Plan) and {run.how for run in plan.gpus}.isdisjoint(
         {"ptx", "none"}

@@ -77,6 +77,7 @@ def with_usable_gpus(context: PlanContext) -> PlanContext:
     """Return the context without the GPUs that a fault, their age or their driver leaves out."""
     blocking = [problem for problem in context.machine.problems if problem.blocking]
     left_out: dict[int, Finding] = {}
+    # With --gpus a GPU that is gone was refused by its name, or was not asked for.
     if context.demand.request.gpus is None:
         present = {gpu.index for gpu in context.machine.gpus}
         for problem in blocking:
@@ -116,6 +117,7 @@ def refused(
         error_class: What is raised.
         rejected: The builds, each with its reason.
     """
+    # That no source answers is not the fault of the request, which may be served tomorrow: exit 4 and not 3.
     if error_class is NoBuildError and reasons[0].code == "unreachable":
         error_class = InstallationError
     indices = {gpu.index for gpu in context.gpus}.union(context.left_out)

@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 def choose_as_locked(
     machine: Machine, request: Request, catalog: Catalog
 ) -> Plan | Rejected:
-    """Choose a build of the torch that the project's own lock holds, if one runs; else any."""
+    """Choose a build of the torch that the project's own lock holds, if one runs; else any.
+
+    Args:
+        machine: The machine.
+        request: What is requested, with the versions that the project's lock prefers.
+        catalog: The builds.
+    """
     torch = [text for text in request.preferred if text.startswith("torch==")]
     if torch:
+        # Without its label: this machine may need another build of the same torch.
         public = torch[0].partition("+")[0]
         locked = replace(request, constraints=(*request.constraints, public))
         plan = choose(machine, locked, catalog)

@@ -149,6 +149,7 @@ def newest_reasons(
             yield Reason(PROGRAM_HELD_BACK, text)
     for other in newer:
         code = other.reason.code if other.reason else ""
+        # Only if every GPU that is served has code in it: a newer driver alone would not help the others.
         if code == "driver-too-old" and other.missing is None:
             driver = context.rules.driver_for(other.build)
             yield Reason(
@@ -175,8 +176,15 @@ def _newest_seen(
     newer: Iterable[JudgedBuild],
     context: PlanContext,
 ) -> Reason | None:
-    """Return that a newer one is not what the programs want, unknown, or in no source that answers."""
+    """Return that a newer one is not what the programs want, unknown, or in no source that answers.
+
+    Args:
+        best: What is chosen.
+        newer: The builds of a newer torch, the newest first.
+        context: What it was chosen from.
+    """
     torch = best.build.torch
+    # Backwards, so that of each code the newest build is the one that stays.
     first = {each.reason.code: each for each in reversed([*newer]) if each.reason}
     if HELD_BACK in first:
         held_back = first[HELD_BACK]
@@ -204,6 +212,11 @@ def _newest(
     """Return that it is the newest torch, or what keeps a newer one away.
 
     The driver does if another driver would run a newer one, the chip if none would.
+
+    Args:
+        best: What is chosen.
+        newer: The builds of a newer torch, the newest first.
+        context: What it was chosen from, with the GPUs that the best serves.
     """
     rules = context.rules
     there = [
@@ -304,11 +317,19 @@ def _backend(
     passed_over: Iterable[JudgedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield why another build of the same torch is not taken."""
+    """Yield why another build of the same torch is not taken.
+
+    Args:
+        best: What is chosen.
+        fitting: What runs on the same GPUs, the best first.
+        passed_over: All but the best.
+        context: What it was chosen from.
+    """
     torch = best.build.torch
     for each in passed_over:
         against = each.reason.code if each.reason else ""
         if each.build.torch == torch and against in _AGAINST_A_BACKEND:
+            # An installation says it too if this build would have been taken but for the companion.
             is_preferred = best_first([best, each], context)[0] is each
             is_lost = is_preferred and against == "no-companion"
             code = BACKEND_PASSED_OVER if is_lost else "backend"
@@ -326,7 +347,13 @@ def _other_gpus(
     candidates: Sequence[JudgedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield what the GPUs that are left out would give."""
+    """Yield what the GPUs that are left out would give.
+
+    Args:
+        best: What is chosen.
+        candidates: What runs on some GPUs.
+        context: What it was chosen from, with all GPUs.
+    """
     left_out = {*range(len(context.gpus))}.difference(best.served_gpus)
     others = [
         each.served_gpus
@@ -362,7 +389,13 @@ def cpu_warnings(
     why: Reason,
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield the warnings of a CPU build, or of the build for GPUs that takes its place."""
+    """Yield the warnings of a CPU build, or of the build for GPUs that takes its place.
+
+    Args:
+        build: What is chosen.
+        why: Why it is one for the CPU.
+        context: What it was chosen from.
+    """
     if build.backend != CPU:
         message = (
             f"no reachable source has a CPU build: {build.name} is 3 GB instead of 0.2; "

@@ -52,6 +52,7 @@ def explain(
         attempt: What another request would come to.
     """
     limits = limits_of(request, unserved.context.catalog.family)
+    # Without torch==2.9.0+cpu its backend would be gone as well: who wants the CPU build is not told to take another.
     if unserved.context.demand.backends == {CPU}:
         request = replace(request, backend=CPU.tag)
         limits = [limit for limit in limits if limit.field != "backend"]
@@ -182,7 +183,13 @@ def _with_other_backend(
     context: PlanContext,
     attempt: Attempt,
 ) -> Plan | None:
-    """Return what another backend would give on machines with GPUs that this one, which has none, stands for."""
+    """Return what another backend would give on machines with GPUs that this one, which has none, stands for.
+
+    Args:
+        request: The request.
+        context: What it came to.
+        attempt: What another request would come to.
+    """
     builds = [one for one in context.builds if one.backend.kind == context.rules.kind]
     for tag in dict.fromkeys(build.backend.tag for build in builds):
         outcome = attempt(replace(request, backend=tag))
@@ -195,6 +202,7 @@ def _refused_by_machine(unserved: NoCandidate) -> Rejected:
     """Refuse what no request would be served on."""
     context = unserved.context
     rules = context.rules
+    # What some GPU here has code for came closer than all that none has.
     served = [each for each in unserved.rejected if each.served_gpus]
     nearest = closest(served or unserved.rejected, rules)
     if nearest is None or nearest.reason is None:
@@ -260,7 +268,13 @@ def _disagreement(
     nearest: JudgedBuild | None,
     context: PlanContext,
 ) -> Reason:
-    """Return what cannot be had together, or what cannot be had at all."""
+    """Return what cannot be had together, or what cannot be had at all.
+
+    Args:
+        culprits: A smallest part of the request that cannot be served.
+        nearest: The build that came closest to it.
+        context: What that part came to.
+    """
     code = "no-build"
     cause = ""
     side = None
@@ -289,7 +303,13 @@ def _other_side(
     code: str,
     context: PlanContext,
 ) -> str | None:
-    """Return the fact of the machine or its sources that a request disagrees with; None if it is the builds themselves."""
+    """Return the fact of the machine or its sources that a request disagrees with; None if it is the builds themselves.
+
+    Args:
+        build: The build that came closest.
+        code: The code of the reason against it.
+        context: What is requested, and of which machine.
+    """
     if code in context.rules.driver_reasons:
         return context.rules.driver
     if code in context.rules.code_reasons:

@@ -109,6 +109,12 @@ def _for_torch(
 
     What is PyTorch's own stays requested by its name. What torch brings with it (nvidia-cublas-cu11) does not: another
     torch has it under another name.
+
+    Args:
+        request: The request.
+        torch: The release to request in place of its own.
+        excluded: The requirements that it no longer holds to.
+        family: The names of the packages that are chosen together with torch.
     """
     texts = {limit.text for limit in excluded}
     requirements = []
@@ -120,6 +126,7 @@ def _for_torch(
             requirements.append(text)
         elif requirement.name in family:
             requirements.append(requirement.with_specifier(""))
+    # A request may name torchvision alone, which would leave torch open.
     if "torch" not in requirement_names(requirements):
         requirements.append(f"torch=={torch}")
     constraints = []

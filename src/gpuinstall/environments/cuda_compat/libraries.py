@@ -85,7 +85,7 @@ def keep_libraries(libraries: CompatLibraries, environments: Path) -> None:
         shutil.move(libraries.folder, folder)
     except OSError as error:
         raise unwritable(folder, error) from None
-    # Only now do they count: a run that is killed before leaves a folder that nothing loads.
+    # Only now, the files being in place, does what merely looks at this machine take them for those of this user.
     vouch(folder, _stamped(kept.id, folder))
 
 
@@ -198,7 +198,13 @@ def machine_with(
     machine: Machine,
     reporter: Reporter,
 ) -> Machine | Reason:
-    """Return this machine as programs see it with the libraries, or why they are not used."""
+    """Return this machine as programs see it with the libraries, or why they are not used.
+
+    Args:
+        libraries: What is to be loaded before the system's libraries.
+        machine: This machine with its own driver.
+        reporter: Is told what the kernels showed.
+    """
     environments = (
         with_compat(os.environ, None),
         with_compat(os.environ, libraries.folder),
@@ -210,6 +216,7 @@ def machine_with(
     with loaded_first(libraries.folder):
         other = read_machine(reporter)
         identity = f"{libraries.id}:{fingerprint(other)}"
+        # A kernel has run with these libraries on this very machine before: it need not run again.
         if is_vouched(libraries.record, identity):
             return other
         proof = preflight(other, reporter)
@@ -223,6 +230,7 @@ def machine_with(
         reporter.step(
             "cuda-compat", f"{libraries.driver}: {proof.summary}", proof.seconds
         )
+    # A GPU that was busy is tried again by the next command.
     if not proof.with_outcome("unproven"):
         remember(libraries.record, identity)
     return other

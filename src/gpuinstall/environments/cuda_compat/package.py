@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _COMPONENT = "cuda_compat"
 
+# NVIDIA's redistributables call Arm servers by their standard, SBSA.
 _PLATFORMS = {"x86_64": "linux-x86_64", "aarch64": "linux-sbsa"}
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -60,6 +61,7 @@ _MOST_BYTES = 2 << 30
 
 _LIBRARY = re.compile(r"lib(?:cuda|cudadebugger|nvidia-[a-z0-9]+)\.so(?:\.[0-9]+)*")
 
+# Each decompressor has an exception of its own for damaged bytes; a file that is cut off ends in EOFError.
 _DAMAGES = (EOFError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error)
 
 COMPAT_PLACE = "GPUINSTALL_CUDA_COMPAT_FROM"
@@ -146,7 +148,13 @@ def listed_archive(
     """Return the archive of cuda-compat that a manifest of NVIDIA's redistributables lists; None if it lists none.
 
     Some manifests have an archive for each CUDA, ``{"cuda13.3": {"relative_path": …}}``: the newest is taken.
+
+    Args:
+        text: The manifest.
+        manifest: Its URL, from which those of its archives start.
+        arch: The processor.
     """
+    # A manifest that is laid out in another way lists nothing for us, and the next one is asked.
     with suppress(ValueError, TypeError, KeyError, AttributeError):
         component = parse_json(text)[_COMPONENT]
         entry: dict[str, Any] = component[_PLATFORMS[arch]]
@@ -171,10 +179,16 @@ def fetch_libraries(
 ) -> CompatLibraries:
     """Unpack an archive into a new folder, after its hash was compared; return what lies there then.
 
+    Args:
+        archive: The archive, or a folder of this machine.
+        folder: Where the libraries are to lie.
+        session: Fetches.
+
     Raises:
         InstallationError: It cannot be fetched, is damaged, or is not the one that was listed.
     """
     make_private_folder(folder)
+    # They will lie in the folder of a project, and are nothing for its repository.
     write_atomically(folder / ".gitignore", "*\n")
     path = Path(archive.address)
     if not archive.is_local:
@@ -257,6 +271,7 @@ def _extract_libraries(archive: Path, folder: Path) -> None:
             if unpacked > _MOST_BYTES:
                 raise ValueError(f"it unpacks to more than {_MOST_BYTES >> 30} GiB")
             path = folder / PurePosixPath(member.name).name
+            # The first of a name counts: nothing is written through a link that an earlier member has made.
             if not _LIBRARY.fullmatch(path.name) or os.path.lexists(path):
                 continue
             if member.issym():
@@ -317,6 +332,7 @@ def take_libraries(
     """
     given = os.environ.get(COMPAT_PLACE, "")
     tables = load_drivers()
+    # The driver is to answer for itself, not the libraries of an earlier run above it.
     resources.enter_context(loaded_first(None))
     machine = read_machine(session.reporter)
     driver = MachineDriver(machine, tables)

@@ -186,7 +186,13 @@ def _days_between(
     rocm: tuple[int, int],
     kernel: tuple[int, ...],
 ) -> int | None:
-    """Return the days between both releases; a kernel counts as the newest one of the table that is not newer."""
+    """Return the days between both releases; a kernel counts as the newest one of the table that is not newer.
+
+    Args:
+        table: The days on which releases came out.
+        rocm: The ROCm of a build.
+        kernel: The release of the kernel.
+    """
     rocm_day = table["rocm"].get(".".join(map(str, rocm)))
     older = [version for version in table["kernel"] if numbers(version) <= kernel[:2]]
     if rocm < numbers(table["first"]) or rocm_day is None or not older:
@@ -200,7 +206,13 @@ def _is_within(
     row: _Table,
     name: str,
 ) -> bool:
-    """Whether a version is in a row's span; one that is not known is in none but the span of everything."""
+    """Whether a version is in a row's span; one that is not known is in none but the span of everything.
+
+    Args:
+        version: The numbers of a release; empty: it is unknown.
+        row: A row of reports.
+        name: How the keys of the span begin: ``rocm`` or ``kernel``.
+    """
     first = row.get(f"{name}_from")
     before = row.get(f"{name}_before")
     if first is None and before is None:

@@ -51,11 +51,14 @@ def compat_rejection(
         return Reason(
             "cuda-compat-unloadable", f"the loader takes {system.path} all the same"
         )
+    # An older libcuda above a newer driver was seen to end in 803 (NVIDIA-NeMo/labs-molt#44).
     if above.driver_version <= system.driver_version:
         return Reason(
             "cuda-compat-not-newer",
             f"the driver serves CUDA {system.driver_version}, and it CUDA {above.driver_version}",
         )
+    # Its start proves too little: the libraries of 590 start on Volta and older, and fail at a context
+    # (Yggdrasil#14178).
     return _unsupported_gpu(machine, above.driver_version, tables) or _start_fault(
         system, above
     )
@@ -71,7 +74,13 @@ def _unsupported_gpu(
     cuda: CudaVersion,
     tables: Drivers,
 ) -> Reason | None:
-    """Return for which GPU a package that serves a CUDA is not made."""
+    """Return for which GPU a package that serves a CUDA is not made.
+
+    Args:
+        machine: The machine with its own driver.
+        cuda: The CUDA of the package.
+        tables: What is known of drivers.
+    """
     if machine.driver is None:
         return None
     driver = replace(machine.driver, cuda=cuda, compat=True)

@@ -422,6 +422,7 @@ def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
         matches = [uuid for uuid in uuids if (uuid or "").startswith(entry)]
         if entry.isdecimal():
             matches = [str(int(entry))] if int(entry) < count else []
+        # As torch reads such a list: it ends at an entry that is not one device, and a device named twice leaves none.
         if len(matches) != 1:
             break
         if matches[0] in named:

@@ -82,7 +82,14 @@ def _code_for(
     drivers: Drivers,
     cuda: CudaVersion | None,
 ) -> Code | Reason:
-    """Decide once for all builds that are made alike."""
+    """Decide once for all builds that are made alike.
+
+    Args:
+        made: What decides of a build: its code, its toolkit, and the libraries in it.
+        chip: What the GPU can execute.
+        drivers: What is known of chips, toolkits and cuDNN.
+        cuda: The newest CUDA that the driver serves; None: unknown.
+    """
     names, toolkit, libraries = made
     sass, _ = split_code(names)
     runnable = [code for code in sass if _runs(code, chip, toolkit, drivers)]
@@ -113,6 +120,7 @@ def _runs(
     if code.suffix == "f":
         family = drivers.families.get(code.capability)
         return family is not None and str(chip) in family
+    # A Tegra chip runs no code of its relatives on cards, but for what was seen to run.
     if chip not in drivers.tegra:
         return True
     ran = drivers.tegra[chip].ran
@@ -278,6 +286,8 @@ class MachineDriver(Value):
         if floor is None:
             # A major newer than the tables: nothing but a CUDA of its own that is as new speaks for it.
             return self.cuda is not None and self.cuda >= toolkit
+        # The libraries of cuda-compat bring a CUDA of their own: the release of the driver below them tells it no
+        # longer.
         if (self.version is None or self.is_compat) and self.cuda is not None:
             return self.cuda.major >= toolkit[0]
         return self._reaches(floor)

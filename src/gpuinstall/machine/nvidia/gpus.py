@@ -121,6 +121,7 @@ def _gpu(
     elif tegra:
         name = name or tegra.name
         capability = capability or tegra.capability
+    # What CUDA counts there is the memory of the whole machine.
     is_unified = device.compute_capability in load_drivers().unified_memory
     gpu = Gpu(
         index=listed.index,
@@ -141,7 +142,13 @@ def _device_of(
     listed: NvmlGpu,
     address: str | None,
 ) -> CudaDevice:
-    """Return CUDA's device that is a card of NVML's; an empty one if CUDA does not show it."""
+    """Return CUDA's device that is a card of NVML's; an empty one if CUDA does not show it.
+
+    Args:
+        evidence: What was read of the whole machine.
+        listed: The card as NVML has it.
+        address: Where it sits on the bus, if that is known.
+    """
     devices = evidence.cuda.devices
     gpus = evidence.nvml.gpus
     # A Jetson's NVML gives no address, and a UUID without CUDA's prefix; other drivers may tell neither.

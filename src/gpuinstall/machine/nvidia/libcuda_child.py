@@ -28,6 +28,7 @@ from ctypes import (
     create_string_buffer,
 )
 
+# typing would be loaded at each start of this program; type checkers know the name all the same.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -44,6 +45,7 @@ LACKING = -1
 """What stands in place of a CUresult if this driver has no such function."""
 
 KERNEL = b"multiply_and_add_index"
+# One word more than fill whole blocks: the last block has threads that must leave memory alone.
 COUNT = 65_537
 BLOCK = 256
 BLOCKS = -(-COUNT // BLOCK)

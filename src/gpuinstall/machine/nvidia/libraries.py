@@ -29,8 +29,6 @@ from gpuinstall.machine.children import (
 from gpuinstall.machine.container import JOBS
 from gpuinstall.machine.source import Source, json_or_none
 
-"""Where ``install --cuda-compat`` puts the forward-compatibility package, beside the environments."""
-
 NVML, LIBCUDA = "libnvidia-ml.so.1", "libcuda.so.1"
 LOADER_CACHE = "/etc/ld.so.cache"
 

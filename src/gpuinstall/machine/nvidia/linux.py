@@ -65,6 +65,7 @@ class LentByWindows(Value):
 
 def read_linux_kernel(source: Source, release: str) -> LinuxKernel:
     """Return Linux's side, with what keeps the module out of the kernel of this release."""
+    # This file first: the other one does not tell the open flavour from the closed one.
     module = parse_proc_version(source.text(PROC_VERSION) or "")
     if module is None:
         module = parse_sys_version(source.text(SYS_VERSION) or "")

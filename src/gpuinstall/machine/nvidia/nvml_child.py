@@ -95,6 +95,7 @@ def initialize() -> bool:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         status = error.value
+    # Without /proc, as on Windows, the binding alone knows that something was loaded.
     library = library_file() or (nvml.nvmlLib and "nvml")
     if library:
         write_line(library=library, init=status)

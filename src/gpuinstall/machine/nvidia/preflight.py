@@ -84,6 +84,7 @@ def trials(
     if machine.blocking:
         return
     given = job_devices(environ)
+    # One of no known maker counts as NVIDIA's: a Jetson's GPU has no PCI id.
     ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) in {"nvidia", None}]
     # CUDA counts the cards that it was given from 0, whatever NVML calls them.
     for ordinal, gpu in enumerate(ours):
@@ -100,7 +101,13 @@ def judge_trial(
     machine: Machine,
     finished: Finished,
 ) -> GpuTrial:
-    """Return what one child's answer shows, or its death."""
+    """Return what one child's answer shows, or its death.
+
+    Args:
+        gpu: The card that the child was to see, or whose slice.
+        machine: The machine, whose driver and other cards explain a refusal.
+        finished: How the child ended, and what it wrote.
+    """
     answer = last_answer(finished)
     if answer is None:
         return _unanswered(gpu, finished)
@@ -124,6 +131,7 @@ def judge_trial(
         place,
     )
     is_start = answer["call"] == "cuInit"
+    # At cuInit nothing was asked of the card yet, so that another's use of it explains nothing.
     harmless = None
     if not is_start:
         harmless = next(symptoms("preflight", refusal.circumstances), None)

@@ -158,6 +158,7 @@ class NvidiaRules(Rules):
             return None
         last = None
         floor: object = self._driver.floors.get(toolkit[0])
+        # The floor of the CUDA major is not enough: a driver compiles no PTX that is newer than its own CUDA.
         if code == "driver-too-old-for-ptx":
             branches = self.catalog.drivers.branches
             floor = next((branch for branch, cuda in branches if cuda >= toolkit), None)

@@ -89,6 +89,7 @@ def _examine(project: Project, *, is_named: bool) -> Examination:
 def _sources(project: Project) -> Sources:
     try:
         return project.sources
+    # As with the rest of the settings: what is malformed is for the commands that install to refuse.
     except UsageError:
         return Sources()
 

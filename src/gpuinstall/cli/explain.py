@@ -243,6 +243,7 @@ def _read(file: IO[bytes]) -> str:
     # A terminal would be asked for more after its end: it is read again only if it may have more.
     if len(start) == MOST_BYTES:
         end.extend(iter(lambda: file.read(_BLOCK), b""))
+    # Windows PowerShell writes what > redirects into a file as UTF-16.
     is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     document = b"".join((start, *end))
     return document.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")

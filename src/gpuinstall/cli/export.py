@@ -31,6 +31,7 @@ command = click.Group("export", help="Write the lock in other tools' formats.")
 _framed = partial(framed, group=command, serves_folder=True)
 
 
+# Not in the loop itself, whose variable would be the last format for all of the commands.
 def _add(format_: Format) -> None:
     @_framed(format_.name, format_.help, *_LOCKS)
     def export(options: CommandOptions) -> Outcome:

@@ -88,6 +88,7 @@ def command(options: CommandOptions, tool: str) -> Outcome:
     if after != before:
         status = "removed" if options.remove else "written"
         _write(file, after, before)
+    # And after it here, for the same reason.
     if tool == "pip" and options.remove and _is_bound(file.with_name(BOUND)):
         file.with_name(BOUND).unlink()
     # A folder that was made for the file alone goes with it.
@@ -196,6 +197,7 @@ def pages_of(backend: Backend, torch_index: str) -> list[str]:
     """
     kind = backend.kind
     tritons = {"cpu": [], "cuda": ["triton"]}
+    # For ROCm and XPU triton is a package of its own, which older releases call by the longer name.
     names = [*_HOOKED, *tritons.get(kind, [f"triton-{kind}", f"pytorch-triton-{kind}"])]
     return [f"{torch_index}/{backend.tag}/{name}/" for name in names]
 

@@ -83,6 +83,7 @@ def command(options: CommandOptions) -> Outcome:
         from gpuinstall.install.into import dry_run_into, install_into
 
         python = interpreter_of_others(named, options.environment)
+        # Behind --into, --python names the interpreter of the environment and requests no version.
         request = replace(options.settings.request, python=None)
         with options.open(request=request) as project:
             project.reporter.step("Machine", machine_line(project.machine))

@@ -46,6 +46,12 @@ class LockCommands(click.Group):
     ) -> click.Context:
         """Parse a line of ``lock``, or of the subcommand that it begins with.
 
+        Args:
+            info_name: The words before the line, as the usage shows them.
+            args: The words of the line.
+            parent: The context of the whole program.
+            extra: Further settings of click's.
+
         Raises:
             UsageError: for a subcommand in another place, which is never taken for a package; ``--`` stands before a
                 package of that name.

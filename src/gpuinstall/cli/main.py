@@ -246,6 +246,7 @@ def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageErro
 
 def _run_handed_over(arguments: list[str]) -> int:
     words = handed_over(arguments)
+    # What an error advises to run again is made of these words, not of what bootstrap.py was given.
     sys.argv[1:] = words
     return _run(words)
 

@@ -226,7 +226,13 @@ def fail(
     name: str,
     error: GpuInstallError,
 ) -> int:
-    """Print an error, as a document or for a person; return its exit status."""
+    """Print an error, as a document or for a person; return its exit status.
+
+    Args:
+        terminal: Where, and how much.
+        name: What the command is called.
+        error: What ended it.
+    """
     if isinstance(error, OutputError):
         terminal.fault(error)
         return error.exit_code

@@ -98,6 +98,7 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
         project: The folder.
     """
     folder = project.paths.folder
+    # Of another machine nothing is kept: install is for this one.
     if project.settings.machine or not locks_in(folder):
         return None
     # Both take long to load.

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     "require_gpu",
     "wheels",
     *SOURCING,
+    # Options behind the command are its own.
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
@@ -126,6 +127,7 @@ def _cached_environment(
         _make_right(project)
         try:
             check(project)
+        # There is none yet, or it is for another machine.
         except (UsageError, LockError):
             _install_script(project)
     return paths
@@ -210,6 +212,7 @@ def _check_fitness(project: Project, *, require_gpu: bool) -> None:
             hint="gpuinstall install",
         )
     existing.check_unchanged()
+    # Without a GPU every build runs, on the CPU: that is said below, and refused only with --require-gpu.
     if existing.lock and machine.gpus:
         request = Request(backend=marker.backend, python=marker.python)
         verdict = fit(existing.lock, machine, request, known_catalog())

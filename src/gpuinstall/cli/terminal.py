@@ -75,7 +75,13 @@ class Terminal(Reporter, Value):
         style: str,
         stream: TextIO,
     ) -> str:
-        """Return the head of a line made visible: bold, dim or in a colour if ``stream`` gets any."""
+        """Return the head of a line made visible: bold, dim or in a colour if ``stream`` gets any.
+
+        Args:
+            head: The beginning of a line.
+            style: ``bold``, ``dim`` or the name of a colour.
+            stream: Where the line is written.
+        """
         head = visible(head)
         if not head or not self.colored(stream):
             return head
@@ -162,7 +168,13 @@ class Terminal(Reporter, Value):
         text: str,
         seconds: float | None = None,
     ) -> None:
-        """Write one step, also with ``--quiet``."""
+        """Write one step, also with ``--quiet``.
+
+        Args:
+            label: What was done.
+            text: What came of it.
+            seconds: What it took; None: that is not told.
+        """
         if self.as_events:
             self._event("step", label=label, text=text, seconds=seconds)
             return
@@ -202,7 +214,13 @@ class Terminal(Reporter, Value):
         parts: Mapping[str, int | None],
         unit: Unit = "bytes",
     ) -> AbstractContextManager[Progress]:
-        """Follow a work: a live bar in a terminal, a line every ten seconds in a log."""
+        """Follow a work: a live bar in a terminal, a line every ten seconds in a log.
+
+        Args:
+            label: What is done.
+            parts: How much there is to do of each part; None if that is not known.
+            unit: What is counted.
+        """
         if not self.as_events and (self.quiet or not parts):
             return nullcontext(lambda _part, _count: None)
         return self._metered(label, parts, unit)
@@ -243,6 +261,7 @@ class Terminal(Reporter, Value):
             if meter in self.bars:
                 self.bars.remove(meter)
             if self.as_events:
+                # A work that ends before its first report is told of all the same.
                 meter.display()
             meter.close()
 
@@ -263,7 +282,13 @@ class Terminal(Reporter, Value):
         head: str = "",
         style: str = "bold",
     ) -> None:
-        """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on."""
+        """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on.
+
+        Args:
+            text: The line; what comes from outside in it was made visible.
+            head: What comes before it, in a style.
+            style: How the head looks: bold, dim or a colour.
+        """
         text = f"{self._styled(head, style, self.err)}{text}\n"
         # The first of them takes all from the screen, and draws them again.
         bars: AbstractContextManager[None] = nullcontext()
@@ -301,6 +326,7 @@ def hint_of(error: GpuInstallError) -> str | None:
     context = click.get_current_context(silent=True)
     if context:
         options = [option for one in context.command.params for option in one.opts]
+        # An option that the advice adds must not land among the words of another program.
         if "--" in words or not context.allow_interspersed_args:
             end = len(context.command_path.split())
     # A hint is for people, also in a document.

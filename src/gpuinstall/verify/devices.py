@@ -82,8 +82,10 @@ def device_targets(
     """Return the GPUs to try.
 
     Args:
-        kind: the kind of GPU that torch was built for; if there is none of it, the GPUs of other makers are returned.
-        gpus: the indices that were requested; None: all.
+        machine: The machine that has them.
+        kind: The kind of GPU that torch was built for; if there is none of it, the GPUs of other makers are returned.
+        gpus: The indices that were requested; None: all.
+        environ: The variables by which a scheduler's job has some of them alone.
     """
     targets = []
     for prober in PROBERS:
@@ -125,7 +127,13 @@ def _parts(
     vendor: str,
     ordinal: int,
 ) -> Iterator[DeviceTarget]:
-    """Yield a GPU, or each of its slices; ``ordinal`` is its place among those of its maker."""
+    """Yield a GPU, or each of its slices.
+
+    Args:
+        gpu: The GPU.
+        vendor: Its maker.
+        ordinal: Its place among those of its maker, by which it is named if it has no UUID.
+    """
     whole = DeviceTarget(
         gpu.index,
         gpu.name or gpu.label,

@@ -103,7 +103,13 @@ def diagnose(
     report: KernelReport,
     proof: ProofContext,
 ) -> Device:
-    """Turn one child's report into a Device."""
+    """Turn one child's report into a Device.
+
+    Args:
+        target: The device, and what it was tried on.
+        report: What the child told.
+        proof: What is known of the environment and the machine.
+    """
     checks = check_results(target, report, proof)
     if target.unproven:
         checks.append(CheckResult("device", "skipped", message=target.unproven))
@@ -226,7 +232,13 @@ def _no_code_cause(
     report: KernelReport,
     proof: ProofContext,
 ) -> str:
-    """Tell a GPU that is newer than the build's code from one that is older, if its maker's numbers tell that."""
+    """Tell a GPU that is newer than the build's code from one that is older, if its maker's numbers tell that.
+
+    Args:
+        target: The device.
+        report: Has the architectures of the build, if torch could be imported.
+        proof: Has the rules of the maker.
+    """
     gpu = target.gpu
     if gpu is None or not report.architectures:
         return "F37"

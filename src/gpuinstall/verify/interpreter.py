@@ -105,6 +105,7 @@ def inspect_interpreter(python: Path) -> Interpreter:
     try:
         return Interpreter(isolated.result(), plain.result())
     except UsageError as error:
+        # If it does not start in isolation either, that is the error.
         return Interpreter(
             isolated.result(),
             isolated.result(),

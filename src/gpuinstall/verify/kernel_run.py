@@ -37,6 +37,7 @@ main()
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
 KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
 """Room for a driver that compiles a build's PTX at its first use, and for eight imports of torch from a network."""
+# A child ends itself when its time is over, and says where it was: only one that cannot is ended from here.
 GRACE = 15.0
 INTERPRETING = ("TRITON_INTERPRET", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 """The variables with which what should be compiled for the GPU runs in Python, and passes."""

@@ -79,12 +79,12 @@ def verify_environment(
     """Run kernels in the environment of an interpreter, on the GPUs of a machine or on the CPU.
 
     Args:
-        python: the interpreter.
-        machine: this machine.
-        origin: what the environment was made for; None: what its marker says.
-        deep: run further checks, and compare the files with the lists of their installations.
-        surroundings: that a program started in this folder would import another torch is a fault, not a warning.
-        reporter: what is told of the progress.
+        python: The interpreter.
+        machine: This machine.
+        origin: What the environment was made for; None: what its marker says.
+        deep: Whether to run further checks, and to compare the files with the lists of their installations.
+        surroundings: Whether it is a fault, not a warning, that a program started in this folder would import another torch.
+        reporter: What is told of the progress.
 
     Raises:
         UsageError: if ``python`` is no interpreter.
@@ -142,7 +142,14 @@ def verify_programs(
 def measure(
     python: Path, machine: Machine, origin: Origin, reporter: Reporter
 ) -> tuple[Device, ...]:
-    """Return how fast an environment is on each device: the message of a check is a number with its unit."""
+    """Return how fast an environment is on each device: the message of a check is a number with its unit.
+
+    Args:
+        python: The interpreter.
+        machine: This machine.
+        origin: What the environment was made for.
+        reporter: What is told of the progress.
+    """
     trial = _prepare(python, machine, origin, reporter, work="bench")
     measured = []
     for target in trial.targets:
@@ -244,6 +251,11 @@ def prove_programs(
     """Add the check of each module on every device that has not failed, each in a process of its own.
 
     For a device that could not be tried, they are imported without it.
+
+    Args:
+        devices: What torch itself came to, in the order of the targets.
+        trial: The environment, and what it is tried on.
+        modules: The modules of the programs.
     """
     tried: dict[int, DeviceTarget] = {}
     for number, device in enumerate(devices):

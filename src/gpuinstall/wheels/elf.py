@@ -152,6 +152,7 @@ def _read_linked(
 ) -> Elf | None:
     rows = _SECTION.iter_unpack(headers)
     sections = [_Section(*row) for row in rows]
+    # Backwards, so that of two sections of a kind the first one counts.
     by_kind = {section.kind: section for section in reversed(sections)}
     symbols = by_kind[_DYNAMIC_SYMBOLS]
     table = symbols.read(data, _MOST_SYMBOLS * _SYMBOL.size)
@@ -190,6 +191,7 @@ def _read_beginning(
         while data[end : end + 1] == b"\0":
             end += 1
         last = end - _SYMBOL.size
+        # The table begins at a multiple of eight bytes, and zeros may lie before its row of them.
         aligned = range((zeros + 7) & ~7, last + 1, 8)
         for first in aligned[-_SHORTEST_TRIED:]:
             elf = _read_table(data, machine, first)

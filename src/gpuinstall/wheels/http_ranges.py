@@ -98,6 +98,7 @@ class HttpRanges:
         return response
 
     def _send(self, start: int, end: int) -> Response:
+        # Packed on the way, the bytes of a range would be others than those of the file.
         headers = {
             "Range": f"bytes={start}-{end - 1}",
             "Accept-Encoding": "identity",
@@ -119,6 +120,7 @@ class HttpRanges:
             here = urlsplit(self._url)
             there = urlsplit(urljoin(self._url, location))
             is_known = there.netloc in {here.netloc, *self._hosts}
+            # Where the credentials are gone, a redirect was followed before.
             is_allowed = is_known and there.scheme == here.scheme and self._login
         except ValueError:
             is_allowed = False

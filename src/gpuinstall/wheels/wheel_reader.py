@@ -93,6 +93,7 @@ class WheelReader:
         end = member.header_offset + most
         stop = min(end, self._ends[name])
         pieces = self._inflated(name, stop)
+        # That a beginning has no end is no fault.
         with _malformed_if_unreadable(name), suppress(EOFError), closing(pieces):
             for piece in pieces:
                 data += piece

@@ -33,7 +33,13 @@ def sum_over(
     backend: str,
     world: int,
 ) -> None:
-    """Sum over ``world`` forked processes."""
+    """Sum over ``world`` forked processes.
+
+    Args:
+        context: Has torch.
+        backend: ``nccl``, or ``gloo`` on the CPU.
+        world: How many processes; with NCCL, one for each GPU.
+    """
     processes = context.torch.multiprocessing
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -56,7 +62,15 @@ def _sum_in_process(
     world: int,
     address: str,
 ) -> None:
-    """Add one number of this process; raise Wrong if the sum is not that of all processes."""
+    """Add one number of this process; raise Wrong if the sum is not that of all processes.
+
+    Args:
+        rank: The number of this process, and of its GPU.
+        torch: The module, imported before the fork.
+        backend: What the processes talk by.
+        world: How many they are.
+        address: Where they meet.
+    """
     device = "cpu"
     if backend == "nccl":
         device = f"cuda:{rank}"

@@ -80,7 +80,14 @@ def _measure(
     unit: str,
     where: str = "gpu cpu",
 ) -> Check:
-    """Return a check whose message is what was measured."""
+    """Return a check whose message is what was measured.
+
+    Args:
+        name: What the check is called.
+        run: Returns the number that was measured.
+        unit: What it is a number of.
+        where: The kinds of device that it has a meaning on.
+    """
     return Check(name, lambda context: f"{run(context):.4g} {unit}", where=where)
 
 

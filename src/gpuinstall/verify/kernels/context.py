@@ -15,6 +15,7 @@ EPSILON = {
     # Half of its step, which rounding costs: nothing is added in it, and twice as much would hide a lost term.
     "bfloat16": 2.0**-8,
 }
+# The margin of a convolution in float32: the algorithm of this name adds in another order.
 WINOGRAD = 16
 MARK = "gpuinstall: "
 """How a line of ours begins on the standard output, where a start-up file of the environment may write too."""
@@ -130,7 +131,13 @@ class CheckContext(NamedTuple):
         a: Any,
         b: Any,
     ) -> None:
-        """Raise Wrong if ``result`` is further from the product of two matrices in float64 than the limit."""
+        """Raise Wrong if ``result`` is further from the product of two matrices in float64 than the limit.
+
+        Args:
+            result: What the device has computed.
+            a: The first matrix, on the CPU.
+            b: The second.
+        """
         a = a.double()
         b = b.double()
         self.compare(result, a @ b, a.abs() @ b.abs())
@@ -221,8 +228,9 @@ def tolerance(
     """Return the greatest error, relative to the sum of the magnitudes of what was added.
 
     Args:
-        terms: the products that are added in float32; their errors grow like a random walk.
-        margin: for algorithms that add in another order.
+        dtype: What the numbers are rounded to before and after.
+        terms: The products that are added in float32; their errors grow like a random walk.
+        margin: For algorithms that add in another order.
     """
     rounding = 4 * EPSILON[dtype]  # of what goes in and of what comes out
     adding = 4 * math.sqrt(terms) * EPSILON["float32"]

@@ -179,7 +179,13 @@ def _run_checks(
     context: CheckContext,
     work: str,
 ) -> None:
-    """Run the table that fits, up to a fault that ends the GPU's context: all that follows would fail by it."""
+    """Run the table that fits, up to a fault that ends the GPU's context: all that follows would fail by it.
+
+    Args:
+        channel: Where the results are written.
+        context: What the checks work with.
+        work: The table: quick, deep or bench.
+    """
     if context.on_gpu:
         allow_tf32(context.torch, False)
     for check in table(context.device, work):

@@ -90,7 +90,14 @@ def convolution(dtype: str, context: CheckContext) -> str | None:
 
 
 def _convolved(context: CheckContext, x: Any, w: Any, weights: Any) -> tuple[Any, ...]:
-    """Return a convolution, and the gradients of its weighted sum by what it was given."""
+    """Return a convolution, and the gradients of its weighted sum by what it was given.
+
+    Args:
+        context: Has torch.
+        x: The images.
+        w: The filters.
+        weights: What the result is weighted with, so that the gradients of its terms differ.
+    """
     x = x.clone().requires_grad_()
     w = w.clone().requires_grad_()
     result = context.torch.nn.functional.conv2d(x, w, padding=1)

@@ -97,6 +97,7 @@ def read(
     origin = get_origin(kind)
     arguments = get_args(kind)
     if origin in (Union, UnionType):
+        # A union of these documents is of one type and None.
         (kind,) = (argument for argument in arguments if argument is not NoneType)
         return read(kind, value, place)
     if origin in (tuple, dict, Mapping):
@@ -119,7 +120,14 @@ def _read_all(
     value: object,
     place: str,
 ) -> Any:
-    """Return a tuple, or a table, of values of one type."""
+    """Return a tuple, or a table, of values of one type.
+
+    Args:
+        origin: ``tuple``, or that of a table.
+        arguments: The types of what is in it, as the annotation has them.
+        value: The part, as JSON or TOML has it.
+        place: How it is reached from the document.
+    """
     if origin is tuple:
         items = read(list, value, place)
         return tuple(

@@ -89,6 +89,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     place = ".python-version" if python == pinned else "pyproject.toml"
     torch_index, backend = split_torch_index(settings.torch_index or "")
     allowed = settings.backends
+    # An address that ends in a backend is of one page, which has no other.
     if allowed is None and backend:
         allowed = (backend,)
     return replace(

@@ -100,6 +100,7 @@ def read_document(path: Path | str, folder: Path | None = None) -> str:
         OSError: It is not a regular file, too large, or led out of ``folder`` by a link.
         UnicodeDecodeError: It is not text.
     """
+    # Editors of Windows begin a file with a mark, which is no part of its first word.
     return read_raw(path, folder).decode().removeprefix("\ufeff")
 
 
@@ -379,12 +380,18 @@ def _created(
     """Create a file of the owner of the one that it replaces, as open as that; a new one as the umask leaves it.
 
     A token in the file is not shown to others for a moment, nor for good if a file system refuses a chmod.
+
+    Args:
+        part: The file.
+        path: The one that it is to replace, if that is there.
+        is_private: Whether only this user may read it.
     """
     replaced = None
     with suppress(OSError):
         replaced = path.lstat()
     if replaced and not stat.S_ISREG(replaced.st_mode):
         replaced = None
+    # Never into what another has put there under this name, nor through a link.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     mode = 0o600 if is_private or replaced else 0o666
     file = os.fdopen(os.open(part, flags, mode), "wb")

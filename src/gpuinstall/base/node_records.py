@@ -268,6 +268,7 @@ def _without_identity(machine: Machine) -> Machine:
     gpus = [
         replace(gpu, uuid=None, pci_id=None, mig_devices=()) for gpu in machine.gpus
     ]
+    # What is merely worth knowing of one node makes it no machine of another kind.
     problems = [problem for problem in machine.problems if problem.blocking]
     return replace(machine, gpus=tuple(gpus), problems=tuple(problems))
 

@@ -116,9 +116,11 @@ class Extensions(Value):
             return ExtensionFile(wheel, source)
         named = match.groupdict()
         cuda = named.get("cuda")
+        # 128 stands for 12.8, and 12 for all of CUDA 12.
         if cuda and len(cuda) == 3:
             cuda = f"{cuda[:2]}.{cuda[2]}"
         torch = named.get("torch")
+        # 211 stands for 2.11.
         if torch and "." not in torch:
             torch = f"{torch[0]}.{torch[1:]}"
         return ExtensionFile(
@@ -163,6 +165,12 @@ def list_files(
     client: Client,
 ) -> ExtensionListing:
     """Ask every source that may have an extension; a page that is not there lists nothing.
+
+    Args:
+        extension: The extension.
+        beside: What its files are to run beside.
+        sources: The default index, which is the source of some.
+        client: What asks them.
 
     Raises:
         InstallationError: if a source refuses us or sends what is no page, or one that the user

@@ -321,6 +321,7 @@ def _words(text: str, maker: str) -> _Words:
 
 def _examples(gpus: Iterable[Product]) -> str:
     """Return one GPU of each code, by its shortest name."""
+    # Of those with one code the last one stays: the shortest.
     longest_first = sorted(gpus, key=lambda gpu: -len(gpu.name))
     by_code = {gpu.code: gpu for gpu in longest_first}
     # sm_89 comes before sm_120.

@@ -81,6 +81,12 @@ def read_listing(
 
     A page that is not there lists nothing. The default index is asked for torch alone.
 
+    Args:
+        sources: Where packages may come from.
+        client: What asks them.
+        backends: The tags of the pages of the torch index.
+        packages: The packages that are listed.
+
     Raises:
         InstallationError: if a source refuses us or sends what is no page.
     """
@@ -214,7 +220,14 @@ def _from_index(
     backend: str,
     package: str,
 ) -> _Wheels:
-    """Read a package's page, or the flat page of a mirror that has no other."""
+    """Read a package's page, or the flat page of a mirror that has no other.
+
+    Args:
+        client: What asks the index.
+        base: The address below which the pages of all backends lie.
+        backend: The tag of one.
+        package: The package.
+    """
     source = f"{base}/{backend}"
     for url in (f"{source}/{package}/", f"{source}/"):
         page = client.page(url)
@@ -234,7 +247,14 @@ def _read(
     source: WheelSource,
     packages: Sequence[str],
 ) -> _Wheels:
-    """Read some packages on a page or in a folder; none if it is not there or may not be read."""
+    """Read some packages on a page or in a folder; none if it is not there or may not be read.
+
+    Args:
+        client: What asks for a page.
+        place: An address, or the path of a folder.
+        source: What its wheels are said to come from.
+        packages: Those that count.
+    """
     if place.startswith(("http://", "https://")):
         page = client.page(place)
         wheels = parse_page(page, source=source) if page else ()
@@ -286,6 +306,12 @@ def narrowed(
 
     Other platforms stay. A build that the index has withdrawn, or that no source that answers has,
     is marked so; a build that only the listing knows has its wheels.
+
+    Args:
+        builds: Those of the catalogue.
+        listing: What the sources list.
+        os: The operating system.
+        arch: The processor, as platform tags name it.
     """
     other_platforms = []
     known = []
@@ -371,6 +397,7 @@ def _by_build(
 def _without_default(by_source: _Sources) -> _Sources:
     """Return the sources without the default index, unless it is the only one."""
     own = dict(by_source)
+    # It is the last of the sources of the family.
     own.pop(DEFAULT_INDEX, None)
     return own or by_source
 
@@ -435,7 +462,14 @@ def unknown_builds(
     os: str,
     arch: str,
 ) -> Iterator[Build]:
-    """Yield the builds of a platform that wheels of torch are of, but for those that are ``known``."""
+    """Yield the builds of a platform that wheels of torch are of, but for those that are ``known``.
+
+    Args:
+        wheels: What a source lists.
+        known: The builds that are left out; they tell which backend a torch without a label has.
+        os: The operating system.
+        arch: The processor, as platform tags name it.
+    """
     known_keys = {(build.torch, build.backend) for build in known}
     listed = _by_build(wheels, known, os, arch)
     yield from _unknown(
@@ -506,6 +540,14 @@ def live_catalog(
 
     The torch index is asked for the backend that was requested, else for the catalogue's and those newer than it.
 
+    Args:
+        catalog: The catalogue as shipped, or with what was learned.
+        machine: Whose platform counts.
+        request: Has the backends that may be chosen, and the companions.
+        reporter: Is told which sources are not used.
+        sources: Where packages may come from.
+        client: What asks them.
+
     Raises:
         InstallationError: if a source refuses us or sends what is no page.
         UsageError: if the torch index that the user named has no torch.
@@ -524,6 +566,7 @@ def live_catalog(
     companions = COMPANIONS & requirement_names(request.requirements)
     listing = read_listing(sources, client, tags, ("torch", *sorted(companions)))
     for silent in listing.silent:
+        # Who has asked for a run without a network need not be told that there was none.
         if silent.why != OFFLINE.why:
             unused = f"{silent.host} cannot be reached, {silent.why}"
             reporter.warn(f"{unused}; the other sources are used")
@@ -555,7 +598,14 @@ def _new_tags(
     catalog: Catalog,
     builds: Iterable[Build],
 ) -> list[str]:
-    """Return the tags unknown to the catalogue that have a torch as new as its newest, if an index has a page of all."""
+    """Return the tags unknown to the catalogue that have a torch as new as its newest, if an index has a page of all.
+
+    Args:
+        index: The base of the torch index.
+        client: What asks it.
+        catalog: Has the tags that are known.
+        builds: Those of the platform, which tell the newest torch.
+    """
     page = None
     with suppress(InstallationError):
         page = client.page(f"{index}/torch/")
@@ -566,6 +616,7 @@ def _new_tags(
     versions = [build.torch for build in builds]
     newest = max(versions, default=Version("0"))
     tags = set()
+    # The + of a label stands in a page as itself, or as an address or HTML writes it.
     name = r"torch-([0-9][0-9.]*)(?:\+|%2B|&#43;)([a-z]+[0-9.]*)-"
     for torch, tag in re.findall(name, page.text):
         backend = known_backend(tag)

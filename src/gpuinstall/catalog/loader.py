@@ -151,7 +151,13 @@ class Rows:
         torch: str,
         platform: str,
     ) -> Build:
-        """Return the build of a row for CUDA, or another kind, on one of its platforms."""
+        """Return the build of a row for CUDA, or another kind, on one of its platforms.
+
+        Args:
+            row: A row of builds.
+            torch: One of the releases that it stands for.
+            platform: One that the row has, ``linux_x86_64``.
+        """
         release = self.releases[torch]
         backend = Backend.parse(row["tag"])
         os, arch = platform.split("_", 1)

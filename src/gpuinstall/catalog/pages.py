@@ -56,6 +56,11 @@ def parse_page(
 ) -> tuple[Wheel, ...]:
     """Return the wheels of a page, and of its other files nothing.
 
+    Args:
+        page: The page.
+        backend: What a wheel without a label is for, by the place of the page.
+        source: The index or the folder that lists them.
+
     Raises:
         InstallationError: if the page is malformed or a name leads out of its folder.
     """
@@ -155,6 +160,7 @@ def _links(
             link = _link(file, page.url)
             if link is not None:
                 links.append(link)
+    # The last is what html.parser raises for a malformed declaration.
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
         raise _malformed(page.url) from error
     return tuple(links)
@@ -166,6 +172,11 @@ def wheels_of(
     source: WheelSource,
 ) -> tuple[Wheel, ...]:
     """Return the wheels among files, and of the others nothing.
+
+    Args:
+        links: The files.
+        backend: What one without a label is for.
+        source: The index or the folder that lists them.
 
     Raises:
         InstallationError: if a name leads out of its folder.

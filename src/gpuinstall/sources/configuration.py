@@ -421,7 +421,13 @@ def _located(
     address: object,
     folder: Path,
 ) -> str:
-    """Return an address as it is, but a folder of find-links as an absolute path; raise TypeError for another value."""
+    """Return an address as it is, but a folder of find-links as an absolute path; raise TypeError for another value.
+
+    Args:
+        option: Its name.
+        address: Its value.
+        folder: Where relative paths begin.
+    """
     if not isinstance(address, str):
         raise TypeError(f"{option} is {address!r}, and no address")
     if option != "find-links" or "://" in address:

@@ -278,6 +278,14 @@ def source_setting(
 ) -> SourceSetting:
     """Return a setting with its row; one that the table does not have is refused.
 
+    Args:
+        tool: Whose setting it is, as the table calls it.
+        key: Its name there.
+        value: What it says.
+        file: Where it stands, or the name of a variable.
+        line: The number of the line, if one is known.
+        package: The package that it is about; empty: all.
+
     Raises:
         UsageError: Its address is malformed.
     """

@@ -75,7 +75,15 @@ class RequirementsFile(Value):
         *,
         line: int | None = None,
     ) -> RequirementsFile:
-        """Return what a file asks for, or one line of it."""
+        """Return what a file asks for, or one line of it.
+
+        Args:
+            file: The file.
+            requirements: What it asks for.
+            constraints: What it allows of what turns up.
+            settings: What else it says of sources.
+            line: The number of the line; None: of no single one.
+        """
         requirements, constraints = tuple(requirements), tuple(constraints)
         addresses = address_settings((*requirements, *constraints), file, line)
         return cls(
@@ -331,7 +339,13 @@ class _Reader:
         *,
         constrains: bool = False,
     ) -> RequirementsFile:
-        """Parse the numbered lines of the file at ``path``."""
+        """Parse the numbered lines of the file at ``path``.
+
+        Args:
+            lines: The lines with their numbers, without comments.
+            path: The file that has them.
+            constrains: Whether it was included by ``-c``, so that what it includes constrains as well.
+        """
         parts = []
         for number, written in lines:
             line = written.strip()
@@ -353,6 +367,11 @@ class _Reader:
         """Read a file that ``path`` includes; one outside the folder has to belong to the same user.
 
         A stranger's file could otherwise have the secrets of this user read, and shown in an error.
+
+        Args:
+            name: The file as the line names it.
+            path: The file that has the line.
+            constrains: Whether what it asks for are constraints.
         """
         if "\0" in name:
             message = f"{path}: the name of a requirements file is not valid"
@@ -380,7 +399,13 @@ def _parse_line(
     number: int,
     path: Path,
 ) -> RequirementsFile:
-    """Parse a line of a requirement, of options, or both."""
+    """Parse a line of a requirement, of options, or both.
+
+    Args:
+        line: The line, without a comment.
+        number: Its number.
+        path: The file that has it.
+    """
     [(editable, _, quoted, rest, options)] = re.findall(_LINE, line)
     text = quoted + rest.rstrip()
     requirements: tuple[str, ...] = ()

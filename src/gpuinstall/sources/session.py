@@ -106,6 +106,7 @@ def open_session(
     from gpuinstall.base.uv import default_index, environment, uv
     from gpuinstall.sources.web.client import AnswerCache, Client, FileHash
 
+    # Found before any thread starts, which the search for it minds.
     uv()
     check_cache(own_cache_folder(), reporter)
     patience = read_patience(os.environ)
@@ -207,6 +208,12 @@ def _git_logins(
     """Hand Git the credentials of the repositories among ``addresses`` in a file of this run.
 
     In its command line others could read them, and in a variable a stranger's METADATA could ask uv for them.
+
+    Args:
+        addresses: Those of requirements and constraints.
+        logins: ``user:password`` by host.
+        variables: Those of the run, which may configure Git already.
+        scratch: The folder of this run.
     """
     sections = []
     for address in addresses:

@@ -202,7 +202,14 @@ def _causes(
     machine: Machine | None,
     placeholders: _Placeholders,
 ) -> tuple[RecognisedCause, ...]:
-    """Return answers with their fixes for the place that a text comes from, or for the machine that it is read on."""
+    """Return answers with their fixes for the place that a text comes from, or for the machine that it is read on.
+
+    Args:
+        answers: The failures, each with its confidence.
+        circumstances: What surrounds them in the text.
+        machine: Where the fix will be read; None: anywhere.
+        placeholders: What names the environment that the commands are for.
+    """
     if not answers:
         return ()
     context = circumstances.fix_context(machine).knowing(**placeholders or {})
@@ -515,6 +522,7 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
     capabilities = sorted(
         filter(None, (gpu.compute_capability for gpu in machine.gpus))
     )
+    # Where GPUs of several majors are, what holds of the newest one says nothing of the others.
     is_mixed = len({capability.major for capability in capabilities}) > 1
     known: dict[str, list[tuple[int, ...]]] = {
         "driver": [(driver.version.branch,)] if driver and driver.version else [],

@@ -66,7 +66,15 @@ class FixContext(Value):
         wsl: bool = False,
         jetson: bool = False,
     ) -> FixContext:
-        """Return a place: its container's ``engine`` and WSL are closer than the system itself."""
+        """Return a place: its container's ``engine`` and WSL are closer than the system itself.
+
+        Args:
+            os: The operating system.
+            distribution: The distribution of a Linux, by the name that people know.
+            engine: That of the container, if it is one.
+            wsl: Whether it is WSL.
+            jetson: Whether it is a Jetson.
+        """
         keys = [engine, "container"] if engine else []
         if wsl:
             keys.append("wsl")
@@ -159,6 +167,18 @@ def finding_for(
 ) -> Finding:
     """Return a finding; without ``fixes`` with those of its ``code``, or of the failure ``entry`` if the table has no such
     code.
+
+    Args:
+        code: The code of the problem.
+        message: What is wrong, in one line.
+        context: Where its fixes would be applied.
+        why: Why it is so.
+        evidence: The facts that show it.
+        entry: The id of the failure that it is; None: that of its code.
+        where: What is at fault.
+        gpus: The indices of the GPUs that it concerns; none: all.
+        blocking: Whether torch cannot work with it.
+        fixes: What to do, if that is not what the table has.
 
     Raises:
         KeyError: if the table has neither.
@@ -256,6 +276,7 @@ def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
             of_action = driver_steps(f"{action}-older", context.keys, branch)
         steps += of_action or driver_steps(action, context.keys, branch)
     if table.before:
+        # What follows restarts the machine: once is enough.
         steps = [replace(step, restart=False) for step in steps]
     return tuple(steps)
 

@@ -290,6 +290,12 @@ def rows_of(
     file: str,
     key: str,
 ) -> tuple[_Row, ...]:
-    """Return the rows of one kind in a file."""
+    """Return the rows of one kind in a file.
+
+    Args:
+        kind: The value that a row becomes.
+        file: The name of the file, without its ending.
+        key: The table in it.
+    """
     rows: tuple[_Row, ...] = read(tuple[kind, ...], read_table(file)[key], key)  # type: ignore[valid-type]
     return rows

@@ -231,6 +231,8 @@ class Client:
         """Ask for the part of a file that headers name; nothing of it is read yet, and no redirect followed.
 
         Args:
+            url: The address of the file.
+            headers: They name the part.
             login: Whether the host's credentials go along.
         """
         return self._ask("GET", url, headers, login=login, redirects=False)
@@ -283,6 +285,7 @@ class Client:
         page = Page(
             text, fields.get("Content-Type", ""), response.url, fields.get("ETag")
         )
+        # Without a tag no later run could ask whether it still holds.
         if page.etag and "no-store" not in fields.get("Cache-Control", ""):
             self._pages.keep(url, page)
         return page
@@ -349,6 +352,7 @@ def _no_credentials(request: PreparedRequest) -> PreparedRequest:
 
 def _check(response: Response, url: str) -> None:
     status = response.status_code
+    # A server that is down counts as one that does not answer: other sources may serve.
     if status >= 500:
         cause = Cause(f"it answered {status}", "Try again later")
         raise UnreachableError(urlsplit(url).netloc, cause)
@@ -421,7 +425,10 @@ def read_chunks(
     """Yield a body as it comes.
 
     Args:
+        response: The answer, of which nothing is read yet.
+        url: What was asked for, for messages.
         limit: The most bytes; None: what a file may have.
+        patience: How slow it may be.
         seconds: The most time; None: any.
 
     Raises:
@@ -467,6 +474,13 @@ def _watch(
     done: Event,
 ) -> list[str]:
     """Shut a connection down that comes too slowly or takes too long: reads themselves end by silence alone.
+
+    Args:
+        response: What comes.
+        pace: Counts what has come.
+        patience: How slow it may be.
+        seconds: The most time; None: any.
+        done: Is set once the reading has ended.
 
     Returns:
         The reason, once there is one.

@@ -88,6 +88,8 @@ class Relay(ThreadingHTTPServer):
         """Return an address for a file that no other program can guess.
 
         Args:
+            url: Where the file comes from.
+            name: Its name, which the address ends with.
             size: In bytes, if that is known.
             hashed: Whether its hash is known: who fetches the file compares it.
         """

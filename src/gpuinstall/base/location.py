@@ -65,6 +65,7 @@ class Location(Value):
         """Whether it is on the server of a source; of a folder here, whether it is in it."""
         if self.server != source.server:
             return False
+        # The files of an index may lie anywhere on its server.
         if self.server != "file://":
             return True
         folder = Path(source.path)

@@ -194,6 +194,7 @@ class Machine(Value):
             if "compute_capability" not in gpu:
                 place = f"gpus[{position}].compute_capability"
                 raise MalformedError(f"{place} is missing (null when unknown)")
+        # A GPU that has no index in the document has its place in the list.
         numbered = [
             {"index": position} | _known(gpu) for position, gpu in enumerate(gpus)
         ]

@@ -25,6 +25,7 @@ def side_by_side(
         Exception: What the first call raises that fails.
     """
     arguments = list(items)
+    # One call needs no threads, nor the module that makes them.
     if len(arguments) < 2:
         return [call(item) for item in arguments]
     from concurrent.futures import ThreadPoolExecutor  # takes long to load

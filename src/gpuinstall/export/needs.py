@@ -168,6 +168,7 @@ def _glibc(
         machine = Machine(os, arch, glibc=f"2.{minor}")
         with suppress(PylockSelectError):
             selected(lock, str(lock.python), machine)
+            # If the first one does, nothing in the lock names a glibc.
             return machine.glibc if minor > _GLIBCS.start else None
     return None
 

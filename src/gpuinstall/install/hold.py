@@ -123,6 +123,12 @@ def _file_lock(
 ) -> Iterator[bool]:
     """Hold a lock file for one run, and yield whether another run had it; the file goes with the run.
 
+    Args:
+        file: The lock file.
+        venv: The environment that it is for, for messages.
+        reporter: Is told what is waited for.
+        wait: The most seconds to wait.
+
     Raises:
         InstallationError: another run holds it for more than ``wait`` seconds, or it cannot be written.
     """

@@ -244,7 +244,13 @@ class ChangedMeanwhileError(Exception):
 
 
 def _report_added(state: InstallState, priced: PricedLock, reporter: Reporter) -> None:
-    """Name what others put into the environment: it stays; and what they moved: it comes back."""
+    """Name what others put into the environment: it stays; and what they moved: it comes back.
+
+    Args:
+        state: What lies there.
+        priced: What comes and goes.
+        reporter: Is told.
+    """
     existing = state.existing
     names = existing.added - priced.fit.lock.names - priced.change.goes
     if not names:
@@ -503,7 +509,13 @@ def _prove_again(fit: Fit, state: InstallState, project: Project) -> Proof:
 def _rebuild(
     priced: PricedLock, state: InstallState, project: Project
 ) -> tuple[Fit, Proof]:
-    """Make a whole environment beside, prove it there, and put it in the place of the old one."""
+    """Make a whole environment beside, prove it there, and put it in the place of the old one.
+
+    Args:
+        priced: The lock, and what comes and goes.
+        state: What the installation starts from.
+        project: The run.
+    """
     from gpuinstall.install.unpack import unpack_packages  # which takes long to load
 
     place, here, reporter = state.existing.paths, state.here, project.reporter
@@ -521,7 +533,13 @@ def _rebuild(
 def _change(
     priced: PricedLock, state: InstallState, project: Project
 ) -> tuple[Fit, Proof]:
-    """Change an environment where it lies; torch's kernels run before a file of it comes to its place."""
+    """Change an environment where it lies; torch's kernels run before a file of it comes to its place.
+
+    Args:
+        priced: The lock, and what comes and goes.
+        state: What the installation starts from.
+        project: The run.
+    """
     from gpuinstall.install.unpack import unpack_packages  # which takes long to load
 
     here, existing, reporter = state.here, state.existing, project.reporter
@@ -579,7 +597,13 @@ def _planned(
     leaving: Collection[InstalledPackage],
     existing: ExistingEnvironment,
 ) -> Change:
-    """Return the change of the environment's files."""
+    """Return the change of the environment's files.
+
+    Args:
+        unpacked: What comes, unpacked beside the environment.
+        leaving: The packages that go or move, as they lie there.
+        existing: The environment as it is.
+    """
     place, folder = existing.paths, unpacked.folder
     prefix = below(place.venv, place.root)
     own = {}
@@ -597,7 +621,14 @@ def _planned(
 
 
 def _write_marker(fit: Fit, proof: Proof, venv: Path, project: Project) -> Marker:
-    """Write what an environment is, and what was proven of it."""
+    """Write what an environment is, and what was proven of it.
+
+    Args:
+        fit: The lock, and the build that it holds.
+        proof: What was proven.
+        venv: The folder, which may not be in its place yet.
+        project: The run.
+    """
     lock = fit.lock
     versions = installed_packages(venv, lock.names)
     marker = Marker(
@@ -629,6 +660,11 @@ def _install_next(
     project: Project,
 ) -> InstallResult:
     """Install the next build that differs in what failed.
+
+    Args:
+        failed: Which build failed, and in what.
+        state: What the installation started from.
+        project: The run.
 
     Raises:
         KernelFailedError: there is none, or none is to be tried.

@@ -364,7 +364,14 @@ def _changed_since(
 def _is_unknown(
     package: InstalledPackage, place: EnvironmentPaths, journal: Journal, folder: Path
 ) -> bool:
-    """Whether a package is neither what a change has brought nor what was there before."""
+    """Whether a package is neither what a change has brought nor what was there before.
+
+    Args:
+        package: A package that lies there now.
+        place: The environment.
+        journal: The journal of the change.
+        folder: Where that lies, with copies of what was there before.
+    """
     record = package.record / "RECORD"
     name = record.relative_to(place.root).as_posix()
     if not os.path.lexists(record):
@@ -376,7 +383,13 @@ def _is_unknown(
 
 
 def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
-    """Whether a file is what a change has brought, or is empty, as a power cut leaves it: then it holds nothing of the user's."""
+    """Whether a file is what a change has brought, or is empty, as a power cut leaves it: then it holds nothing of the user's.
+
+    Args:
+        path: The file.
+        name: Its path below the root of the environment.
+        journal: The journal of the change.
+    """
     came = journal.comes.get(name)
     if came is None:
         return False
@@ -389,6 +402,11 @@ def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
 @defer_interrupts()
 def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> bool:
     """Take away what a change has brought, and bring back what it has taken; a run that dies here is repeated.
+
+    Args:
+        place: The environment.
+        journal: The journal of the change that is under way.
+        reporter: Is told what stays, and what was kept aside.
 
     Returns:
         False if another installer has changed one of its packages since: what was there before is kept aside.
@@ -532,7 +550,13 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
 
 
 def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Change:
-    """Return the change that takes one back; a package that another installer has changed since is left alone."""
+    """Return the change that takes one back; a package that another installer has changed since is left alone.
+
+    Args:
+        place: The environment.
+        journal: The journal of its last change.
+        reporter: Is told what is left alone.
+    """
     moved = _changed_since(place, journal, place.last_change)
     if moved:
         reporter.warn(

@@ -80,6 +80,7 @@ def _engine(source: Source) -> str | None:
         "SINGULARITY_CONTAINER"
     ):
         return "apptainer"
+    # Every pod has this variable, whatever engine runs its containers.
     if source.variable("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     mounts = source.answer(

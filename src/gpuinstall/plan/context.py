@@ -88,6 +88,7 @@ class PlanContext(Value, eq=False):
 
     def _cuda_name(self, requirement: ParsedRequirement) -> CudaName | None:
         """Return the CUDA in the name or in an extra of a requirement that counts on this machine."""
+        # The Python is chosen later: a marker about it is judged by the usual one.
         if not requirement.counts_on(self.machine, self.catalog.settled_python):
             return None
         rows = self.catalog.cuda_names()

@@ -55,7 +55,7 @@ def serving_builds(outcomes: Iterable[Plan | Rejected]) -> list[ServingBuild]:
 
 
 def best_cover(candidates: Sequence[ServingBuild], machines: Collection[int]) -> Cover:
-    """Return few builds that serve all machines, of one torch if they can be; () if there are none.
+    """Return few builds that serve all machines, of one torch if that takes no more of them; () if there are none.
 
     Args:
         candidates: The builds that some machine runs.

@@ -234,6 +234,7 @@ def _least_demand(rejected: Iterable[JudgedBuild], code: str) -> str:
         for judged in rejected
         if judged.reason and judged.reason.code == code
     }
+    # The oldest toolkit does with the oldest driver.
     return reasons[min(reasons)]
 
 

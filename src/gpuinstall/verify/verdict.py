@@ -35,6 +35,7 @@ class Device(Value):
         """Failed beats unproven beats passed."""
         if any(check.status == "failed" for check in self.checks):
             return "failed"
+        # Without a single check nothing was shown.
         return "unproven" if self.unproven or not self.checks else "passed"
 
     @property

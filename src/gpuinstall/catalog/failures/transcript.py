@@ -137,7 +137,7 @@ class _Line(NamedTuple):
 
 
 class TextLines:
-    """TextLines of a text, and where in them a pattern is found."""
+    """Lines of a text, and where in them a pattern is found."""
 
     def __init__(
         self, lines: Sequence[_Line], unbroken: TextLines | None = None

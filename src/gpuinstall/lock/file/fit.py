@@ -121,7 +121,13 @@ def _python_for(
     machine: Machine,
     request: Request,
 ) -> str:
-    """Return the first Python that a lock is for: its own, those of the request, those of the machine."""
+    """Return the first Python that a lock is for: its own, those of the request, those of the machine.
+
+    Args:
+        lock: The lock.
+        machine: Has the Pythons that are tried last.
+        request: Has those that are tried before them.
+    """
     pythons = [lock.python, request.python, *request.preferred_pythons]
     pythons += reversed(machine.pythons or ())
     # A lock of another tool may serve several Pythons.
@@ -359,7 +365,13 @@ def _holds(
     requirement: ParsedRequirement,
     installed: Collection[str],
 ) -> bool:
-    """Whether a lock has what is requested; an address if the lock was made from it."""
+    """Whether a lock has what is requested; an address if the lock was made from it.
+
+    Args:
+        lock: The lock.
+        requirement: What is requested.
+        installed: The packages that are installed of the lock on this machine.
+    """
     if requirement.url:
         return requirement.text in lock.record.inputs
     name, specifier = requirement.name, requirement.specifier

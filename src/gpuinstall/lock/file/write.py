@@ -171,7 +171,13 @@ def _announce(
     changes: Sequence[Sequence[VersionChange]],
     session: Session,
 ) -> None:
-    """Report what was chosen for each, what changes, and the bytes that have to be fetched to be hashed."""
+    """Report what was chosen for each, what changes, and the bytes that have to be fetched to be hashed.
+
+    Args:
+        resolutions: What the locks are made of.
+        changes: What changes in each of them, in the same order.
+        session: Has who is told.
+    """
     reporter = session.reporter
     for one, changed in zip(resolutions, changes, strict=True):
         build = f"torch {one.choice.build.name} · Python {one.choice.python}"
@@ -237,7 +243,13 @@ def _lock_of(
     hashes: _Hashes,
     folder: Path,
 ) -> Lock:
-    """Return the lock of a resolution; ``hashes`` are by address."""
+    """Return the lock of a resolution.
+
+    Args:
+        resolution: What it is made of.
+        hashes: The sha256 of every file by its address.
+        folder: Where the lock will lie.
+    """
     resolved = dict(resolution.document)
     packages = []
     for package in resolved["packages"]:
@@ -319,7 +331,13 @@ def _package(
     hashes: _Hashes,
     folder: Path,
 ) -> dict[str, Any]:
-    """Return one package: its files with their hashes, or the folder or commit that no hash pins."""
+    """Return one package: its files with their hashes, or the folder or commit that no hash pins.
+
+    Args:
+        package: The package, as uv's lock has it.
+        hashes: The sha256 of every file by its address.
+        folder: Where the lock will lie, from which paths in it begin.
+    """
     keys = ("name", "version", "marker", "index", "vcs")
     entry = {key: package[key] for key in keys if key in package}
     if package.get("wheels"):

@@ -137,7 +137,13 @@ def read_declaration(
 
 
 def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declaration:
-    """Return what a project asks for with its setup.py, or with the first file beside it that has requirements."""
+    """Return what a project asks for with its setup.py, or with the first file beside it that has requirements.
+
+    Args:
+        declared: What the project asks for.
+        folder: Its folder.
+        pyproject: Its pyproject.toml; empty if there is none.
+    """
     tool = table_in(pyproject, "tool")
     is_declared = declared.package or "project" in pyproject or tool.get("poetry")
     is_package = table_in(tool, "uv").get("package", True)
@@ -147,6 +153,7 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
         return declared
     for name in DECLARING:
         path = folder / name
+        # An empty file asks for nothing: the next one is looked at.
         if path.is_file() and read_listed(path, folder):
             # What the project says of sources counts for it too.
             listed = declared.listed | read_inputs(str(path))
@@ -223,7 +230,13 @@ def read_whole_project(
 def _from_folder(
     written: Iterable[str], document: Table, path: Path
 ) -> RequirementsFile:
-    """Return requirements of a project that may lie elsewhere, whose paths start from where it lies."""
+    """Return requirements of a project that may lie elsewhere, whose paths start from where it lies.
+
+    Args:
+        written: The requirements.
+        document: The pyproject.toml that has them.
+        path: Where it lies, from the working folder.
+    """
     listed = _listed(written, document, path)
     folder = path.absolute().parent
     if folder == Path.cwd():  # uv's settings in the working folder are configuration
@@ -319,7 +332,13 @@ def _expanded(
     project: Table,
     seen: set[str],
 ) -> Iterator[str]:
-    """Yield requirements with what the project's own extras (``thing[test]``) require, but for those in ``seen``."""
+    """Yield requirements with what the project's own extras (``thing[test]``) require, but for those in ``seen``.
+
+    Args:
+        requirements: The requirements.
+        project: The table of the project.
+        seen: The extras that were put in already; it is added to.
+    """
     own_name = normalised(project.get("name", ""))
     for text in requirements:
         requirement = parse_requirement(text)
@@ -337,7 +356,13 @@ def _listed(
     document: Table,
     file: Path,
 ) -> RequirementsFile:
-    """Return requirements, each once, with what ``[tool]`` of the same file says of their sources."""
+    """Return requirements, each once, with what ``[tool]`` of the same file says of their sources.
+
+    Args:
+        written: The requirements.
+        document: The file that has them.
+        file: Where it lies.
+    """
     tool = table_in(document, "tool")
     uv = table_in(tool, "uv")
     sources = [

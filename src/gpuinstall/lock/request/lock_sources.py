@@ -41,6 +41,12 @@ def check_hosts(
     """Raise LockError if files of a lock come from a host that is none of the sources here, cached or not.
 
     If a source does not answer, its hosts are not known; then each host is named.
+
+    Args:
+        lock: The lock, for messages, and the indexes that it names.
+        files: Those of it that are judged.
+        backend: The tag of torch's backend.
+        session: The sources here, and what asks them.
     """
     strange = strange_hosts(files, backend, session, lock.versions.get("torch", ""))
     for host, packages in strange.items():
@@ -74,7 +80,13 @@ def name_torch_source(
     source: str,
     session: Session,
 ) -> None:
-    """Report if torch comes from a source that a file of the folder chose; ``source`` is that of its build."""
+    """Report if torch comes from a source that a file of the folder chose.
+
+    Args:
+        files: The files of a lock, torch's among them.
+        source: Where its build is listed.
+        session: The sources, and who is told.
+    """
     for file in files:
         if file.package != "torch":
             continue
@@ -143,13 +155,21 @@ def strange_hosts(
     session: Session,
     torch: str = "",
 ) -> dict[str, list[str]]:
-    """Return the packages by host, with its scheme, if no source names it and no page of theirs leads to it."""
+    """Return the packages by host, with its scheme, if no source names it and no page of theirs leads to it.
+
+    Args:
+        files: The files.
+        backend: The tag of torch's backend.
+        session: The sources here, and what asks them.
+        torch: The version of torch, by which pages of extensions are called.
+    """
     known = _servers((*session.sources.places, session.default_index))
     known.add("file://")
     strange: dict[str, list[str]] = {}
     for file in files:
         server = Location.parse(file.url).server
         is_https = server.startswith("https://") and server.endswith(":443")
+        # PyTorch's index keeps its files on further hosts of its own.
         if server in known or (is_https and is_of_pytorch(server)):
             continue
         os = "windows" if "-win" in file.name else "linux"
@@ -169,7 +189,13 @@ def _listed_addresses(
     beside: Beside,
     session: Session,
 ) -> Iterator[str | None]:
-    """Yield the addresses to which the pages of a package lead; a source that does not answer has none."""
+    """Yield the addresses to which the pages of a package lead; a source that does not answer has none.
+
+    Args:
+        package: The package.
+        beside: The torch by which pages of extensions are called.
+        session: The sources, and what asks them.
+    """
     from gpuinstall.lock.solve.extensions import (
         extension_row,  # which takes long to load
     )

@@ -67,7 +67,13 @@ def _losses(
     live: Iterable[LockRequest],
     silent: str,
 ) -> Iterator[str]:
-    """Yield which better builds the torch index would give, whose host is silent."""
+    """Yield which better builds the torch index would give, whose host is silent.
+
+    Args:
+        requests: With the builds that the catalogue knows.
+        live: The same, with those that the sources list today.
+        silent: The host of the torch index.
+    """
     for request, live_request in zip(requests, live, strict=True):
         usual, now = request.outcome, live_request.outcome
         if isinstance(usual, Rejected) or isinstance(now, Rejected):
@@ -145,6 +151,11 @@ def learned_catalog(
     Each turn reads the newest torch that is unread, until the choice is newer than all of them. Of builds that the
     catalogue has, nothing is read.
 
+    Args:
+        request: What is to be locked.
+        session: The sources, and what asks them.
+        reporter: Is told what is read.
+
     Raises:
         InstallationError: if a source refuses us or sends what is no page.
     """
@@ -198,7 +209,13 @@ def _with_rows(
     builds: Sequence[Build],
     ask: Callable[[Build], LearnedRow | None],
 ) -> Catalog:
-    """Replace builds by what their wheels say, or by the obstacle to asking one."""
+    """Replace builds by what their wheels say, or by the obstacle to asking one.
+
+    Args:
+        catalog: The catalogue.
+        builds: Those of it that are replaced.
+        ask: Returns what a wheel of a build says; None: nothing is known of it, and the build stays.
+    """
 
     def answer(build: Build) -> Build:
         try:

@@ -115,7 +115,15 @@ def _nearness(
     *,
     upgrade: bool,
 ) -> Iterator[Near]:
-    """Yield what stays in each attempt: torch with every version that was locked beside it, then what nothing is against."""
+    """Yield what stays in each attempt: torch with every version that was locked beside it, then what nothing is against.
+
+    Args:
+        near: What stays in any case.
+        requests: The requests, one for each target.
+        locks: The locks that are there.
+        moving: The packages that are to move.
+        upgrade: Whether everything is to move.
+    """
     near = replace(near, python=_kept_python(requests[0], locks))
     if upgrade:
         yield near
@@ -158,6 +166,11 @@ def _kept_versions(
     moving: Collection[str],
 ) -> dict[str, str]:
     """Return the versions that locks hold, and those of the project's own lock, without those that are to move.
+
+    Args:
+        request: The request, with what the project's own lock prefers.
+        locks: The locks that are there.
+        moving: The packages that are to move.
 
     Raises:
         UsageError: if none has a package that is to move.
@@ -223,7 +236,14 @@ def _with_other_python(
     error: GpuInstallError,
     session: Session,
 ) -> Resolutions | None:
-    """Resolve for another Python that is installed, if nothing fixes it; None if that does not help either."""
+    """Resolve for another Python that is installed, if nothing fixes it; None if that does not help either.
+
+    Args:
+        requests: The requests, one for each target.
+        near: What stays.
+        error: What the usual Python came to.
+        session: The run.
+    """
     first = requests[0]
     is_fixed = first.request.python or near.python or len(requests) > 1
     is_conflict = error.code in {"requirements-conflict", "only-binary"}
@@ -244,7 +264,13 @@ def _moved(
     preferred: Iterable[str],
     moving: Collection[str],
 ) -> list[Reason]:
-    """Return what the project's own lock holds and this build cannot have."""
+    """Return what the project's own lock holds and this build cannot have.
+
+    Args:
+        versions: What was resolved.
+        preferred: What the project's own lock holds, ``name==version``.
+        moving: The packages that were to move.
+    """
     others = []
     for name, before in _by_name(preferred).items():
         now = versions.get(name, before)

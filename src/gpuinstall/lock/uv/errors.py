@@ -263,6 +263,7 @@ def _error_of(
             hint=hint and hint.format(**names),
             id=row.id,
         )
+        # By it the command is run once more, with the certificates of the system.
         error.untrusted = "UnknownIssuer" in message
         return error
     return None

@@ -166,6 +166,7 @@ def locked_files(document: Mapping[str, Any]) -> tuple[LockedFile, ...]:
         others = [package[kind] for kind in _SOURCE_FILES if kind in package]
         for entry in package.get("wheels") or others:
             sha256 = entry.get("hashes", {}).get("sha256")
+            # Our own pages have this in place of a hash that is not known.
             if sha256 and is_unknown(sha256):
                 sha256 = None
             files.append(LockedFile(package["name"], _address(entry), sha256))

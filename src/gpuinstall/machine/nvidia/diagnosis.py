@@ -196,6 +196,7 @@ def explain_refusal(
         "lacks-function": status < 0,
         "module": driver,
         "folder": PurePosixPath(path).parent if is_compat(path) else None,
+        # In WSL, any other than the one that Windows lends.
         "foreign-library": "" if path.startswith("/usr/lib/wsl/") else path,
         "other-release": release if differs else None,
         "several-blackwells": len(blackwells) > 1,

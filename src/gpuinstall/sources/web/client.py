@@ -498,6 +498,7 @@ def _watch(
                 faults.append(f"sent less than {least} in {window:.0f} s")
             elif seconds and monotonic() - start > seconds:
                 faults.append(f"was not done after {seconds:.0f} s")
+        # It may have been closed meanwhile.
         with suppress(OSError, RuntimeError, ValueError):
             response.raw.shutdown()
 

@@ -83,6 +83,7 @@ def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
         return _failure(str(reason))
     except Exception as error:  # noqa: BLE001  whatever a broken environment raises is the result
         failure = _failure(_message(error))
+        # A GPU that others fill or hold could not be tried, which is no fault of this build.
         if is_out_of_memory(error) or any(sign in str(error) for sign in BUSY):
             failure["status"] = "unproven"
         return failure

@@ -421,7 +421,7 @@ class CommandOptions:
 
 def names_environment() -> bool:
     """Whether the user has named the environment of the command that runs."""
-    # None is the source in a command that has no such option.
+    # In a command without this option the source is None.
     source = click.get_current_context().get_parameter_source("venv")
     return source not in {ParameterSource.DEFAULT, None}
 

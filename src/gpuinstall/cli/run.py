@@ -127,7 +127,7 @@ def _cached_environment(
         _make_right(project)
         try:
             check(project)
-        # There is none yet, or it is for another machine.
+        # There is none yet, it is for another machine, or it is not what was proven.
         except (UsageError, LockError):
             _install_script(project)
     return paths

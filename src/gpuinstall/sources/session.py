@@ -106,7 +106,7 @@ def open_session(
     from gpuinstall.base.uv import default_index, environment, uv
     from gpuinstall.sources.web.client import AnswerCache, Client, FileHash
 
-    # Found before any thread starts, which the search for it minds.
+    # Before any thread starts: the search for uv minds them.
     uv()
     check_cache(own_cache_folder(), reporter)
     patience = read_patience(os.environ)

@@ -176,7 +176,7 @@ def _announce(
     Args:
         resolutions: What the locks are made of.
         changes: What changes in each of them, in the same order.
-        session: Has who is told.
+        session: Has the reporter that is told.
     """
     reporter = session.reporter
     for one, changed in zip(resolutions, changes, strict=True):

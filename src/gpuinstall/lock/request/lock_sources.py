@@ -85,7 +85,7 @@ def name_torch_source(
     Args:
         files: The files of a lock, torch's among them.
         source: Where its build is listed.
-        session: The sources, and who is told.
+        session: The sources, and the reporter that is told.
     """
     for file in files:
         if file.package != "torch":

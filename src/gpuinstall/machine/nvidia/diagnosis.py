@@ -201,6 +201,7 @@ def explain_refusal(
         "other-release": release if differs else None,
         "several-blackwells": len(blackwells) > 1,
     }
+    # Loaded only now: a healthy machine needs no table of failures.
     from gpuinstall.catalog.failures.table import load_cuda_errors
 
     name, code = load_cuda_errors().get(status, (f"CUresult {status}", "cuda-error"))

@@ -153,7 +153,7 @@ def facts_of(index: int) -> Answer:
 
 def describe_card(handle: Any) -> Answer:
     """Ask one card for everything that a choice or a diagnosis needs."""
-    # By the first question it shows whether the card is reached at all: what it refuses later is one fact alone.
+    # The first question shows whether the card is reached at all.
     name = ask(nvml.nvmlDeviceGetName, handle, refusals=UNREACHED)
     pci = ask(nvml.nvmlDeviceGetPciInfo, handle)
     mig_mode = ask(nvml.nvmlDeviceGetMigMode, handle)

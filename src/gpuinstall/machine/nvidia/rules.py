@@ -186,6 +186,7 @@ class NvidiaRules(Rules):
         environment = self.machine.environment
         if not (self.machine.distribution or environment.container or environment.wsl):
             return ()
+        # A chip that newer drivers have dropped gets the last branch that drives it.
         branch = str(last) if last else floor.partition(".")[0]
         commands = self.catalog.driver_commands(self.machine, branch, last is not None)
         if environment.container or environment.wsl or environment.l4t:

@@ -33,6 +33,7 @@ class Compiler(NamedTuple):
 def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
     """Return nvcc: of CUDA_HOME or CUDA_PATH, which may have none, else on PATH, else at the usual place."""
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
+    # torch looks nowhere else if one of them is set.
     if home:
         path = _nvcc_below(home)
     else:

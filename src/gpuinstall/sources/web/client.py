@@ -246,6 +246,7 @@ class Client:
         """Yield the bytes of a file.
 
         Args:
+            url: The address of the file.
             size: How many they are, if that is known.
 
         Raises:

@@ -176,7 +176,13 @@ def _label_of_default(existing: ExistingEnvironment) -> str:
 def _called_as_in(
     resolution: Resolution, existing: ExistingEnvironment, label: str
 ) -> ExistingEnvironment:
-    """Return the environment with the versions of a resolution where only the label differs: it is the same build."""
+    """Return the environment with the versions of a resolution where only the label differs: it is the same build.
+
+    Args:
+        resolution: What was resolved.
+        existing: The environment.
+        label: What its torch would be labelled; empty: that is not known, or it is labelled.
+    """
     named = {one["name"]: one.get("version") for one in resolution.document["packages"]}
     versions = {
         name: named[name] if label and named.get(name) == f"{there}+{label}" else there
@@ -189,6 +195,11 @@ def _resolve_near(state: InstallState, project: Project, label: str) -> Resoluti
     """Resolve with the builds that were proven there, else with the torch that is there; with another if none runs.
 
     A version or a backend that was requested is not overruled.
+
+    Args:
+        state: What lies there.
+        project: The run.
+        label: What a torch without a label there would be labelled; empty: that is not known.
     """
     session, request, existing = project.session, state.lock_request, state.existing
     # The family's versions follow torch's, which is kept by itself.
@@ -220,7 +231,13 @@ def _proven_builds(existing: ExistingEnvironment, label: str) -> list[str]:
 def _near_builds(
     existing: ExistingEnvironment, request: Request, of_default: str
 ) -> Iterator[list[str]]:
-    """Yield the constraints that keep a resolution to the torch of an environment, the narrowest first."""
+    """Yield the constraints that keep a resolution to the torch of an environment, the narrowest first.
+
+    Args:
+        existing: The environment.
+        request: What is requested, which may name a torch itself.
+        of_default: What a torch without a label there would be labelled; empty: that is not known.
+    """
     installed = existing.versions.get("torch")
     if installed is None:
         return

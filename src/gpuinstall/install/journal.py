@@ -129,6 +129,11 @@ def replaced_environment(folder: Path) -> Path:
 def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> None:
     """Write a journal into a folder, vouched for, onto the disk.
 
+    Args:
+        journal: The journal.
+        place: The environment that it is of.
+        folder: The folder.
+
     Raises:
         InstallationError: it cannot be written, or not be vouched for.
     """

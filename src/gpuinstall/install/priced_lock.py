@@ -301,7 +301,13 @@ def builds_of(
     machine: Machine,
     project: Project,
 ) -> tuple[tuple[SourceBuild, ...], BuildSite]:
-    """Return the packages that an installation of a lock builds, and the place where it does."""
+    """Return the packages that an installation of a lock builds, and the place where it does.
+
+    Args:
+        fit: The lock, and the build that it holds.
+        machine: The machine that they are built on.
+        project: The run.
+    """
     from gpuinstall.lock.uv.builds import BuildSite, source_builds
 
     site = BuildSite(

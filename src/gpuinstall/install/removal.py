@@ -76,7 +76,13 @@ def _remove_folder(
     paths: EnvironmentPaths,
     reporter: Reporter,
 ) -> int:
-    """Remove an environment, or the journal of its last change; return its bytes."""
+    """Remove an environment, or the journal of its last change; return its bytes.
+
+    Args:
+        folder: The environment, or the journal.
+        paths: Where both lie.
+        reporter: Is told what of the user's stays.
+    """
     is_journal = folder == paths.last_change
     size = remove_environment(
         replaced_environment(folder) if is_journal else folder,

@@ -143,7 +143,13 @@ def _chosen(
     *,
     proof: bool,
 ) -> tuple[Fit, ExistingEnvironment, Action]:
-    """Return the lock that runs here, what lies where its environment is to be, and what there is to do with that."""
+    """Return the lock that runs here, what lies where its environment is to be, and what there is to do with that.
+
+    Args:
+        state: The locks of the folder, and what of them runs here.
+        project: The run.
+        proof: Whether kernels have to have run here.
+    """
     fit = _fit(state)
     paths = _place_for(fit, project)
     existing = inspect_environment(paths, state.lock_request.machine)

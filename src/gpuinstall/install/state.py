@@ -257,7 +257,13 @@ def standing_stamp(
     marker: Marker,
     machine: Machine | None,
 ) -> Stamp | None:
-    """Return the stamp of an environment on a machine; None if there is none, or it holds no longer."""
+    """Return the stamp of an environment on a machine; None if there is none, or it holds no longer.
+
+    Args:
+        venv: The environment.
+        marker: What it is; its id tells it from another at this place.
+        machine: The machine; None: there is no stamp of it.
+    """
     if machine is None:
         return None
     stamp = read_stamp(stamp_file(marker.id, machine))

@@ -147,7 +147,13 @@ def _create(
     venv: Path,
     session: Session,
 ) -> None:
-    """Make an empty environment, with a pip unless the lock holds one: an activated shell calls it."""
+    """Make an empty environment, with a pip unless the lock holds one: an activated shell calls it.
+
+    Args:
+        fit: The lock, and its Python.
+        venv: The folder.
+        session: The run, in which uv makes it.
+    """
     base = _base_python(fit.choice.python, session)
     run_uv(uv.create(base, venv), session)
     if "pip" in fit.lock.names:
@@ -171,7 +177,13 @@ def reason_against_guard(place: EnvironmentPaths) -> str | None:
 
 
 def _keeps_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
-    """Whether an environment has a guard that is right for a lock, too, or is the user's."""
+    """Whether an environment has a guard that is right for a lock, too, or is the user's.
+
+    Args:
+        existing: The environment.
+        fit: The lock.
+        project: Has the names of the family.
+    """
     if reason_against_guard(existing.paths):
         return True
     family = project.catalog.family
@@ -225,6 +237,11 @@ def _check_files(
     """Return the packages that come; check that every one is whole, and is about to write only what it may.
 
     What stays was looked at when it was new.
+
+    Args:
+        priced: The lock, and which packages come.
+        existing: The environment.
+        project: Has the reporter that is told of files that two packages write.
     """
     place, names = existing.paths, priced.change.comes
     staging = place.staging

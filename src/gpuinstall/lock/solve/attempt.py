@@ -100,7 +100,13 @@ def _resolve(
     near: Near,
     session: Session,
 ) -> Resolutions | Conflict:
-    """Resolve with the first files of extensions beside which there is an answer; else return the first conflict."""
+    """Resolve with the first files of extensions beside which there is an answer; else return the first conflict.
+
+    Args:
+        requests: One for each target.
+        near: What narrows the search.
+        session: The sources and the clients of the run.
+    """
     conflicts = []
     try:
         problems = pose_together(requests, torch=near.torch, python=near.python)
@@ -120,7 +126,13 @@ def _buildable(
     near: Near,
     session: Session,
 ) -> Resolutions | Conflict:
-    """Return resolutions, or why a package in them that has no wheel cannot be built."""
+    """Return resolutions, or why a package in them that has no wheel cannot be built.
+
+    Args:
+        resolutions: One for each target.
+        near: Has the versions of the earlier locks, whose builds were reported when those were made.
+        session: The sources and the clients of the run.
+    """
     _name_own_indexes(resolutions, session)
     try:
         for one in resolutions:
@@ -136,6 +148,11 @@ def _check_builds(
     """Check that the packages without a wheel can be built.
 
     They are reported, and so is the source of torch if a file of the folder chose it.
+
+    Args:
+        resolution: What was resolved.
+        reported: The versions of the earlier locks, whose builds were reported when those were made.
+        session: The sources, and the reporter that is told.
     """
     from gpuinstall.lock.request.lock_sources import name_torch_source
 
@@ -280,7 +297,13 @@ def refusal_anyway(
     silence: InstallationError,
     session: Session,
 ) -> GpuInstallError:
-    """Return why the rules refuse the requests even if every source answers; ``silence`` if they do not refuse them."""
+    """Return why the rules refuse the requests even if every source answers; ``silence`` if they do not refuse them.
+
+    Args:
+        requests: With the catalogue as it is if every source answers.
+        silence: The error of the source that does not answer.
+        session: The run, which may be offline.
+    """
     try:
         pose_together(requests)
     except (MachineError, NoBuildError) as error:

@@ -286,6 +286,12 @@ class ExtensionChooser:
         """Return why a file does not run beside a build: its METADATA and its code must allow it.
 
         If its symbols cannot be judged, something has to name torch.
+
+        Args:
+            file: The file, and what its name says.
+            build: The build of torch.
+            row: What the file says of itself.
+            judgement: What that means for the GPUs.
         """
         torch = f"torch {build.torch}"
         pins = [
@@ -365,7 +371,13 @@ def _choose_files(
     problems: Sequence[Problem],
     session: Session,
 ) -> WithFiles:
-    """Choose a file of every extension for every problem: the first has the newest, the others go with its torch."""
+    """Choose a file of every extension for every problem: the first has the newest, the others go with its torch.
+
+    Args:
+        extensions: The extensions, each with what is requested of it.
+        problems: One for each target.
+        session: The sources, and what asks them.
+    """
     chosen = WithFiles([*problems])
     for extension, requirement in extensions:
         for position, problem in enumerate(chosen.problems):
@@ -388,7 +400,14 @@ def _with_file(
     chosen: WithFiles,
     position: int,
 ) -> WithFiles:
-    """Narrow a problem to a file and its build, and the others to its torch."""
+    """Narrow a problem to a file and its build, and the others to its torch.
+
+    Args:
+        extension: The extension.
+        fit: The file, and the build that it runs beside.
+        chosen: The problems, as the extensions before it have narrowed them.
+        position: The place of the problem among them.
+    """
     torch = fit.build.torch
     problems = [problem.with_torch(torch) for problem in chosen.problems]
     own = problems[position]
@@ -470,6 +489,12 @@ def choose_prebuilt(
     """Choose a file of an extension by what the names of all files say, and the nearest files themselves.
 
     A file has the hash that a lock has of its name. Pre-releases count if there is nothing else, or they are requested.
+
+    Args:
+        extension: The extension.
+        problem: The builds of torch, best first, and the GPUs.
+        session: The sources, and what asks them.
+        requirement: What is requested of the extension.
     """
     sources = replace(session.sources, default_index=session.default_index)
     reader = reader_for(session)
@@ -508,7 +533,13 @@ def check_compiling(
     choice: ExtensionChoice,
     problem: Problem,
 ) -> None:
-    """Raise NoBuildError, with the command that compiles it, for an extension without a file that fits."""
+    """Raise NoBuildError, with the command that compiles it, for an extension without a file that fits.
+
+    Args:
+        extension: The extension.
+        choice: Why no file of it fits.
+        problem: Has the build that it would be compiled beside.
+    """
     name = extension.name
     refusal = choice.refusal
     if refusal:

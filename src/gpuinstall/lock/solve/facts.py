@@ -454,6 +454,11 @@ class Judge:
     ) -> WheelReading:
         """Read a wheel until it is judged, or its tables tell that it runs beside none of some builds.
 
+        Args:
+            wheel: The wheel.
+            deepest: How much of it may be read.
+            builds: The builds that count, by the versions that stand for them.
+
         Raises:
             InstallationError: if it cannot be read.
         """

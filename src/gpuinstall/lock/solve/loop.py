@@ -399,7 +399,13 @@ class Loop:
         wheel: Wheel,
         further: Sequence[str],
     ) -> dict[str, Any]:
-        """Return METADATA of a version with what it leaves out."""
+        """Return METADATA of a version with what it leaves out.
+
+        Args:
+            fact: What is known of the version.
+            wheel: A wheel of it.
+            further: The requirements that METADATA leaves out.
+        """
         for told in self.session.sources.metadata:
             # The user says what METADATA of it should.
             if told["name"] == fact.package and told.get("version") == fact.version:

@@ -31,7 +31,13 @@ def fitting(
     backend: str,
     tags: Sequence[Tag],
 ) -> tuple[Wheel, ...]:
-    """Return of each version the wheel of ``backend`` that fits best; earlier sources come first."""
+    """Return of each version the wheel of ``backend`` that fits best; earlier sources come first.
+
+    Args:
+        wheels: What the sources list.
+        backend: The tag of the build that they go with.
+        tags: What the target takes, the best first.
+    """
     suitable = set(tags)
     candidates = [
         wheel
@@ -53,6 +59,11 @@ def members_beside(
 
     One that the source of this torch does not list, or that could not be asked about, has no file. Beside a torch of
     the default index only the versions are known that the catalogue pairs with it; its other members come from there.
+
+    Args:
+        fit: The lock, and its torch.
+        catalog: The members, and what is known of them.
+        session: The sources, and what asks them.
     """
     build = fit.choice.build
     backend = build.backend.tag

@@ -297,7 +297,13 @@ def _agreed(
     plans: Sequence[Plan],
     python: str | None,
 ) -> list[Problem]:
-    """Return the problems for one Python: of programs with all torches that every target runs, else with the newest."""
+    """Return the problems for one Python: of programs with all torches that every target runs, else with the newest.
+
+    Args:
+        requests: One for each target.
+        plans: What each of them comes to by itself.
+        python: The ``X.Y`` that all are to have; None: their own.
+    """
     first = requests[0]
     is_shared = len(requests) > 1 and first.names_programs
     if is_shared:

@@ -116,6 +116,11 @@ def name_relax(
     """Name ``--relax`` in a refusal, if an answer has all but some of the pins.
 
     Nobody has asked for it yet, so it is looked for in silence, and nothing is built.
+
+    Args:
+        requests: One for each target.
+        refusal: The error; its hint is added to.
+        session: The sources, and what asks them.
     """
     pins = _pins_of_programs(requests)
     if not pins or refusal.code not in _REFUSALS_OF_PINS:

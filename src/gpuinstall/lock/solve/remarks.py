@@ -153,7 +153,13 @@ class Remarks:
         newest: Version,
         users: Sequence[Wheel],
     ) -> list[str]:
-        """Return which wheels require another version of a package."""
+        """Return which wheels require another version of a package.
+
+        Args:
+            name: The package.
+            newest: The version that was not taken.
+            users: The wheels that may require it.
+        """
         holders = dict[str, None]()
         found = side_by_side(self._requirements, users, WHEELS_AT_ONCE)
         for wheel, requirements in zip(users, found, strict=True):

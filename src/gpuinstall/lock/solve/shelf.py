@@ -333,6 +333,11 @@ class Shelf:
     def row(self, wheel: Wheel, build: Build, depth: Depth) -> LearnedRow:
         """Return what a wheel says beside a build.
 
+        Args:
+            wheel: The wheel.
+            build: The build of torch.
+            depth: How much of the wheel is read.
+
         Raises:
             InstallationError: if it cannot be read.
         """

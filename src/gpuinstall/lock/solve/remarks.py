@@ -179,7 +179,9 @@ class Remarks:
             return ""
         sentence = f"{name} {newest} requires {_in_words(demand)}"
         if demand.name in self._shelf.names:
-            return sentence
+            is_unlisted = self._is_unlisted(demand.name)
+            where = ", which no source of PyTorch has" if is_unlisted else ""
+            return f"{sentence}{where}"
         limits = self._shelf.limits(demand.name)
         own = [one.text for one in limits if one.specifier]
         if own:
@@ -199,16 +201,25 @@ class Remarks:
         requirements = self._requirements(own) if own else []
         excluded = {fact.package for fact in self._facts if fact.excludes}
 
-        def place(one: ParsedRequirement) -> tuple[bool, bool]:
-            """Put what a fact forbids first: torch is another because of it."""
-            return one.name not in excluded, one.name != "torch"
+        def place(one: ParsedRequirement) -> tuple[bool, bool, bool]:
+            """Put what cannot be had first, and what a fact forbids: torch is another because of it."""
+            is_unlisted = self._is_unlisted(one.name)
+            return not is_unlisted, one.name not in excluded, one.name != "torch"
 
         for one in sorted(requirements, key=place):
             version_here = self._versions.get(one.name)
             is_lacking = version_here is None and one.name in self._loop.judge.met
-            if is_lacking or (version_here and not one.allows(version_here)):
+            if (
+                is_lacking
+                or self._is_unlisted(one.name)
+                or (version_here and not one.allows(version_here))
+            ):
                 return one
         return None
+
+    def _is_unlisted(self, name: str) -> bool:
+        """Whether a package comes from the sources of torch, and none of them has it."""
+        return name in self._shelf.names and not self._shelf.releases(name)
 
     def _requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
         """Return what a wheel requires here, and of torch what its METADATA leaves out."""

@@ -86,7 +86,7 @@ def framed(
                 MOST_NAMES.set(sys.maxsize)
             with ExitStack() as stack:
                 stack.enter_context(_programs_followed_by(terminal))
-                here = None
+                folder = Path()
                 if serves_folder:
                     folder = stack.enter_context(served(terminal))
                     if folder != Path():
@@ -94,7 +94,7 @@ def framed(
                             row: located(row, value, folder)
                             for row, value in values.items()
                         }
-                options = CommandOptions(terminal, here, **values)
+                options = CommandOptions(terminal, Path.cwd() / folder, **values)
                 work = functools.partial(function, options, *args, **kwargs)
                 outcome = _recorded(
                     options, top, lambda: _with_certificates(work, terminal)

@@ -230,7 +230,9 @@ def test_what_lies_in_files_of_its_own_is_code():
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
 def test_ptx_that_lies_in_a_library_as_text_is_code(size):
-    data = filler(5000) + PTX + filler(100) + PTX.replace(b"sm_75", b"sm_90a") + PTX
+    by_hand = PTX.removeprefix(b"//").replace(b"sm_75", b"sm_90")
+    others = filler(100) + PTX.replace(b"sm_75", b"sm_90a") + by_hand * 4
+    data = filler(5000) + PTX + others + PTX
 
     code = read_fatbins(_pieces(data, size), whole=True)
 

@@ -31,7 +31,7 @@ from gpuinstall.wheels.judging import (
     missing_libraries,
     packages_apart,
 )
-from gpuinstall.wheels.learned.row import Depth
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     comes_apart,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.solve.shelf import Shelf
     from gpuinstall.wheels.judging import Judgement
-    from gpuinstall.wheels.learned.row import LearnedRow
 
 AT_ONCE = 8
 """How many older versions of a package are read side by side at most."""
@@ -279,6 +278,8 @@ class Judge:
             self._learn_of_companion(wheel)
         if not self._is_idle:
             self._learn_from_code(wheels)
+            for package in versions.keys() - {wheel.package for wheel in wheels}:
+                self._learn_from_name(package)
         return self.facts != before
 
     @property
@@ -360,6 +361,30 @@ class Judge:
                     # Its METADATA alone was read.
                     self.readings.pop(wheel, None)
             self._learn_from_code(wheels)
+
+    def _learn_from_name(self, package: str) -> None:
+        """Learn whether these GPUs run what is built here from its source, whose name alone may tell its CUDA."""
+        cuda = name_cuda(package)
+        if cuda is None:
+            return
+        version = self._versions[package]
+        row = LearnedRow(
+            package,
+            version,
+            backend=self.shelf.builds[self._torch].backend.tag,
+            platform=self._platform,
+            file="",
+            url="",
+            size=0,
+            bytes=0,
+            learned="",
+            cuda=f"{cuda}.0",
+        )
+        why = judge_reading(row, self._problem.gpus).excluded
+        if why:
+            self._learn(
+                Fact(package, version, f"{package} {version} {why}", frozenset())
+            )
 
     def _linked_to(self, wheel: Wheel) -> Iterator[str]:
         """Yield the dependencies for a CUDA of a wheel that is linked to a library which does not come with torch.

@@ -177,6 +177,7 @@ class Loop:
             project,
             requirements=(*self.problem.requirements, "torch"),
             metadata=self.problem.near.metadata,
+            wheels_only=self._wheels_only,
         )
         return resolve_project(plain, self.session)
 
@@ -275,7 +276,7 @@ class Loop:
         return {version: len(builds) - place for place, version in enumerate(builds)}
 
     def _project(self, question: Question) -> ResolverProject:
-        problem, shelf, session = self.problem, self.shelf, self.session
+        problem, session = self.problem, self.session
         yielding = {pin.text: f"{PIN}{pin.name}" for pin in problem.near.yielding}
         requirements = [
             yielding.get(parse_requirement(text).text, text)
@@ -283,7 +284,6 @@ class Loop:
         ]
         # A pin that was a constraint is one of what turns up.
         requirements += [name for name in yielding.values() if name not in requirements]
-        names = shelf.names.union(load_extensions().unclaimed, problem.files)
         requirements += self._added
         if session.sources.takes_lowest:
             # Torch has its best version: it is decided before what has the lowest.
@@ -307,12 +307,17 @@ class Loop:
             preferred=self._preferred(),
             metadata=(*problem.near.metadata, *self._rows()),
             folder=session.folder,
-            wheels_only=names
-            | (session.sources.only_binary - {":all:"})
-            | excluded
-            | self._unbuildable,
+            wheels_only=self._wheels_only | excluded,
             sources=session.sources,
         )
+
+    @property
+    def _wheels_only(self) -> frozenset[str]:
+        """The packages that are built in no version, whatever is known of them."""
+        extensions = load_extensions().unclaimed
+        names = self.shelf.names.union(extensions, self.problem.files)
+        by_request = self.session.sources.only_binary - {":all:"}
+        return names | by_request | self._unbuildable
 
     def _decides_torch(self, text: str) -> bool:
         """Whether a requirement is of the family, or ties torch to a build."""

@@ -19,6 +19,7 @@ from gpuinstall.lock.solve.problem import newest_for
 from gpuinstall.lock.uv.project import MISSING_EXTRAS, OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.judging import unreadable_ptx
+from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import name_for_cuda
 
@@ -207,6 +208,8 @@ class Remarks:
             return not is_unlisted, one.name not in excluded, one.name != "torch"
 
         for one in sorted(requirements, key=place):
+            if name == "torch" and self._follows_torch(one):
+                continue
             version_here = self._versions.get(one.name)
             is_lacking = version_here is None and one.name in self._loop.judge.met
             if (
@@ -216,6 +219,12 @@ class Remarks:
             ):
                 return one
         return None
+
+    def _follows_torch(self, requirement: ParsedRequirement) -> bool:
+        """Whether what a torch requires could be had with it: then it is another because torch is."""
+        name = requirement.name
+        releases = self._shelf.releases(name) if name in self._shelf.names else ()
+        return any(map(requirement.allows, releases))
 
     def _is_unlisted(self, name: str) -> bool:
         """Whether a package comes from the sources of torch, and none of them has it."""
@@ -256,12 +265,21 @@ class Remarks:
                 known, fact, key=lambda one: Version(one.version)
             )
         unsuitable = {package for package, _ in self._unsuitable_parts()}
+        rows = [reading.row for reading in self._readings()]
+        # Nothing that was read of these says that they run (aphrodite-engine 0.10.0 has sources of kernels).
+        empty = {
+            row.package
+            for row in rows
+            if row.depth > Depth.METADATA and row.system is None
+        }
         for package, fact in newest.items():
             version = self._versions.get(package)
             other = "what requires it is taken in a version that does without it"
             if version:
                 unread = self._loop.judge.unread(package, Version(version))
                 verb = "is taken" if package in unsuitable else "runs here"
+                if package in empty:
+                    verb = "is taken, which has no library of its own"
                 other = f"{package} {version} {verb}{unread}"
             yield Reason(OLDER, f"{fact.why}; {other}")
         for fact in self._facts:

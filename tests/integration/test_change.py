@@ -210,6 +210,7 @@ def test_a_command_that_waited_reads_the_files_of_the_folder_anew(project, stand
     second = project.start("install", "alpha")
     assert any("waiting up to" in line for line in second.stderr)
     (project.folder / "requirements.txt").write_text("numpy\n")
+    stand_in.default.pace = 0
     for run in (first, second):
         _, errors = run.communicate()
         assert run.returncode == 0, errors

@@ -264,12 +264,14 @@ class Judge:
         self,
         wheels: Sequence[Wheel],
         versions: Mapping[str, str],
+        built: Iterable[str] = (),
     ) -> bool:
         """Learn what is wrong with what uv came to; return whether anything of it is new.
 
         Args:
             wheels: The files of it.
             versions: The version of each package in it.
+            built: The packages in it that an index has as source alone.
         """
         before = dict(self.facts)
         self._versions = versions
@@ -278,7 +280,7 @@ class Judge:
             self._learn_of_companion(wheel)
         if not self._is_idle:
             self._learn_from_code(wheels)
-            for package in versions.keys() - {wheel.package for wheel in wheels}:
+            for package in built:
                 self._learn_from_name(package)
         return self.facts != before
 
@@ -365,7 +367,7 @@ class Judge:
     def _learn_from_name(self, package: str) -> None:
         """Learn whether these GPUs run what is built here from its source, whose name alone may tell its CUDA."""
         cuda = name_cuda(package)
-        if cuda is None:
+        if cuda is None or self.has_fallback(package):
             return
         version = self._versions[package]
         row = LearnedRow(

@@ -183,7 +183,13 @@ class Loop:
 
     def _learn(self, answer: Answer) -> bool:
         """Learn what is wrong with an answer; return whether that is new."""
-        is_new = self.judge.learn_from(answer.wheels, answer.versions)
+        # A folder or a repository that the user names is their own, whatever its name says.
+        built = [
+            build.package
+            for build in source_builds(answer.document)
+            if build.origin == SDIST
+        ]
+        is_new = self.judge.learn_from(answer.wheels, answer.versions, built)
         for text in self.problem.catalog.constraints(answer.build.torch):
             constraint = parse_requirement(text)
             version = answer.versions.get(constraint.name)

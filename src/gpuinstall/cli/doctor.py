@@ -114,7 +114,6 @@ def _repair(
     """
     from gpuinstall.diagnose.repair import repair_steps, run_repairs
     from gpuinstall.environments.kept_files import copy_edited
-    from gpuinstall.sources.session import open_session
 
     terminal = options.terminal
     for finding in examination.findings:
@@ -134,8 +133,7 @@ def _repair(
         confirm(f"Make {number_of(len(steps), 'repair')}?", "nothing was repaired")
     copy_edited(project.paths.venv, project.paths.kept_files, terminal)
     # What the folder chooses is named or refused before anything asks for it.
-    with open_session(project.sources, terminal) as session:
-        results = run_repairs(steps, session.environment, terminal)
+    results = run_repairs(steps, project.session.environment, terminal)
     for result in results:
         if result.message:
             terminal.warn(f"{result.step}: {' · '.join(result.message.splitlines())}")

@@ -199,14 +199,12 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
     copies = [package for package in evidence.packages if package.name == "torch"]
     if len(copies) > 1:
         versions = ", ".join(package.version for package in copies)
-        # Into such an environment nothing can be installed: uv takes away one of the two.
-        anew = Advice(OURS, ("install", "--venv", str(evidence.venv), "--replace"))
         yield evidence.fault(
             "torch-twice",
             f"torch is installed {len(copies)} times in one environment: {versions}",
             why="the files of both are mixed",
             entry="F34",
-            fixes=(anew,),
+            fixes=(evidence.install_advice(anew=True),),
         )
 
 

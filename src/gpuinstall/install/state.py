@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -113,10 +114,17 @@ class ExistingEnvironment(Value):
         return [package for package in self.packages if package.name in names]
 
     @cached_property
-    def emptied(self) -> tuple[str, ...]:
-        """The packages in its own folders whose RECORD is empty, as a power cut leaves it."""
+    def damaged(self) -> dict[str, str]:
+        """The packages in its own folders with a RECORD that a power cut has emptied, or with two, in words, by their names."""
         records = {one.name: one.record / "RECORD" for one in self.packages}
-        return tuple(name for name in records if file_size(records[name]) == 0)
+        damaged = {
+            name: f"{name} is damaged: its RECORD is empty"
+            for name, record in records.items()
+            if file_size(record) == 0
+        }
+        copies = Counter(package.name for package in self.packages)
+        twice = [name for name, number in copies.items() if number > 1]
+        return damaged | {name: f"{name} is installed twice" for name in twice}
 
     @property
     def is_proven(self) -> bool:
@@ -154,9 +162,10 @@ class ExistingEnvironment(Value):
         is_tied = load_catalog().is_tied
         tied = [text for name, text in self.changed_versions.items() if is_tied(name)]
         changed = tied[0] if tied else ""
-        cut = [name for name in self.emptied if name in self.locked_versions]
-        if cut:
-            changed = changed or f"{cut[0]} is damaged: its RECORD is empty"
+        own = self.locked_versions
+        damaged = [text for name, text in self.damaged.items() if name in own]
+        if damaged:
+            changed = changed or damaged[0]
         if changed or self.stamp:
             # What torch loads is as it was proven; a module in Python that is gone is verify's to find.
             return changed
@@ -359,7 +368,7 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     if not marker or not is_usable or marker.python != fit.choice.python:
         return anew
     unchanged = set(_unchanged_packages(existing, new))
-    unchanged -= {*existing.emptied}
+    unchanged -= existing.damaged.keys()
     own = set(marker.packages)
     if existing.changed_build:
         # Parts of another build share folders with those of this one: nvidia-cudnn-cu13 with nvidia-cudnn-cu12.

@@ -49,3 +49,12 @@ def test_two_torches_in_one_environment_are_found_with_a_command():
 
     assert (finding.code, finding.id, finding.blocking) == ("torch-twice", "F34", True)
     assert finding.fix
+
+
+def test_an_environment_of_condas_is_not_replaced(tmp_path):
+    (tmp_path / "conda-meta").mkdir()
+    packages = installed(("torch", "2.11.0+cu126"), ("torch", "2.9.1"))
+
+    (finding,) = found_in(ADA, packages=packages, venv=tmp_path)
+
+    assert str(finding.fix) == "gpuinstall install"

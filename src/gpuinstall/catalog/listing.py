@@ -592,6 +592,13 @@ def live_catalog(
     )
 
 
+def all_torches(index: str, client: Client) -> Page | None:
+    """Return the page of an index that lists the torches of all backends; None if it has none, or does not answer."""
+    with suppress(InstallationError):
+        return client.page(f"{index}/torch/")
+    return None
+
+
 def _new_tags(
     index: str,
     client: Client,
@@ -606,9 +613,7 @@ def _new_tags(
         catalog: Has the tags that are known.
         builds: Those of the platform, which tell the newest torch.
     """
-    page = None
-    with suppress(InstallationError):
-        page = client.page(f"{index}/torch/")
+    page = all_torches(index, client)
     if page is None:
         return []
     backends = {build.backend for build in catalog.builds}

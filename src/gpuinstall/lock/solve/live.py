@@ -14,6 +14,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import PAIRED, Build
 from gpuinstall.catalog.listing import (
+    all_torches,
     default_wheels,
     family_wheels,
     index_names,
@@ -106,6 +107,8 @@ def _ask_ahead(
         partial(default_wheels, sources, client, "torch"),
         *(partial(session.page_of, program.name) for program in programs),
     ]
+    if not first.request.backend:
+        asks.append(partial(all_torches, sources.torch_index, client))
     for tag in tags:
         asks.append(partial(index_names, sources, client, tag))
         asks += [partial(family_wheels, sources, client, tag, name) for name in PAIRED]

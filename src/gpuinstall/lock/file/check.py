@@ -131,7 +131,8 @@ def _stale(
 def _withdrawn(lock: Lock, session: Session) -> Iterator[Reason]:
     """Yield the files of a lock whose servers have them no longer."""
     files = [file for file in lock.files if is_served(file.url)]
-    gone = side_by_side(session.client.is_gone, [file.url for file in files])
+    addresses = [file.url for file in files]
+    gone = side_by_side(session.client.is_gone, addresses)
     for file, is_gone in zip(files, gone, strict=True):
         if is_gone:
             message = f"{file.package} cannot be had any more: {file.url} is gone"

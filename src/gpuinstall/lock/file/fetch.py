@@ -94,7 +94,10 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
     known = session.cache.known(file.url)
     path = local_path(file.url)
     try:
-        head = Head(etag=_stamp(path)) if path else session.client.head(file.url)
+        if path:
+            head = Head(etag=_stamp(path))
+        else:
+            head = session.client.head(file.url)
     except UnreachableError:
         return known.sha256 if known else Head()
     if known and known.etag and known.etag == head.etag:
@@ -102,9 +105,9 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
     if path is None:
         return head
     # A search resolves several times, and a wheel of torch has a gigabyte: its hash is kept too.
-    known = FileHash(_hash(_chunks_of(path), lambda _count: None), head.etag)
-    session.cache.keep(file.url, known)
-    return known.sha256
+    sha256 = _hash(_chunks_of(path), lambda _count: None)
+    session.cache.keep(file.url, FileHash(sha256, head.etag))
+    return sha256
 
 
 def _stamp(path: Path) -> str:
@@ -242,7 +245,9 @@ def transfers(
 def local_path(url: str) -> Path | None:
     """Return the file that a ``file:`` address names; None for any other address."""
     parts = urlsplit(url)
-    return Path(file_path(parts.path)) if parts.scheme == "file" else None
+    if parts.scheme == "file":
+        return Path(file_path(parts.path))
+    return None
 
 
 def _chunks_of(path: Path) -> Iterator[bytes]:
@@ -309,8 +314,11 @@ class Transfer(Value):
         """
         hashes = dict[str, str]()
         etags = {file.url: head.etag for file, head in self.heads.items()}
-        sizes = {file.url: size for file, size in self.missing.items() if size}
-        sizes_by_name = {file.name: size or None for file, size in self.missing.items()}
+        sizes = {}
+        sizes_by_name = {}
+        for file, size in self.missing.items():
+            sizes[file.url] = size or None
+            sizes_by_name[file.name] = size or None
         environment = uv.without_tokens({**session.environment, **variables})
         environment |= uv.from_loopback(environment, session.patience)
 
@@ -330,9 +338,9 @@ class Transfer(Value):
                 )
 
             # Where several indexes may have a package, uv keeps its wheels by their address.
-            default = (
-                None if session.sources.has_further_indexes else session.default_index
-            )
+            default = session.default_index
+            if session.sources.has_further_indexes:
+                default = None
             indexes = indexes_of(self.lock, self.torch_index, default)
             write_atomically(
                 self.private_lock, self.private(address, indexes), is_cached=True
@@ -385,7 +393,8 @@ class Transfer(Value):
             if "directory" in package:
                 directory = package["directory"]
                 directory["path"] = str(self.folder / directory["path"])
-            archive = LockedFile(name, package.get("archive", {}).get("url", ""))
+            archive_url = package.get("archive", {}).get("url", "")
+            archive = LockedFile(name, archive_url)
             if "+" in package.get("version", "") and archive.name.endswith(".whl"):
                 # Only pip has to take it by its address; as a wheel uv fetches it once, through gpuinstall.
                 package["wheels"] = [package.pop("archive")]
@@ -420,7 +429,8 @@ class Transfer(Value):
             entry["url"] = address(file)
         if self.wheels is None:
             return
-        for folder in (self.wheels / (file.sha256 or ""), self.wheels):
+        by_hash = self.wheels / (file.sha256 or "")
+        for folder in (by_hash, self.wheels):
             local = folder / file.name
             if local.is_file():
                 entry.pop("url", None)

@@ -104,10 +104,10 @@ def fit(
         reason = Reason("unknown-build", message)
     if build is None or reason:
         return Rejection(lock, cast("Reason", reason))
-    alone = catalog.only(replace(build.published(), pythons=(python,)))
-    plan = choose(
-        machine, replace(request, requirements=(f"torch=={build.torch}",)), alone
-    )
+    published = replace(build.published(), pythons=(python,))
+    alone = catalog.only(published)
+    pinned = replace(request, requirements=(f"torch=={build.torch}",))
+    plan = choose(machine, pinned, alone)
     if isinstance(plan, Plan):
         # A build for GPUs does not serve a machine without any, but for the default index's, which may have no other.
         is_idle = plan.status == "cpu" and build.backend != CPU
@@ -178,17 +178,21 @@ def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
     locks: dict[Target, Lock | None] = {}
     for path in locks_in(folder):
         lock = readable_lock(path)
+        if lock and not lock.is_ours:
+            continue
         with suppress(UsageError):
-            if lock is None or lock.is_ours:
-                locks[Target.parse(target_in(path.name))] = lock
+            target = Target.parse(target_in(path.name))
+            locks[target] = lock
     return locks
 
 
 def named_targets(folder: Path) -> list[Target]:
     """Return the targets of a folder's locks if one was requested by name; else they are those of its machine alone."""
     locks = locks_by_target(folder)
-    is_named = any(lock.record.asked for lock in locks.values() if lock)
-    return [*locks] if is_named else []
+    for lock in locks.values():
+        if lock and lock.record.asked:
+            return list(locks)
+    return []
 
 
 def best(
@@ -215,8 +219,11 @@ def best(
     if any(fit.choice.build.backend != CPU for fit in newest):
         fits = newest
     builds = catalog.only(*(fit.choice.build for fit in fits))
-    plan = choose(machine, replace(request, requirements=("torch",)), builds)
-    chosen = plan.choice.build if isinstance(plan, Plan) else None
+    any_torch = replace(request, requirements=("torch",))
+    plan = choose(machine, any_torch, builds)
+    chosen = None
+    if isinstance(plan, Plan):
+        chosen = plan.choice.build
     return next((fit for fit in fits if fit.choice.build == chosen), fits[0])
 
 
@@ -281,7 +288,9 @@ def _why_not(
     if machine.gpus and build.backend == CPU and is_refused:
         message = "it has the CPU build, but this machine has a GPU (--target cpu installs it)"
         return Reason("cpu-build", message)
-    return plan.rejected[0].reason if plan.rejected else plan.reasons[0]
+    if plan.rejected:
+        return plan.rejected[0].reason
+    return plan.reasons[0]
 
 
 def _not_pinned(lock: Lock) -> Reason | None:
@@ -296,16 +305,13 @@ def _not_pinned(lock: Lock) -> Reason | None:
 
 
 def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
-    from_wheels = {
-        name
-        for name, file in lock.entries
-        if (file.url or file.path or "").partition("#")[0].endswith(".whl")
-    }
-    built = [
-        name
-        for name in lock.all_versions
-        if name in catalog.family and name not in from_wheels
-    ]
+    from_wheels = set()
+    for name, file in lock.entries:
+        path = file.url or file.path or ""
+        if path.partition("#")[0].endswith(".whl"):
+            from_wheels.add(name)
+    family = [name for name in lock.all_versions if name in catalog.family]
+    built = [name for name in family if name not in from_wheels]
     if not built:
         return None
     message = f"{' and '.join(built)} has no wheel, and PyTorch packages are never built from source"
@@ -357,7 +363,9 @@ def _not_held(
             missing.append(constraint)
     relaxed = lock.record.relaxed
     texts = [one.text for one in missing if relaxed.get(one.name) != one.text]
-    return Reason(OTHER_REQUEST, f"it lacks {', '.join(texts)}") if texts else None
+    if not texts:
+        return None
+    return Reason(OTHER_REQUEST, f"it lacks {', '.join(texts)}")
 
 
 def _holds(
@@ -374,7 +382,8 @@ def _holds(
     """
     if requirement.url:
         return requirement.text in lock.record.inputs
-    name, specifier = requirement.name, requirement.specifier
+    name = requirement.name
+    specifier = requirement.specifier
     if name not in installed or specifier is None:
         return name in installed
     version = lock.versions.get(name)
@@ -396,4 +405,5 @@ def _select(
 ) -> list[tuple[Package, Any]]:
     target = Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
     environment = cast("Environment", _environment_of(machine, python))
-    return list(lock.pylock.select(environment=environment, tags=target.tags(python)))
+    tags = target.tags(python)
+    return list(lock.pylock.select(environment=environment, tags=tags))

@@ -134,15 +134,13 @@ class Record(Value):
             MalformedError: A value has another type.
             UsageError: A requirement is malformed.
         """
-        return read_object(
-            cls, {key.replace("-", "_"): value for key, value in table.items()}
-        )
+        fields = {key.replace("-", "_"): value for key, value in table.items()}
+        return read_object(cls, fields)
 
     def to_table(self) -> dict[str, Any]:
         """Return the table, without what is empty."""
-        names = self.__struct_fields__
-        written = write_object(self, optional=names)
-        return {name.replace("_", "-"): value for name, value in written.items()}
+        fields = write_object(self, optional=self.__struct_fields__)
+        return {name.replace("_", "-"): value for name, value in fields.items()}
 
     @property
     def lines(self) -> set[str]:
@@ -272,8 +270,11 @@ class Lock(Value):
     @property
     def pinned_by(self) -> str:
         """How far its packages are pinned, for people."""
+        pinned_by = "every file hashed"
         addresses = ", ".join(self.addresses.values())
-        return "every file hashed" + (f" but those of {addresses}" if addresses else "")
+        if addresses:
+            pinned_by += f" but those of {addresses}"
+        return pinned_by
 
     @property
     def unserved(self) -> Strings:
@@ -285,12 +286,14 @@ class Lock(Value):
     @property
     def only_here(self) -> Strings:
         """Those of them that only this machine has: what lies beside the lock is in the same clone."""
-        elsewhere = {
-            package.name
-            for package in self.pylock.packages
-            if (package.directory and not Path(package.directory.path).is_absolute())
-            or (package.vcs and re.match("https?:|ssh:", package.vcs.url or ""))
-        }
+        elsewhere = set()
+        for package in self.pylock.packages:
+            directory = package.directory
+            vcs = package.vcs
+            if directory and not Path(directory.path).is_absolute():
+                elsewhere.add(package.name)
+            if vcs and re.match("https?:|ssh:", vcs.url or ""):
+                elsewhere.add(package.name)
         return tuple(name for name in self.unserved if name not in elsewhere)
 
     @cached_property
@@ -298,7 +301,8 @@ class Lock(Value):
         """Every file, with its package."""
         entries = list[tuple[str, Any]]()
         for package in self.pylock.packages:
-            for file in (*(package.wheels or ()), package.sdist, package.archive):
+            wheels = package.wheels or ()
+            for file in (*wheels, package.sdist, package.archive):
                 if file:
                     entries.append((package.name, file))
         return entries
@@ -427,10 +431,9 @@ def parse(name: str, text: str) -> Lock:
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
         raise _malformed(name, f"is not valid TOML: {error}") from None
     lock = Lock(name, text, pylock, record, is_ours=bool(own))
-    vcs = [(one.name, one.vcs.url or "") for one in pylock.packages if one.vcs]
-    files = [(package, file.url or "") for package, file in lock.entries]
-    for package, address in (*vcs, *files):
-        fault = fault_in(address)
+    sources = [(one.name, one.vcs) for one in pylock.packages if one.vcs]
+    for package, source in sources + lock.entries:
+        fault = fault_in(source.url or "")
         if fault:
             raise _malformed(name, f"has a malformed address of {package}: {fault}")
     for package, file in lock.entries:
@@ -449,8 +452,9 @@ def _check_file(
 ) -> None:
     """Raise LockError if a file has an address or a hash that no lock may have."""
     paths = filter(None, (file.path, getattr(file, "name", None)))
-    names = (getattr(file, "filename", ""), LockedFile(package, file.url or "").name)
     outside = [path for path in paths if _leads_out(path)]
+    name_in_url = LockedFile(package, file.url or "").name
+    names = (getattr(file, "filename", ""), name_in_url)
     outside += [name for name in names if re.search(r"[/\\]", name) or name == ".."]
     if outside:
         message = f"{lock}: {outside[0]!r} of {package} is outside its folder"
@@ -469,8 +473,9 @@ def _check_file(
 def _leads_out(path: str) -> bool:
     parts = PurePosixPath(path.replace("\\", "/")).parts
     # By the rules of both systems: a lock that is read on one may be installed on the other.
-    is_outside = ".." in parts or "/" in parts
-    return is_outside or bool(PureWindowsPath(path).drive)
+    if ".." in parts or "/" in parts:
+        return True
+    return bool(PureWindowsPath(path).drive)
 
 
 def sides(text: str) -> Strings:
@@ -524,8 +529,10 @@ def compare_versions(
         new: Those after.
     """
     changes = []
+    names = sorted({*old, *new})
     # torch is what people look for.
-    for name in sorted({*old, *new}, key=lambda name: (name != "torch", name)):
+    names.sort(key=lambda name: name != "torch")
+    for name in names:
         before = old.get(name)
         after = new.get(name)
         if before is None:
@@ -545,7 +552,8 @@ def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
     packages: dict[str, dict[str, str]] = {}
     for lock in locks:
         for name, version in lock.versions.items():
-            packages.setdefault(name, {})[lock.target] = version.partition("+")[0]
+            versions = packages.setdefault(name, {})
+            versions[lock.target] = version.partition("+")[0]
     return {
         name: packages[name]
         for name in sorted(packages)
@@ -590,16 +598,17 @@ def render(document: _Document) -> str:
 
 def sealed(document: _Document) -> dict[str, Any]:
     """Return the same document of a lock with its seal."""
-    record = {**document["tool"]["gpuinstall"], _SEAL: _contents_digest(document)}
-    return {**document, "tool": {**document["tool"], "gpuinstall": record}}
+    tool = document["tool"]
+    record = {**tool["gpuinstall"], _SEAL: _contents_digest(document)}
+    tool = {**tool, "gpuinstall": record}
+    return {**document, "tool": tool}
 
 
 def _contents_digest(document: _Document) -> str:
     """Return the digest of all that a lock says, but for its seal."""
     tool = document.get("tool", {})
-    record = {
-        key: value for key, value in tool.get("gpuinstall", {}).items() if key != _SEAL
-    }
+    record = {**tool.get("gpuinstall", {})}
+    record.pop(_SEAL, None)
     unsealed = {**document, "tool": {**tool, "gpuinstall": record}}
     # TOML has dates, which JSON has not: a lock that somebody edited may hold one.
     text = json.dumps(unsealed, sort_keys=True, default=str)

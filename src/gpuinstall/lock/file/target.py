@@ -84,7 +84,7 @@ class Target(Value, eq=False):
 
     def __str__(self) -> str:
         backend = Backend.parse(self.backend).file_tag
-        if (self.os, self.arch) == ("linux", "x86_64"):
+        if self.os == "linux" and self.arch == "x86_64":
             return backend
         return f"{backend}-{self.os}-{self.arch}"
 
@@ -172,10 +172,12 @@ def best_by_tags(
         read: Returns what a file is one of several of, and its tags.
     """
     ranks = {tag: rank for rank, tag in enumerate(tags)}
+    last = len(ranks)
     best: dict[str, tuple[int, Tagged]] = {}
     for file in files:
         key, own_tags = read(file)
-        rank = min((ranks.get(tag, len(ranks)) for tag in own_tags), default=len(ranks))
+        own_ranks = [ranks.get(tag, last) for tag in own_tags]
+        rank = min(own_ranks, default=last)
         if key not in best or rank < best[key][0]:
             best[key] = rank, file
     return [file for _, file in best.values()]
@@ -195,10 +197,18 @@ def glibc_needed(files: Iterable[tuple[str, str]]) -> str:
             tags = parse_wheel_filename(name)[3]
         except InvalidWheelFilename:
             tags = frozenset()
-        floors = [re.match(r"manylinux_2_(\d+)_", tag.platform) for tag in tags]
-        floor = min((int(match[1]) if match else 0 for match in floors), default=0)
+        floor = min(map(_floor, tags), default=0)
         oldest[package] = min(oldest.get(package, floor), floor)
-    return f"2.{max(minor(GLIBC), *oldest.values())}" if oldest else GLIBC
+    newest = max([minor(GLIBC), *oldest.values()])
+    return f"2.{newest}"
+
+
+def _floor(tag: Tag) -> int:
+    """Return the minor version of glibc that a tag asks for, or 0 if it asks for none."""
+    form = re.match(r"manylinux_2_(\d+)_", tag.platform)
+    if form:
+        return int(form[1])
+    return 0
 
 
 def minor(glibc: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,11 +83,15 @@ def write_locks(
         upgrade: Whether those that still serve are made anew too.
         moving: The only packages that may move.
     """
-    serving = [] if upgrade or moving else _serving(folder, requests)
-    if serving:
-        return [_write(lock, folder) for lock in serving]
+    if not upgrade and not moving:
+        serving = _serving(folder, requests)
+        if serving:
+            return [_write(lock, folder) for lock in serving]
     session.sources.explain_ignored_settings(session.reporter)
-    existing = _readable_locks(folder) if upgrade else _existing_locks(folder, session)
+    if upgrade:
+        existing = _readable_locks(folder)
+    else:
+        existing = _existing_locks(folder, session)
     resolutions = resolve_locks(
         requests, session, locks=existing, moving=moving, upgrade=upgrade
     )
@@ -126,12 +131,9 @@ def _serving(
         return []
     serving = []
     for one in requests:
-        targets = (
-            {lock.target for lock in locks}
-            if one.request.backend is None
-            else {one.label}
-        )
-        candidates = [lock for lock in locks if lock.target in targets]
+        candidates = locks
+        if one.request.backend is not None:
+            candidates = [lock for lock in locks if lock.target == one.label]
         wanted = one.machine, one.request, one.catalog
         verdicts = [fit(lock, *wanted, exact=True) for lock in candidates]
         best_fit = best(verdicts, *wanted)
@@ -142,7 +144,9 @@ def _serving(
         if lock.is_ours and lock.record.requirements_files != one.request.files:
             return []
         serving.append(lock)
-    if len({lock.python for lock in serving}) > 1 or version_conflicts(serving):
+    if len({lock.python for lock in serving}) > 1:
+        return []
+    if version_conflicts(serving):
         return []
     return serving
 
@@ -184,24 +188,21 @@ def _announce(
         reporter.step("Build", f"{build} for {one.target}")
         for line in change_lines(changed):
             reporter.step("", line)
-    for remark in dict.fromkeys(
-        remark for one in resolutions for remark in one.remarks
-    ):
+    remarks = chain.from_iterable(one.remarks for one in resolutions)
+    for remark in dict.fromkeys(remarks):
         reporter.step("", remark)
-    warnings = [reason.message for one in resolutions for reason in one.plan.warnings]
-    for warning in dict.fromkeys(warnings):
+    warnings = chain.from_iterable(one.plan.warnings for one in resolutions)
+    for warning in dict.fromkeys(reason.message for reason in warnings):
         reporter.warn(warning)
-    missing = {
-        file.url: head
-        for one in resolutions
-        for file, head in one.hashes.missing.items()
-    }
-    if missing:
-        price = readable(sum(head.size or 0 for head in missing.values()))
-        files = number_of(len(missing), "file")
-        reporter.step(
-            "Hashes", f"{files} without a hash on the index: {price} to download once"
-        )
+    sizes = {}
+    for one in resolutions:
+        for file, head in one.hashes.missing.items():
+            sizes[file.url] = head.size or 0
+    if sizes:
+        files = number_of(len(sizes), "file")
+        price = readable(sum(sizes.values()))
+        text = f"{files} without a hash on the index: {price} to download once"
+        reporter.step("Hashes", text)
 
 
 def _write(lock: Lock, folder: Path) -> Written:
@@ -289,9 +290,8 @@ def document(
         record: What it says of its making.
         folder: Where it will lie, from which paths in it begin.
     """
-    packages = [
-        _package(package, hashes, folder) for package in resolved.get("packages", ())
-    ]
+    entries = resolved.get("packages", ())
+    packages = [_package(entry, hashes, folder) for entry in entries]
     return sealed(
         {
             "lock-version": "1.0",
@@ -348,7 +348,8 @@ def _package(
             entry[kind] = _file(package[kind], hashes, folder)
     if "directory" in package:
         directory = package["directory"]
-        entry["directory"] = {**directory, "path": _path(directory["path"], folder)}
+        path = _path(directory["path"], folder)
+        entry["directory"] = {**directory, "path": path}
     return entry
 
 
@@ -361,9 +362,10 @@ def _file(
     address = entry.get("url") or Path(entry["path"]).as_uri()
     if address not in hashes:
         raise InternalError("hash-missing", f"{address} has no hash")
-    file = (
-        {"url": address} if "url" in entry else {"path": _path(entry["path"], folder)}
-    )
+    if "url" in entry:
+        file = {"url": address}
+    else:
+        file = {"path": _path(entry["path"], folder)}
     if "subdirectory" in entry:
         file["subdirectory"] = entry["subdirectory"]
     return {**file, "hashes": {"sha256": hashes[address]}}

@@ -92,7 +92,9 @@ class _Spec(Value):
     def cuda(self) -> tuple[str, str] | None:
         """The CUDA, ``("12", "6")``, that a version pins, of which the minor may be empty; None if it pins none."""
         version = re.match(r"==(\d+)(?:\.(\d+))?", self.bounds)
-        return (version[1], version[2] or "") if version else None
+        if not version:
+            return None
+        return version[1], version[2] or ""
 
 
 def parse_conda(packages: Collection[str]) -> CondaRequest:
@@ -122,11 +124,12 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
         ):
             without_wheel.append(spec.text)
     is_for_cpu = CPU.tag in backends
+    texts = []
+    for name, bounds in requirements.items():
+        once = dict.fromkeys(bounds)
+        texts.append(name + ",".join(once))
     return CondaRequest(
-        requirements=tuple(
-            name + ",".join(dict.fromkeys(bounds))
-            for name, bounds in requirements.items()
-        ),
+        requirements=tuple(texts),
         python=python,
         backend=CPU.tag if is_for_cpu else None,
         preferred_backend=None if is_for_cpu else next(iter(backends), None),

@@ -78,7 +78,8 @@ class Declaration(Value):
     def files(self) -> dict[str, RequirementsFile]:
         """What each file asks for, the project itself by the file that makes it one."""
         files = {self.file: self.listed}
-        addresses = {parse_requirement(line).url for line in self.listed.requirements}
+        requirements = map(parse_requirement, self.listed.requirements)
+        addresses = {requirement.url for requirement in requirements}
         if self.package and addresses.isdisjoint({".", "./"}):
             itself = RequirementsFile.of(Path(self.package_file), ("-e .",))
             listed = files.get(self.package_file, RequirementsFile())
@@ -253,7 +254,7 @@ def _from_folder(
         *uv_settings(table_in(document, "tool", "uv"), path),
     )
     return replace(
-        listed, requirements=tuple(requirements), settings=(*listed.settings, *further)
+        listed, requirements=tuple(requirements), settings=listed.settings + further
     )
 
 
@@ -311,10 +312,11 @@ def _in_groups(document: Table, names: Iterable[str] | None = None) -> Iterable[
     # As uv has it, which had no groups before.
     further = uv.get("dev-dependencies")
     if further:
-        groups = {**groups, "dev": [*groups.get("dev", ()), *further]}
+        dev = groups.get("dev", ())
+        groups = {**groups, "dev": [*dev, *further]}
     if names is None:
-        own = [name for name in groups if normalised(name) == "dev"]
-        names = uv.get("default-groups", own)
+        dev = [name for name in groups if normalised(name) == "dev"]
+        names = uv.get("default-groups", dev)
     if not groups and not names:
         return ()
     from packaging.dependency_groups import resolve_dependency_groups
@@ -377,7 +379,8 @@ def _listed(
     }
     expanded = _expanded(written, table_in(document, "project"), set())
     lines = dict.fromkeys(expanded)
-    names = {one.name for one in map(parse_requirement, lines) if not one.url}
+    requirements = map(parse_requirement, lines)
+    names = {one.name for one in requirements if not one.url}
     return RequirementsFile.of(
         file,
         [_from_source(text, addresses) for text in lines],
@@ -393,7 +396,11 @@ def _from_source(text: str, sources: Mapping[str, Table]) -> str:
     if without_logins(text) != text:
         # Its login is read with its address.
         return text
-    if source is None or requirement.url or requirement.name in load_catalog().family:
+    if source is None:
+        return requirement.text
+    if requirement.url:
+        return requirement.text
+    if requirement.name in load_catalog().family:
         return requirement.text
     editable = "-e " if source.get("editable") else ""
     name = f"{requirement.name}{requirement.extras}"
@@ -414,11 +421,15 @@ def _poetry_requirements(poetry: Table) -> Iterator[str]:
         conditions = []
         for bound in poetry_specifiers(entry.get("python", "")):
             # python_version has no patch release: as such, 3.11.9 is 3.11, and older than 3.11.2.
-            python = "python_full_version" if bound.count(".") > 1 else "python_version"
+            python = "python_version"
+            if bound.count(".") > 1:
+                python = "python_full_version"
             conditions.append(re.sub("^([<>=!~]+)(.+)$", rf"{python} \1 '\2'", bound))
         if "markers" in entry:
             conditions.append(f"({entry['markers']})")
-        extras = f"[{','.join(entry['extras'])}]" if "extras" in entry else ""
+        extras = ""
+        if "extras" in entry:
+            extras = f"[{','.join(entry['extras'])}]"
         yield _with_marker(f"{name}{extras}{place}", " and ".join(conditions))
 
 
@@ -451,8 +462,9 @@ def _requests(folder: Path) -> bool:
     names = (*PROJECT_FILES, *DECLARING, *_EXPORTED_BY, ".venv")
     # An environment has a copy of its own lock, and is no project by that.
     is_environment = (folder / "pyvenv.cfg").exists()
-    locks = () if is_environment else locks_in(folder)
-    return any((folder / name).exists() for name in names) or bool(locks)
+    if not is_environment and locks_in(folder):
+        return True
+    return any((folder / name).exists() for name in names)
 
 
 def locks_in(folder: Path) -> list[Path]:
@@ -477,7 +489,8 @@ def by_place(
     """
     placed: dict[str, RequirementsFile] = {}
     for name, listed in sorted(files.items()):
-        path = Path(split_group(name)[0])
+        file, *_ = split_group(name)
+        path = Path(file)
         place = ""
         if path.is_file() and path.absolute().drive == folder.drive:
             place = Path(os.path.relpath(name, folder)).as_posix()
@@ -487,7 +500,8 @@ def by_place(
                 f"{name} names sources, but is not a regular file",
                 hint="Write it into a file, which later commands can read again",
             )
-        placed[place] = placed.get(place, RequirementsFile()) | listed
+        known = placed.get(place, RequirementsFile())
+        placed[place] = known | listed
     return placed
 
 
@@ -518,6 +532,7 @@ def read_again(
 
 def is_settings(name: str, lines: Lines) -> bool:
     """Whether a file is one of a project's own, or of uv's settings, which every run reads anew."""
+    if name in PROJECT_FILES:
+        return True
     are_limits = all(line.startswith("-c ") for line in lines)
-    kind = Path(name).name
-    return name in PROJECT_FILES or (are_limits and kind in {"uv.toml", PROJECT})
+    return are_limits and Path(name).name in {"uv.toml", PROJECT}

@@ -63,14 +63,11 @@ def renewed(
         for name, lines in request.files.items()
         if name not in PROJECT_FILES
     }
-    all_files = {**others, **today, **added}
+    all_files = others | today | added
     of_files = chain.from_iterable(all_files.values())
-    listed = parse_lines(
-        (
-            *(line for line in of_files if _name(line) not in hand),
-            *chain.from_iterable(hand.values()),
-        )
-    )
+    lines = [line for line in of_files if _name(line) not in hand]
+    lines += chain.from_iterable(hand.values())
+    listed = parse_lines(lines)
     return replace(
         request,
         requirements=canonical(listed.requirements),
@@ -95,7 +92,9 @@ def _by_name(lines: Iterable[str]) -> dict[str, list[str]]:
 
 def _name(line: str) -> str:
     """Return the name of a requirement; a constraint has one of its own."""
-    return line if line.startswith("-c ") else parse_requirement(line).name
+    if line.startswith("-c "):
+        return line
+    return parse_requirement(line).name
 
 
 def without(request: Request, names: Iterable[str]) -> Request:
@@ -157,7 +156,9 @@ def other_request(lock: Lock, request: Request) -> str | None:
         request: The request now.
     """
     inputs = lock.record.inputs
-    if not inputs or set(inputs) == set(canonical(request.requirements)):
+    if not inputs:
+        return None
+    if set(inputs) == set(canonical(request.requirements)):
         return None
     now = " ".join(request.requirements)
     return f"{lock.name} was made for {' '.join(inputs)}, but the request is now {now}"
@@ -206,7 +207,8 @@ def _records(path: Path) -> list[Record]:
     except (OSError, UnicodeDecodeError):
         return []
     except LockError:
-        words = re.findall(r'"([^"\n]+)"', "".join(re.findall(_INPUTS, text)))
+        inputs = "".join(re.findall(_INPUTS, text))
+        words = re.findall(r'"([^"\n]+)"', inputs)
         with suppress(UsageError):
             return [Record(inputs=canonical(words))]
         return []

@@ -106,7 +106,9 @@ class LockRequest(Value):
         if self.request.backend or not tags:
             return self
         narrowed = self.asking(allowed_backends=tuple(tags))
-        return narrowed if isinstance(narrowed.outcome, Plan) else self
+        if isinstance(narrowed.outcome, Plan):
+            return narrowed
+        return self
 
     def asking(self, **changes: Any) -> LockRequest:
         """Return the same that resolves something else: ``changes`` are to the fields of its request."""
@@ -131,11 +133,9 @@ class LockRequest(Value):
         vendor = vendor_for(self.machine, {backend.kind} if backend else ())
         catalog = self.catalog.serving(vendor.kind)
         builds = catalog.builds_for(self.machine.os, self.machine.arch)
-        return [
-            build
-            for build in builds
-            if self.request.backend in {build.backend.tag, None}
-        ]
+        if self.request.backend is None:
+            return [*builds]
+        return [build for build in builds if build.backend.tag == self.request.backend]
 
     @property
     def names_programs(self) -> bool:
@@ -191,7 +191,9 @@ class LockRequest(Value):
             machine = self.machine
             return f"--target {Target(option[1], machine.os, machine.arch)}"
 
-        return re.sub(r"--backend ([\w.]+)", target, fix) if fix else fix
+        if not fix:
+            return fix
+        return re.sub(r"--backend ([\w.]+)", target, fix)
 
     @property
     def plan(self) -> Plan:

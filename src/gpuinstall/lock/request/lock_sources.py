@@ -170,10 +170,13 @@ def strange_hosts(
         server = Location.parse(file.url).server
         is_https = server.startswith("https://") and server.endswith(":443")
         # PyTorch's index keeps its files on further hosts of its own.
-        if server in known or (is_https and is_of_pytorch(server)):
+        if server in known:
+            continue
+        if is_https and is_of_pytorch(server):
             continue
         os = "windows" if "-win" in file.name else "linux"
-        beside = Beside(".".join(torch.split(".")[:2]), backend, os)
+        minor = ".".join(torch.split(".")[:2])
+        beside = Beside(minor, backend, os)
         # One page after the other, until one leads there.
         for address in _listed_addresses(file.package, beside, session):
             known |= _servers([address])
@@ -200,7 +203,8 @@ def _listed_addresses(
         extension_row,  # which takes long to load
     )
 
-    sources, client = session.sources, session.client
+    sources = session.sources
+    client = session.client
     wheels: Iterable[Wheel] = ()
     with suppress(InstallationError):
         wheels = family_wheels(sources, client, beside.backend, package)

@@ -78,7 +78,8 @@ def read_folder_project(
         lists.extend(extras[extra] for extra in requirement.extra_names)
         name = canonicalize_name(table["name"])
         row = {"name": name, "version": str(table["version"]), "requires-dist": []}
-        requirements = list(map(parse_requirement, chain.from_iterable(lists)))
+        texts = chain.from_iterable(lists)
+        requirements = list(map(parse_requirement, texts))
     except (KeyError, TypeError, AttributeError):
         return None
     # An extra of all extras names the project itself.
@@ -97,10 +98,11 @@ def nested_settings(
         folder: Where their paths begin.
     """
     for place, described in _projects(requirements, folder, set()):
-        for setting in chain.from_iterable(listed.settings for listed in described):
-            is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
-            if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
-                yield replace(setting, value=_from(place, setting))
+        for listed in described:
+            for setting in listed.settings:
+                is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
+                if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
+                    yield replace(setting, value=_from(place, setting))
 
 
 def _projects(
@@ -133,9 +135,13 @@ def _location(requirement: ParsedRequirement, folder: Path) -> Location | None:
     if requirement.url is None:
         return None
     path = requirement.path
-    address = requirement.url if path is None else str(folder / expanded_home(path))
+    address = requirement.url
+    if path is not None:
+        address = str(folder / expanded_home(path))
     location = Location.parse(address)
-    return location if location.server == "file://" else None
+    if location.server != "file://":
+        return None
+    return location
 
 
 def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]:
@@ -183,7 +189,9 @@ def _text(file: IO[bytes]) -> str:
 def _from(folder: Path, setting: SourceSetting) -> str:
     """Return the address of a setting; a path that begins at ``folder`` is absolute."""
     is_path = setting.row.key == BY_ADDRESS and not is_remote(setting.value)
-    return str(folder / expanded_home(setting.value)) if is_path else setting.value
+    if is_path:
+        return str(folder / expanded_home(setting.value))
+    return setting.value
 
 
 def build_files_digest(requirements: Iterable[str], folder: Path) -> str:

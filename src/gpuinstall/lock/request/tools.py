@@ -113,7 +113,8 @@ def _uv_sources(
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
             indexes[row["name"]] = row["url"]
-    for name, written in {**_inherited(file), **uv.get("sources", {})}.items():
+    sources = {**_inherited(file), **uv.get("sources", {})}
+    for name, written in sources.items():
         package = normalised(name)
         setting = partial(source_setting, "uv", file=file, package=package)
         source = written if isinstance(written, dict) else {}
@@ -147,9 +148,10 @@ def _inherited(file: Path) -> Table:
 def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:
     """Yield the indexes that the table or the file of a tool names, each with its line."""
     for names, value in _leaves(document):
+        if not re.fullmatch(_INDEX, names):
+            continue
         # An environment variable of Hatch may name several.
-        words = value.split() if re.fullmatch(_INDEX, names) else ()
-        for word in words:
+        for word in value.split():
             address = re.sub(r"^[\w.-]+=", "", word)  # uv takes NAME=ADDRESS
             if "://" not in address:
                 address = str(file.parent.absolute() / address)
@@ -231,7 +233,9 @@ def read_team_lock(
             # Parsed, for it becomes a line of a file for uv.
             name = canonicalize_name(row["name"], validate=True)
             # A folder has no version.
-            if not row.get("version") or not _is_for(row, markers):
+            if not row.get("version"):
+                continue
+            if not _is_for(row, markers):
                 continue
             version = Version(row["version"])
             if name in catalog.family:
@@ -271,7 +275,8 @@ def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
 
 
 def _packages(path: Path) -> list[Table]:
-    rows: list[Table] = parse_toml(read_listed(path, path.parent)).get("package", [])
+    text = read_listed(path, path.parent)
+    rows: list[Table] = parse_toml(text).get("package", [])
     return rows
 
 
@@ -291,16 +296,19 @@ def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     if load_catalog().is_tied(name) or name in load_extensions().rows:
         yield setting("files of torch", "")
         return
-    files = [*row.get("files", ()), *row.get("wheels", ()), row.get("sdist") or {}]
-    hashes = {
-        file["hash"] for file in files if file.get("hash", "").startswith("sha256:")
-    }
+    files = [*row.get("files", ()), *row.get("wheels", ())]
+    files.append(row.get("sdist") or {})
+    known = {file.get("hash", "") for file in files}
+    hashes = {text for text in known if text.startswith("sha256:")}
     if hashes and "version" in row:
         release = f"{name}=={Version(row['version'])}"
         key = "hashes of packages at their versions"
         yield setting(key, " ".join(sorted(hashes)), package=release)
     source = row.get("source", {})
-    index = source["url"] if source.get("type") == "legacy" else source.get("registry")
+    if source.get("type") == "legacy":
+        index = source["url"]
+    else:
+        index = source.get("registry")
     if index:
         if "://" not in index:
             index = os.path.normpath(path.absolute().parent / index)

@@ -85,7 +85,9 @@ def resolve_near(
         conflict = answer.error
         told = f"{conflict.message}: {conflict.why}"
         family = requests[0].catalog.family
-        if silence is None or family.isdisjoint(re.findall(r"[\w-]+", told)):
+        if silence is None:
+            return answer
+        if family.isdisjoint(re.findall(r"[\w-]+", told)):
             return answer
         if conflict.why:
             silence.evidence = told
@@ -220,7 +222,9 @@ def _go_with(problem: Problem, session: Session) -> bool:
 
 def _differ(together: Resolutions | Conflict) -> bool:
     """Whether targets that were resolved apart have no answer, or other versions of the same packages."""
-    return isinstance(together, Conflict) or any(one.apart for one in together)
+    if isinstance(together, Conflict):
+        return True
+    return any(one.apart for one in together)
 
 
 def _near_to(proposal: Resolution, problem: Problem) -> Problem:
@@ -232,7 +236,8 @@ def _near_to(proposal: Resolution, problem: Problem) -> Problem:
         if name not in family
     }
     near = problem.near
-    return replace(problem, near=replace(near, versions={**versions, **near.versions}))
+    near = replace(near, versions={**versions, **near.versions})
+    return replace(problem, near=near)
 
 
 def _apart(answers: Iterable[Resolution | Conflict]) -> Resolutions | Conflict:

@@ -154,7 +154,7 @@ class ExtensionChooser:
                 break
             by_bytes.setdefault(url, Rejection(pair, answer))
         # What bytes speak against comes first: its name spoke for it.
-        rejected = {**by_bytes, **by_name, **by_bytes}
+        rejected = by_bytes | by_name | by_bytes
         if fit:
             rejected.pop(fit.wheel.url, None)
         return ExtensionChoice(fit, tuple(rejected.values()))
@@ -201,7 +201,8 @@ class ExtensionChooser:
 
         def age(file: ExtensionFile) -> tuple[bool, bool, Version]:
             version = file.wheel.version
-            locked, _, _ = pinned_versions.get(file.wheel.package, "").partition("+")
+            pinned = pinned_versions.get(file.wheel.package, "")
+            locked, _, _ = pinned.partition("+")
             return (
                 version.public == locked,
                 not version.is_prerelease,
@@ -217,7 +218,8 @@ class ExtensionChooser:
                 file.wheel.filename,
             )
 
-        for _, group in groupby(sorted(files, key=age, reverse=True), age):
+        newest_first = sorted(files, key=age, reverse=True)
+        for _, group in groupby(newest_first, age):
             same_version = list(group)
             for build in self._problem.builds:
                 toolkit = ".".join(map(str, build.toolkit or ()))
@@ -226,7 +228,8 @@ class ExtensionChooser:
 
     def _fault_of_name(self, file: ExtensionFile, build: Build) -> Reason | None:
         """Return why a file is not for a build, by what its name says."""
-        wheel, torch = file.wheel, build.torch
+        wheel = file.wheel
+        torch = build.torch
         if wheel.tags.isdisjoint(self._tags):
             first, *others = sorted(map(str, wheel.tags))
             message = f"is for {first}{' and others' if others else ''}"
@@ -274,7 +277,9 @@ class ExtensionChooser:
         except InstallationError as error:
             return Reason("not-read", f"cannot be read: {error.message}")
         why = self._misfit(file, build, row, judgement)
-        return Reason("misfit", why) if why else ExtensionFit(file, build, row)
+        if why:
+            return Reason("misfit", why)
+        return ExtensionFit(file, build, row)
 
     def _misfit(
         self,
@@ -343,9 +348,8 @@ def with_files(problems: Sequence[Problem], session: Session) -> Iterator[WithFi
     Raises:
         NoBuildError: if no torch has a file of each, and what is requested is not built from source.
     """
-    extensions = sorted(
-        _requested_extensions(problems[0], session), key=lambda one: one[0].name
-    )
+    requested = _requested_extensions(problems[0], session)
+    extensions = sorted(requested, key=lambda one: one[0].name)
     refusal: NoBuildError | None = None
     found = 0
     while found < TORCHES and all(problem.builds for problem in problems):
@@ -434,7 +438,9 @@ def _requested_extensions(
 ) -> Iterator[tuple[Extension, ParsedRequirement]]:
     """Yield the extensions that are requested and that a source may have prebuilt files of."""
     for requirement in map(parse_requirement, problem.requirements):
-        if requirement.url or requirement.name not in load_extensions().rows:
+        if requirement.url:
+            continue
+        if requirement.name not in load_extensions().rows:
             continue
         extension = extension_row(requirement.name, session)
         if any(source.url for source in extension.sources):
@@ -466,7 +472,9 @@ def prebuilt_choices(
 def extension_row(name: str, session: Session) -> Extension:
     """Return the row of a name with the sources that the user names; without a row, these and the default index."""
     table = load_extensions()
-    row = table.rows.get(name) or Extension(name, (table.sources["default"],))
+    row = table.rows.get(name)
+    if row is None:
+        row = Extension(name, (table.sources["default"],))
     mirror = session.environment.get(MIRROR)
     sources = list(row.sources)
     for position, source in enumerate(sources):
@@ -517,8 +525,11 @@ def choose_prebuilt(
             session.reporter.warn(f"{host} is unreachable: {message}")
         specifier = requirement.specifier
         takes_early = specifier is not None and specifier.prereleases
-        final = [one for one in listing.files if not one.wheel.version.is_prerelease]
-        for file in listing.files if takes_early or not final else final:
+        candidates = listing.files
+        final = tuple(one for one in candidates if not one.wheel.version.is_prerelease)
+        if final and not takes_early:
+            candidates = final
+        for file in candidates:
             wheel = file.wheel
             if requirement.allows(wheel.version):
                 sha256 = wheel.sha256 or problem.near.hashes.get(wheel.filename)

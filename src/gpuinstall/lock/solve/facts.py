@@ -126,7 +126,8 @@ class WheelReading(NamedTuple):
 
     def serves(self, builds: Iterable[str]) -> bool:
         """Whether it runs beside one of some builds, and its METADATA allows it."""
-        return not (self.allowed & self.running).isdisjoint(builds)
+        usable = self.allowed & self.running
+        return not usable.isdisjoint(builds)
 
     def fact(self, torch: str) -> Fact | None:
         """Return it as a fact; None if METADATA says it all.
@@ -143,8 +144,8 @@ class WheelReading(NamedTuple):
         if self.allowed and running.isdisjoint(self.allowed):
             # What METADATA allows does not run it, and what runs it METADATA does not allow.
             running = frozenset()
-            allowed = [self.reasons[one] for one in self.reasons if one in self.allowed]
-            reasons = [*allowed, *reasons]
+            allowed = [one for one in self.reasons if one in self.allowed]
+            reasons = [*map(self.reasons.get, allowed), *reasons]
         why = next(filter(None, reasons), self.why)
         name = f"{self.wheel.package} {self.wheel.version}"
         return Fact(
@@ -228,7 +229,9 @@ class Judge:
         for version in newest[:LOOKED_AT]:
             if self._goes_with_a_torch(wheels[version]):
                 return version
-        return newest[0] if newest else listed
+        if newest:
+            return newest[0]
+        return listed
 
     def _goes_with_a_torch(self, wheel: Wheel) -> bool:
         """Whether METADATA allows a torch that the problem may have."""
@@ -241,24 +244,22 @@ class Judge:
 
     def speaks_against(self, torch: str) -> bool:
         """Whether something that uv came to last is known not to run beside a build."""
-        known = map(self.facts.get, self._versions.items())
-        return any(
-            fact.speaks_against(torch) for fact in known if fact and not fact.excludes
-        )
+        for fact in map(self.facts.get, self._versions.items()):
+            if fact and not fact.excludes and fact.speaks_against(torch):
+                return True
+        return False
 
     def unread(self, package: str, above: Version | None = None) -> str:
         """Return which versions of a package were passed over unread, and why the last; empty if none was."""
-        unread = {
-            fact.version: fact.unread
-            for fact in self.facts.values()
-            if fact.package == package and fact.unread
-        }
-        if above:
-            unread = {one: unread[one] for one in unread if Version(one) > above}
-        if not unread:
-            return ""
-        *_, last = unread.values()
-        return f" (unread: {some([*unread])}: {last})"
+        versions = []
+        why = ""
+        for fact in self.facts.values():
+            if fact.package != package or not fact.unread:
+                continue
+            if above is None or Version(fact.version) > above:
+                versions.append(fact.version)
+                why = fact.unread
+        return f" (unread: {some(versions)}: {why})" if versions else ""
 
     def learn_from(
         self,
@@ -298,7 +299,9 @@ class Judge:
 
     def _learn_of_companion(self, wheel: Wheel) -> None:
         """Learn which builds a member of the family goes with, if it was met beside one that it does not go with."""
-        if wheel.package == "torch" or self._torch in self._beside(wheel):
+        if wheel.package == "torch":
+            return
+        if self._torch in self._beside(wheel):
             return
         name = self.shelf.builds[self._torch].name
         for other in self.shelf.pages.get(wheel.package, ()):
@@ -307,7 +310,8 @@ class Judge:
                 version = str(other.version)
                 why = f"{wheel.package} {version} is incompatible with torch {name}"
                 builds = self._beside(other)
-                self._learn(Fact(wheel.package, version, why, builds, wheel=other))
+                fact = Fact(wheel.package, version, why, builds, wheel=other)
+                self._learn(fact)
 
     def _beside(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds that a package goes with by its label, and by what the catalogue pairs it with."""
@@ -316,7 +320,9 @@ class Judge:
         if package not in self.shelf.pages:
             return frozenset(builds)
         tags = {build.backend.tag for build in builds.values()}
-        label = wheel.version.local if wheel.version.local in tags else None
+        label = None
+        if wheel.version.local in tags:
+            label = wheel.version.local
         companions = Companions({}, self._problem.catalog)
         running = set()
         for version, build in builds.items():
@@ -401,7 +407,7 @@ class Judge:
         if not is_for_cuda and not any(map(comes_apart, reading.row.needs)):
             return
         self._needed.update(reading.row.needs)
-        for text in (*reading.row.requires, *reading.requires):
+        for text in reading.row.requires + reading.requires:
             with suppress(UsageError):
                 requirement = parse_requirement(text)
                 if name_cuda(requirement.name) and self._problem.counts(requirement):
@@ -441,7 +447,8 @@ class Judge:
         pinned = [
             one.name for one in self._problem.wanted.request.parsed if one.is_exact
         ]
-        if package in pinned and load_members().works_on_cpu.fullmatch(package):
+        members = load_members()
+        if package in pinned and members.works_on_cpu.fullmatch(package):
             return True
         extension = load_extensions().rows.get(package)
         if extension is None or package in self.requested:
@@ -451,8 +458,9 @@ class Judge:
     def _decides(self, package: str) -> bool:
         """Whether a package was requested, is what the catalogue calls the core of programs, or what these are linked to."""
         members = load_members()
-        is_core = members.names(package) or package in members.stated
-        return package in {*self.requested, *self._linked} or is_core
+        if members.names(package) or package in members.stated:
+            return True
+        return package in self.requested or package in self._linked
 
     def _look(self, wheel: Wheel) -> WheelReading | None:
         """Return what a wheel says; None if it has no code of its own, or cannot be read."""
@@ -534,7 +542,8 @@ class Judge:
             # But for what has a library for each CUDA, it says the same beside all.
             key = build.backend.tag if has_runtimes_apart else ""
             if key not in by_backend:
-                row = self._as_needed(self.shelf.row(wheel, build, depth))
+                row = self.shelf.row(wheel, build, depth)
+                row = self._as_needed(row)
                 by_backend[key] = row, judge_reading(row, self._problem.gpus)
             rows[version] = by_backend[key]
         return rows
@@ -544,7 +553,9 @@ class Judge:
         if row.package in self.requested:
             return row
         needed = [code for code in row.codes if basename(code.library) in self._needed]
-        return replace(row, codes=tuple(needed) or row.codes)
+        if not needed:
+            return row
+        return replace(row, codes=tuple(needed))
 
     def _allowed(self, row: LearnedRow) -> frozenset[str]:
         """Return the builds of torch that METADATA allows."""
@@ -605,7 +616,8 @@ class Judge:
             yield from side_by_side(try_version, wheels[:at_once])
             wheels = wheels[at_once:]
             size = (self.shelf.bytes_read - before) // at_once
-            at_once = max(1, min(2 * at_once, AT_ONCE, AHEAD // max(1, size)))
+            ahead = AHEAD // max(1, size)
+            at_once = max(1, min(2 * at_once, AT_ONCE, ahead))
         for wheel in wheels:
             yield _unknown(wheel, "as much was read as is read for one lock")
 
@@ -650,16 +662,18 @@ class Judge:
 
     def _exclude_early(self, package: str) -> None:
         """Exclude the pre-releases of a package of which no release runs: uv would take one, and nobody requested it."""
-        limits = self.shelf.limits(package)
-        if any(one.specifier and one.specifier.prereleases for one in limits):
-            return
+        for limit in self.shelf.limits(package):
+            if limit.specifier and limit.specifier.prereleases:
+                return
         for wheel in self.shelf.wheels_of(package):
             if wheel.version.is_prerelease:
-                self._learn(Fact(package, str(wheel.version), builds=frozenset()))
+                fact = Fact(package, str(wheel.version), builds=frozenset())
+                self._learn(fact)
 
 
 def _unknown(wheel: Wheel, why: str) -> Trial:
-    fact = replace(_passed_over(wheel, why), unread=why)
+    fact = _passed_over(wheel, why)
+    fact = replace(fact, unread=why)
     return Trial(wheel, Runs.UNKNOWN, fact)
 
 

@@ -76,10 +76,14 @@ def _losses(
         silent: The host of the torch index.
     """
     for request, live_request in zip(requests, live, strict=True):
-        usual, now = request.outcome, live_request.outcome
-        if isinstance(usual, Rejected) or isinstance(now, Rejected):
+        usual = request.outcome
+        now = live_request.outcome
+        if isinstance(usual, Rejected):
             continue
-        best, here = usual.choice.build.name, now.choice.build.name
+        if isinstance(now, Rejected):
+            continue
+        best = usual.choice.build.name
+        here = now.choice.build.name
         if here != best:
             yield f"{silent} is unreachable: the best build without it is {here} instead of {best}"
 
@@ -93,15 +97,15 @@ def _ask_ahead(
     One after the other they take five ways to an index and back. What is not there, or does not answer, is for those to
     report who need it.
     """
-    sources, client = session.sources, session.client
+    sources = session.sources
+    client = session.client
     plans = [one.outcome for one in requests]
-    tags = {plan.choice.build.backend.tag for plan in plans if isinstance(plan, Plan)}
+    builds = [plan.choice.build for plan in plans if isinstance(plan, Plan)]
+    tags = {build.backend.tag for build in builds}
     first = requests[0]
-    programs = [
-        one
-        for one in map(parse_requirement, first.request.requirements)
-        if not (one.url or one.name in first.catalog.family)
-    ]
+    requirements = map(parse_requirement, first.request.requirements)
+    programs = [one for one in requirements if not one.url]
+    programs = [one for one in programs if one.name not in first.catalog.family]
     asks: list[Callable[[], object]] = [
         partial(_reach_default_index, session),
         partial(default_wheels, sources, client, "torch"),
@@ -113,7 +117,9 @@ def _ask_ahead(
         asks.append(partial(index_names, sources, client, tag))
         asks += [partial(family_wheels, sources, client, tag, name) for name in PAIRED]
     unreachable, *_ = side_by_side(_answer, asks)
-    return unreachable if isinstance(unreachable, UnreachableError) else None
+    if isinstance(unreachable, UnreachableError):
+        return unreachable
+    return None
 
 
 def _answer(ask: Callable[[], object]) -> object:
@@ -163,7 +169,8 @@ def learned_catalog(
         InstallationError: if a source refuses us or sends what is no page.
     """
     machine = request.machine
-    sources, client = session.sources, session.client
+    sources = session.sources
+    client = session.client
     backend = known_backend(request.request.backend)
     kinds = {backend.kind} if backend else set()
     catalog = request.catalog.serving(vendor_for(machine, kinds).kind)
@@ -195,10 +202,8 @@ def learned_catalog(
 
 def _to_read(plan: Plan | Rejected) -> list[Build]:
     """Return the unread builds of the newest torch that nothing else speaks against; none if the choice is newer."""
-    unread = [
-        one.candidate for one in plan.rejected if one.reason.code == "not-in-catalogue"
-    ]
-    readable = [build for build in unread if not build.obstacle]
+    unread = [one for one in plan.rejected if one.reason.code == "not-in-catalogue"]
+    readable = [one.candidate for one in unread if not one.candidate.obstacle]
     newest = max((build.torch for build in readable), default=None)
     if newest is None:
         return []
@@ -236,9 +241,7 @@ def _with_rows(
             labelled=build.labelled,
         )
 
-    answers = dict(
-        zip(builds, side_by_side(answer, builds, BUILDS_PER_TURN), strict=True)
-    )
-    return replace(
-        catalog, builds=tuple(answers.get(build, build) for build in catalog.builds)
-    )
+    learned = side_by_side(answer, builds, BUILDS_PER_TURN)
+    answers = dict(zip(builds, learned, strict=True))
+    all_builds = tuple(answers.get(build, build) for build in catalog.builds)
+    return replace(catalog, builds=all_builds)

@@ -80,23 +80,24 @@ def members_beside(
             if versions
         ]
     names = sorted(catalog.family - fit.lock.names)
-    sources, client = session.sources, session.client
+    sources = session.sources
+    client = session.client
     listed = frozenset(names)
     with suppress(InstallationError):
         on_index = index_names(sources, client, backend)
         # A mirror of plain files, and a folder of them, have no page of names.
         if on_index and not sources.find_links:
             listed &= on_index
-    tags = Target(backend, build.os, build.arch).tags(fit.choice.python)
+    target = Target(backend, build.os, build.arch)
+    tags = target.tags(fit.choice.python)
 
     def member(name: str) -> FamilyMember:
         wheels: Sequence[Wheel] = ()
         with suppress(InstallationError):
             if name in listed:
                 wheels = family_wheels(sources, client, backend, name)
-        by_version = {
-            wheel.version.public: wheel for wheel in fitting(wheels, backend, tags)
-        }
+        suitable = fitting(wheels, backend, tags)
+        by_version = {wheel.version.public: wheel for wheel in suitable}
         # The version that is paired with torch, else the newest.
         versions = paired.get(name)
         if versions is None:

@@ -128,7 +128,8 @@ class Problem(Value):
     def constraints(self) -> tuple[str, ...]:
         """The user's own constraints, and those that keep what a lock holds."""
         family = self.catalog.family
-        own = [without_label(text, family) for text in self.wanted.request.constraints]
+        constraints = self.wanted.request.constraints
+        own = [without_label(text, family) for text in constraints]
         pins = [f"{name}=={public(pin)}" for name, pin in self.near.pinned.items()]
         return (*own, *pins)
 
@@ -138,7 +139,9 @@ class Problem(Value):
 
         Which companions go with a torch that the catalogue does not know, METADATA alone tells.
         """
-        return self.wanted.names_programs or self.plan.choice.build.learned is not None
+        if self.wanted.names_programs:
+            return True
+        return self.plan.choice.build.learned is not None
 
     @property
     def narrowed(self) -> LockRequest:
@@ -245,7 +248,9 @@ def held_back_by(requests: Requests, chosen: Version) -> list[Reason]:
     """Return which target or machine keeps torch at the one chosen, and what the others would have."""
     first = requests[0]
     # Of several targets with programs each says it of itself.
-    if first.request.newest_per_target or (len(requests) > 1 and first.names_programs):
+    if first.request.newest_per_target:
+        return []
+    if len(requests) > 1 and first.names_programs:
         return []
     return [
         Reason(HELD_BACK, f"{newest_for(name, chosen)}; the others would have {torch}")
@@ -266,7 +271,10 @@ def holders(requests: Requests, chosen: Version) -> dict[str, Version]:
         for name, one in members.items()
     }
     found: dict[str, Version] = {}
-    if len(members) == 1 or chosen < max(set.intersection(*torches.values())):
+    if len(members) == 1:
+        return found
+    common = set.intersection(*torches.values())
+    if chosen < max(common):
         return found
     for name in members:
         others = [torches[other] for other in members if other != name]
@@ -307,21 +315,21 @@ def _agreed(
     first = requests[0]
     is_shared = len(requests) > 1 and first.names_programs
     if is_shared:
-        outcomes = [(one.outcome_with(python=python), one.machine) for one in requests]
-        plans = [plan_or_raise(*outcome) for outcome in outcomes]
+        plans = []
+        for one in requests:
+            outcome = one.outcome_with(python=python)
+            plans.append(plan_or_raise(outcome, one.machine))
     problems = [pose(one, plan) for one, plan in zip(requests, plans, strict=True)]
     if not is_shared or first.request.newest_per_target:
         return problems
     common = frozenset.intersection(*(problem.torches for problem in problems))
     holder = next(iter(holders(requests, max(common))), "all targets")
-    return [
-        replace(
-            problem.with_builds(one for one in problem.builds if one.torch in common),
-            common=max(common),
-            holder=holder,
-        )
-        for problem in problems
-    ]
+    agreed = []
+    for problem in problems:
+        builds = [build for build in problem.builds if build.torch in common]
+        own = problem.with_builds(builds)
+        agreed.append(replace(own, common=max(common), holder=holder))
+    return agreed
 
 
 def without_versions(
@@ -355,11 +363,14 @@ def is_torch(requirement: str) -> bool:
 def without_label(text: str, family: frozenset[str]) -> str:
     """Return a requirement of the family without the backend in its versions: the page has builds of that one alone."""
     requirement = parse_requirement(text)
-    if requirement.name not in family or "+" not in str(requirement.specifier):
+    if requirement.name not in family:
+        return text
+    if "+" not in str(requirement.specifier):
         return text
     clauses = []
     for clause in requirement.specifier or ():
-        operator, version = clause.operator, clause.version
+        operator = clause.operator
+        version = clause.version
         public, _, label = version.partition("+")
         if not label:
             clauses.append(f"{operator}{version}")

@@ -8,11 +8,14 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.lock.solve.problem import is_torch
-from gpuinstall.lock.solve.remarks import NO_CODE, other_name
+from gpuinstall.lock.solve.remarks import NO_CODE, other_name, without_marker
 from gpuinstall.lock.uv.errors import Conflict
-from gpuinstall.plan import Plan, Rejected
+from gpuinstall.plan import Rejected
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.solve.facts import Fact
     from gpuinstall.lock.solve.loop import Loop
 
@@ -59,16 +62,26 @@ def _is_newest(fact: Fact, loop: Loop) -> bool:
 
 def _program_with(package: str, loop: Loop) -> str:
     """Return what was requested and requires a package; the package itself if it was requested, or that is not known."""
-    programs = {one.name for one in loop.problem.programs} | loop.judge.requested
-    if package in programs:
+    if package in loop.judge.requested:
+        return package
+    if any(one.name == package for one in loop.problem.programs):
         return package
     for name in loop.shelf.newest_releases:
-        newest = loop.judge.newest(name)
-        wheel = loop.shelf.wheel(name, newest) if newest else None
-        requirements = loop.shelf.metadata_requirements(wheel) if wheel else ()
+        requirements = _requirements_of_newest(name, loop)
         if any(one.name == package for one in requirements):
             return name
     return package
+
+
+def _requirements_of_newest(name: str, loop: Loop) -> Sequence[ParsedRequirement]:
+    """Return what METADATA requires in the newest wheel of a program that is not known to fail here."""
+    newest = loop.judge.newest(name)
+    if newest is None:
+        return ()
+    wheel = loop.shelf.wheel(name, newest)
+    if wheel is None:
+        return ()
+    return loop.shelf.metadata_requirements(wheel)
 
 
 def _refused_by_machine(conflict: Conflict, loop: Loop) -> Conflict:
@@ -80,19 +93,13 @@ def _refused_by_machine(conflict: Conflict, loop: Loop) -> Conflict:
     others = [text for text in problem.requirements if not is_torch(text)]
     refusals = list[Rejected]()
     for name in loop.shelf.newest_releases:
-        newest = loop.judge.newest(name)
-        wheel = loop.shelf.wheel(name, newest) if newest else None
-        for torch in loop.shelf.metadata_requirements(wheel) if wheel else ():
+        for torch in _requirements_of_newest(name, loop):
             if torch.name != "torch" or not torch.specifier:
                 continue
-            pinned = (
-                torch.with_specifier(str(torch.specifier)).partition(" ;")[0],
-                *others,
-            )
-            outcome = wanted.asking(requirements=pinned).outcome
-            if isinstance(outcome, Plan):
-                continue
-            refusals.append(outcome)
+            pinned = wanted.asking(requirements=(without_marker(torch), *others))
+            outcome = pinned.outcome
+            if isinstance(outcome, Rejected):
+                refusals.append(outcome)
     if not refusals:
         return conflict
     error = refusals[0].error(wanted.machine)

@@ -101,7 +101,9 @@ def resolve_relaxed(
                 trials.appendleft((left, failed | texts))
                 continue
         if not isinstance(answer, Conflict):
-            why_torch = refusals[0].reasons[0].message if refusals else ""
+            why_torch = ""
+            if refusals:
+                why_torch = refusals[0].reasons[0].message
             return [_explained(one, moved, why, why_torch, failed) for one in answer]
         why = why or answer.why
         refusal = answer.error
@@ -132,7 +134,8 @@ def name_relax(
         if not isinstance(answer, Conflict):
             fallen = some([*answer[0].relaxed.values()])
             hint = f"Run it again with --relax: there is an answer without {fallen}"
-            refusal.hint = "\n".join(filter(None, (hint, refusal.hint)))
+            hints = filter(None, (hint, refusal.hint))
+            refusal.hint = "\n".join(hints)
 
 
 def _pins_of_programs(requests: Sequence[LockRequest]) -> Pins:

@@ -72,14 +72,16 @@ class Remarks:
 
     def _why_torch(self) -> tuple[str, Version]:
         """Return what excludes a newer torch, empty if nothing does, and the newest that would run here without it."""
-        problem, torch = self._problem, self._answer.build.torch
+        problem = self._problem
+        torch = self._answer.build.torch
         runnable = {build.torch for build in problem.wanted.plan.runnable}
         newer = sorted(one for one in runnable if one > torch)
         if not newer:
             return "", torch
         if torch == problem.common:
             return newest_for(problem.holder, torch), newer[-1]
-        if problem.near.versions.get("torch", "").partition("+")[0] == str(torch):
+        near_torch = problem.near.versions.get("torch", "")
+        if near_torch.partition("+")[0] == str(torch):
             return "", newer[-1]
         next_why = self._why_not("torch", newer[0])
         # What excludes the newest alone is not what the next one waits for.
@@ -144,7 +146,9 @@ class Remarks:
             for version, build in self._shelf.builds.items()
             if build.torch == newest
         ]
-        fact = self._fact_against(of_newest) if name == "torch" else ""
+        fact = ""
+        if name == "torch":
+            fact = self._fact_against(of_newest)
         holders = self._holders(name, newest, following)
         return fact or some(holders) or self._unmet_demand(name, newest)
 
@@ -166,7 +170,7 @@ class Remarks:
         for wheel, requirements in zip(users, found, strict=True):
             for one in requirements:
                 if one.name == name and not one.allows(newest):
-                    words = _in_words(one)
+                    words = without_marker(one)
                     if one.is_exact:
                         words = words.replace("==", " ")
                     version = wheel.version.public
@@ -178,7 +182,7 @@ class Remarks:
         demand = self._unmet(name, newest)
         if demand is None:
             return ""
-        sentence = f"{name} {newest} requires {_in_words(demand)}"
+        sentence = f"{name} {newest} requires {without_marker(demand)}"
         if demand.name in self._shelf.names:
             is_unlisted = self._is_unlisted(demand.name)
             where = ", which no source of PyTorch has" if is_unlisted else ""
@@ -194,12 +198,13 @@ class Remarks:
         further = self._unmet(demand.name, version) if version else None
         if further is None:
             return sentence
-        return f"{sentence}, and {demand.name} {version} requires {_in_words(further)}"
+        return f"{sentence}, and {demand.name} {version} requires {without_marker(further)}"
 
     def _unmet(self, name: str, version: Version) -> ParsedRequirement | None:
         """Return the first requirement of a version of a package that the answer does not meet."""
         own = self._shelf.wheel(name, version)
-        requirements = self._requirements(own) if own else []
+        if own is None:
+            return None
         excluded = {fact.package for fact in self._facts if fact.excludes}
 
         def place(one: ParsedRequirement) -> tuple[bool, bool, bool]:
@@ -207,7 +212,7 @@ class Remarks:
             is_unlisted = self._is_unlisted(one.name)
             return not is_unlisted, one.name not in excluded, one.name != "torch"
 
-        for one in sorted(requirements, key=place):
+        for one in sorted(self._requirements(own), key=place):
             if name == "torch" and self._follows_torch(one):
                 continue
             version_here = self._versions.get(one.name)
@@ -223,8 +228,9 @@ class Remarks:
     def _follows_torch(self, requirement: ParsedRequirement) -> bool:
         """Whether what a torch requires could be had with it: then it is another because torch is."""
         name = requirement.name
-        releases = self._shelf.releases(name) if name in self._shelf.names else ()
-        return any(map(requirement.allows, releases))
+        if name not in self._shelf.names:
+            return False
+        return any(map(requirement.allows, self._shelf.releases(name)))
 
     def _is_unlisted(self, name: str) -> bool:
         """Whether a package comes from the sources of torch, and none of them has it."""
@@ -335,26 +341,32 @@ class Remarks:
 
     def _readings(self) -> Iterator[WheelReading]:
         """Yield what the wheels of the answer said, as far as they were read."""
-        return filter(None, map(self._loop.judge.readings.get, self._answer.wheels))
+        readings = map(self._loop.judge.readings.get, self._answer.wheels)
+        return filter(None, readings)
 
 
 def other_name(package: str, loop: Loop) -> str:
     """Return the name, in words, of the package for the CUDA of torch, if its own is for another and there is one."""
     toolkit = next(iter(loop.shelf.builds.values())).toolkit
-    name = name_for_cuda(package, toolkit[0]) if toolkit else None
-    if toolkit is None or name in {None, package} or not loop.shelf.releases(str(name)):
+    if toolkit is None:
+        return ""
+    name = name_for_cuda(package, toolkit[0])
+    if name is None or name == package:
+        return ""
+    if not loop.shelf.releases(name):
         return ""
     return f"; for CUDA {toolkit[0]} it is {name}"
 
 
-def _in_words(requirement: ParsedRequirement) -> str:
+def without_marker(requirement: ParsedRequirement) -> str:
     """Return a requirement without its marker."""
-    return requirement.with_specifier(str(requirement.specifier or "")).partition(" ;")[
-        0
-    ]
+    text = requirement.with_specifier(str(requirement.specifier or ""))
+    return text.partition(" ;")[0]
 
 
 def shortened(account: str) -> str:
     """Return a long account of uv's, cut."""
     account = account.removeprefix(_PREAMBLE)
-    return account if len(account) <= _LONGEST else f"{account[: _LONGEST - 1]}…"
+    if len(account) <= _LONGEST:
+        return account
+    return f"{account[: _LONGEST - 1]}…"

@@ -84,7 +84,8 @@ class Shelf:
     def _listed(self) -> frozenset[str]:
         """Those of them that the torch index lists."""
         backends = self.backends if self.has_own_source else ()
-        return frozenset[str]().union(*side_by_side(self._own_names, backends))
+        names = side_by_side(self._own_names, backends)
+        return frozenset[str]().union(*names)
 
     @cached_property
     def pages(self) -> Pages:
@@ -115,7 +116,7 @@ class Shelf:
             listed = wheels.get(name, ())
             if listed or name not in from_default_index:
                 pages[name] = listed
-        return {**pages, **extensions}
+        return pages | extensions
 
     @cached_property
     def pages_of_sources(self) -> dict[str, tuple[PageFile, ...]]:
@@ -124,13 +125,17 @@ class Shelf:
         Raises:
             InstallationError: The index of a package that is requested does not answer.
         """
-        session, sources = self.session, self.session.sources
+        session = self.session
+        sources = self.session.sources
         pages = {}
         for name in sources.package_indexes.keys() - self.names:
             is_requested = name in self.problem.requested
             ask = session.page_of if is_requested else session.known_page
             page = ask(name)
-            pages[name] = parse_files(page, sources.newest_day) if page else ()
+            if page:
+                pages[name] = parse_files(page, sources.newest_day)
+            else:
+                pages[name] = ()
         return pages
 
     @cached_property
@@ -154,7 +159,8 @@ class Shelf:
         for name, wheels in self.pages.items():
             own: dict[Version, Wheel] = {}
             if any(wheel.version.local is None for wheel in wheels):
-                own = {wheel.version: wheel for wheel in self._wheels(name, [build])}
+                listed = self._wheels(name, [build])
+                own = {wheel.version: wheel for wheel in listed}
             own_pages[name] = tuple(own.get(one.version, one) for one in wheels)
         return own_pages
 
@@ -192,12 +198,12 @@ class Shelf:
 
     def _own_names(self, backend: str) -> frozenset[str]:
         """Return the names of the family, and of packages of its own, that the torch index lists for a backend."""
-        session, catalog = self.session, self.problem.catalog
+        session = self.session
+        catalog = self.problem.catalog
         names = index_names(session.sources, session.client, backend)
         listed = names & catalog.family
-        unknown = [
-            name for name in sorted(names - catalog.family) if not self._is_copied(name)
-        ]
+        strange = sorted(names - catalog.family)
+        unknown = [name for name in strange if not self._is_copied(name)]
         if unknown:
             unknown = unknown[:MOST_UNKNOWN]
             listed |= own_names(session.sources, session.client, backend, unknown)
@@ -244,7 +250,9 @@ class Shelf:
         names = [one.name for one in self.problem.programs if not one.url]
         open_names = [name for name in names if name not in bound]
         newest = side_by_side(self._newest, open_names)
-        return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
+        releases: dict[str, Version | None] = dict.fromkeys(names)
+        releases.update(zip(open_names, newest, strict=True))
+        return releases
 
     def newest_companions(self, build: Build) -> dict[str, Version]:
         """Return the newest version that a build's source has, and the request allows, of what is paired with torch."""
@@ -263,9 +271,11 @@ class Shelf:
 
     def _newest(self, name: str) -> Version | None:
         page = self.session.known_page(name)
+        if page is None:
+            return None
         sources = self.session.sources
         # Which of its files a date or a setting passes over, uv alone decides.
-        if page is None or sources.exclude_newer or sources.takes_lowest:
+        if sources.exclude_newer or sources.takes_lowest:
             return None
         newest = next(iter(self.releases(name)), None)
         for source in parse_sources(page, name):
@@ -302,17 +312,20 @@ class Shelf:
     ) -> bool:
         """Whether a release is final, and for the Python and the versions of the request."""
         version = release.version
-        if version.is_prerelease or not all(limit.allows(version) for limit in limits):
+        if version.is_prerelease:
+            return False
+        if not all(limit.allows(version) for limit in limits):
             return False
         with suppress(ValueError):
             specifiers = SpecifierSet(release.requires_python or "")
-            return specifiers.contains(f"{self.problem.python.removesuffix('t')}.99")
+            python = self.problem.python.removesuffix("t")
+            return specifiers.contains(f"{python}.99")
         return True
 
     def limits(self, package: str) -> list[ParsedRequirement]:
         """Return what the request says of the versions of a package."""
         problem = self.problem
-        texts = (*problem.requirements, *problem.constraints)
+        texts = problem.requirements + problem.constraints
         requirements = map(parse_requirement, texts)
         return [
             one for one in requirements if one.name == package and problem.counts(one)
@@ -393,7 +406,7 @@ def preferred_labels(
         label = version.partition("+")[2]
         release = releases.get(torch)
         if release and label:
-            for companion in (*release.torchvision, *release.torchaudio):
+            for companion in release.torchvision + release.torchaudio:
                 labels.setdefault(companion, label)
     preferred = {"torch": list(best.values())}
     for name, wheels in shelf.pages.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import (
@@ -65,7 +64,8 @@ def resolve_locks(
         InstallationError: if a source or uv fails.
         UsageError: if no lock has a package that is to move.
     """
-    live, unreachable = live_requests(_overridden(requests, session), session)
+    overridden = _overridden(requests, session)
+    live, unreachable = live_requests(overridden, session)
     if unreachable:
         raise refusal_anyway(requests, unreachable, session)
     reported: dict[str, str] = {}
@@ -82,10 +82,11 @@ def resolve_locks(
             continue
         preferred = live[0].request.preferred
         held_back = held_back_by(live, answer[0].choice.build.torch)
-        return [
-            one.warned_of(_moved(one.versions, preferred, moving)).remarked(held_back)
-            for one in answer
-        ]
+        resolutions = []
+        for one in answer:
+            moved = _moved(one.versions, preferred, moving)
+            resolutions.append(one.warned_of(moved).remarked(held_back))
+        return resolutions
     # The last keeps the least of earlier locks: its conflict is of what is requested.
     error = conflicts[-1].error
     elsewhere = _with_other_python(live, attempts[-1], error, session)
@@ -103,7 +104,7 @@ def _overridden(requests: Requests, session: Session) -> Requests:
     overrides = map(parse_requirement, session.sources.overrides)
     limits = tuple(one.text for one in overrides if one.name in family)
     return [
-        one.asking(constraints=(*one.request.constraints, *limits)) for one in requests
+        one.asking(constraints=one.request.constraints + limits) for one in requests
     ]
 
 
@@ -138,14 +139,18 @@ def _nearness(
     if torch and torch_stays:
         by_target = {lock.target: lock.versions for lock in locks}
         # Both sides of a merge, and locks that differ without need, cannot stay as they are.
-        is_whole = len(by_target) == len(locks) and not version_conflicts(locks)
-        is_whole = is_whole and _are_weighed(request, locks)
+        is_whole = (
+            not moving
+            and len(by_target) == len(locks)
+            and not version_conflicts(locks)
+            and _are_weighed(request, locks)
+        )
         members = requests[0].catalog.family & versions.keys()
         yield replace(
             near,
             torch=public(torch),
             pinned={name: versions[name] for name in sorted(members)},
-            locks=by_target if is_whole and not moving else {},
+            locks=by_target if is_whole else {},
         )
     if not moving or not torch_stays:
         yield near
@@ -198,9 +203,11 @@ def _are_weighed(request: Request, locks: Iterable[Lock]) -> bool:
 def _kept_hashes(locks: Sequence[Lock], moving: Collection[str]) -> dict[str, str]:
     """Return the sha256 of the files of locks, by name and by address."""
     hashes = {}
-    for file in chain.from_iterable(lock.files for lock in locks):
-        if file.sha256 and file.package not in moving:
-            hashes[file.name] = hashes[file.url] = file.sha256
+    for lock in locks:
+        for file in lock.files:
+            if file.sha256 and file.package not in moving:
+                hashes[file.name] = file.sha256
+                hashes[file.url] = file.sha256
     return hashes
 
 
@@ -247,15 +254,20 @@ def _with_other_python(
     first = requests[0]
     is_fixed = first.request.python or near.python or len(requests) > 1
     is_conflict = error.code in {"requirements-conflict", "only-binary"}
-    if is_fixed or not is_conflict or isinstance(first.outcome, Rejected):
+    if is_fixed or not is_conflict:
+        return None
+    if isinstance(first.outcome, Rejected):
         return None
     usual = first.outcome.choice.python
-    pythons = set(map(minor_version, first.machine.pythons or ())) - {usual}
-    for python in sorted(pythons, key=numbers, reverse=True)[:PYTHONS]:
+    pythons = set(map(minor_version, first.machine.pythons or ()))
+    pythons.discard(usual)
+    newest_first = sorted(pythons, key=numbers, reverse=True)
+    for python in newest_first[:PYTHONS]:
         answer = resolve_near(requests, replace(near, python=python), session)
         if not isinstance(answer, Conflict) and answer[0].choice.python == python:
             message = f"Python {python} is taken: for {usual} {error.message}"
-            return [one.warned_of([Reason("other-python", message)]) for one in answer]
+            reason = Reason("other-python", message)
+            return [one.warned_of([reason]) for one in answer]
     return None
 
 

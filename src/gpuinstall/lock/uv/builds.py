@@ -101,11 +101,14 @@ class BuildSite(NamedTuple):
     @property
     def architectures(self) -> tuple[str, ...]:
         """The compute capabilities to compile for: those that the user gives, or those of the GPUs that are here."""
-        given = self.environ.get(COMPILED_FOR) if self.is_for_cuda else None
+        given = None
+        if self.is_for_cuda:
+            given = self.environ.get(COMPILED_FOR)
         if given:
             return tuple(given.split(";"))
         capabilities = {gpu.compute_capability for gpu in self.machine.gpus}
-        return tuple(map(str, sorted(filter(None, capabilities))))
+        known = sorted(filter(None, capabilities))
+        return tuple(map(str, known))
 
 
 def source_builds(document: Mapping[str, Any]) -> tuple[SourceBuild, ...]:

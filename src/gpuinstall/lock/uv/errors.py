@@ -227,7 +227,9 @@ def _sentences(message: str) -> str:
     """Return what uv wrote on one line, without arrows and labels."""
     lines = []
     begin = _ERROR.search(message)
-    for text in message[begin.start() if begin else 0 :].splitlines():
+    if begin:
+        message = message[begin.start() :]
+    for text in message.splitlines():
         line = text.strip(_ARROWS)
         if line and not line.startswith(_NO_CAUSE):
             lines.append(line)
@@ -253,9 +255,13 @@ def _error_of(
         # uv does not always say which file it was.
         names = {name: text or "a file" for name, text in found.groupdict().items()}
         names["uv"] = quoted(uv_program())
-        hint = ways_to_network() if row.code == "network" else row.hint
-        # Git's own words, without its long command line.
-        why = cause.rpartition(" --- stderr ")[2] if row.why is None else row.why
+        hint = row.hint
+        if row.code == "network":
+            hint = ways_to_network()
+        why = row.why
+        if why is None:
+            # Git's own words, without its long command line.
+            why = cause.rpartition(" --- stderr ")[2]
         error = row.error(
             row.code,
             row.message.format(**names),
@@ -290,7 +296,9 @@ def build_failure(message: str) -> InstallationError | None:
     lines = lines[: last or None][-_LINES:] or [_BACKEND]
     evidence = "\n".join(lines)
     known = next(iter(classify(evidence)), None)
-    hint = "\n".join(known.fix) if known else ""
+    hint = ""
+    if known:
+        hint = "\n".join(known.fix)
     name = re.split(r"[=@ ]", package)[0]
     return InstallationError(
         BUILD_FAILED,
@@ -306,7 +314,9 @@ def build_failure(message: str) -> InstallationError | None:
 def failed_package(failed: InstallationError) -> str:
     """Return the name of the package of a failed build, of which another version may have a wheel."""
     package = re.match(r"(?:the dependencies of )?([\w.-]+)", failed.message)
-    return package[1].lower() if package else ""
+    if package:
+        return package[1].lower()
+    return ""
 
 
 def _unlisted_package(

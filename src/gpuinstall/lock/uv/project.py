@@ -116,14 +116,14 @@ class ResolverProject(Value):
             folder: The folder.
             default_index: The default index, if uv is not told by a variable.
         """
-        for text in (*self.requirements, *self.constraints):
+        for text in self.requirements + self.constraints:
             self.sources.check_handed_over(parse_requirement(text))
         self.write_index(folder)
+        requirements = requirement_lines(self.requirements, self.folder)
+        constraints = requirement_lines(self.constraints, self.folder)
         files = {
-            REQUEST_FILE: "\n".join(requirement_lines(self.requirements, self.folder)),
-            "constraints.txt": "\n".join(
-                requirement_lines(self.constraints, self.folder)
-            ),
+            REQUEST_FILE: "\n".join(requirements),
+            "constraints.txt": "\n".join(constraints),
             PREFERRED: self.preferences,
             OVERRIDES: "\n".join(self.overrides),
             "uv.toml": tomli_w.dumps(self.settings(default_index)),
@@ -168,9 +168,8 @@ class ResolverProject(Value):
         for package, wheels in self.pages.items():
             page = folder / "family" / package / "index.html"
             page.parent.mkdir(parents=True, exist_ok=True)
-            page.write_text(
-                simple_page(wheels, has_stand_ins=has_stand_ins), encoding="utf-8"
-            )
+            text = simple_page(wheels, has_stand_ins=has_stand_ins)
+            page.write_text(text, encoding="utf-8")
 
     @property
     def preferences(self) -> str:
@@ -178,9 +177,8 @@ class ResolverProject(Value):
         packages = []
         for name, versions in sorted(self.preferred.items()):
             # Parsed and written again: an odd text would be one of uv's own faults.
-            packages += [
-                {"name": name, "version": str(Version(version))} for version in versions
-            ]
+            texts = [str(Version(version)) for version in versions]
+            packages += [{"name": name, "version": text} for text in texts]
         document = {"lock-version": "1.0", "created-by": "gpuinstall"}
         return tomli_w.dumps({**document, "packages": packages})
 
@@ -313,7 +311,7 @@ class _Resolver:
         """What is requested by its address, of which uv has learned nothing yet."""
         self.exceptions = set[str]()
         """What may be built although only wheels are allowed."""
-        texts = (*requirements, *self.project.constraints)
+        texts = requirements + self.project.constraints
         remote = [one for one in map(parse_requirement, texts) if one.is_remote]
         # That their code runs is said first: before it does, uv fetches what builds them.
         self.unannounced = {one.name for one in remote}
@@ -388,7 +386,8 @@ class _Resolver:
                 done = self.alone(address, "--no-deps")
             if not done.ok:
                 return done
-            names = versions_in(tomli.loads(done.out)).keys()
+            document = tomli.loads(done.out)
+            names = versions_in(document).keys()
             self.exceptions |= names - self.project.wheels_only
         return None
 

@@ -175,11 +175,12 @@ def locked_files(document: Mapping[str, Any]) -> tuple[LockedFile, ...]:
 
 def packages_of_indexes(document: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the packages that indexes serve, with the addresses of their wheels."""
-    return {
-        package["name"]: [entry.get("url", "") for entry in package.get("wheels", ())]
-        for package in document["packages"]
-        if package.keys().isdisjoint({"vcs", "directory", "archive"})
-    }
+    addresses = {}
+    for package in document["packages"]:
+        if package.keys().isdisjoint({"vcs", "directory", "archive"}):
+            wheels = package.get("wheels", ())
+            addresses[package["name"]] = [wheel.get("url", "") for wheel in wheels]
+    return addresses
 
 
 def check_addresses(
@@ -211,7 +212,9 @@ def name_addresses(document: Mapping[str, Any], session: Session) -> None:
     for package in document["packages"]:
         place = package.get("archive") or package.get("vcs") or {}
         address = place.get("url", "")
-        if not address or session.sources.has_address(address):
+        if not address:
+            continue
+        if session.sources.has_address(address):
             continue
         name = package["name"]
         if "${" in unquote(address):
@@ -232,20 +235,21 @@ def with_files_of_pages(
         document: uv's lock.
         pages: The packages that have a source of their own, with the files that it has beside the chosen build.
     """
-    own = {
-        (package, str(wheel.version)): wheel
-        for package, wheels in pages.items()
-        for wheel in wheels
-        if isinstance(wheel, Wheel)
-    }
+    own = {}
+    for name, files in pages.items():
+        for file in files:
+            if isinstance(file, Wheel):
+                own[name, str(file.version)] = file
     packages = []
     for package in document["packages"]:
-        wheel = own.get((package["name"], package.get("version", "")))
+        key = package["name"], package.get("version", "")
+        wheel = own.get(key)
         if wheel is None or wheel.url in map(_address, package.get("wheels", ())):
             packages.append(package)
             continue
         hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
-        packages.append({**package, "wheels": [{"url": wheel.url, "hashes": hashes}]})
+        entry = {"url": wheel.url, "hashes": hashes}
+        packages.append({**package, "wheels": [entry]})
     return {**document, "packages": packages}
 
 
@@ -297,7 +301,9 @@ def check_indexes(
     """
     trees = {"vcs", "archive", "directory"}
     has_trees = any(trees & package.keys() for package in document["packages"])
-    if not has_trees or session.environment.get("UV_OFFLINE"):
+    if not has_trees:
+        return
+    if session.environment.get("UV_OFFLINE"):
         return
     served = packages_of_indexes(document).keys() - set(pages)
     files = [file for file in locked_files(document) if file.package in served]
@@ -357,7 +363,8 @@ def with_own_indexes(
         return None
 
     names = [name for name in packages_of_indexes(document) if name not in others]
-    indexes = dict(zip(names, side_by_side(first_index, names), strict=True))
+    first_indexes = side_by_side(first_index, names)
+    indexes = dict(zip(names, first_indexes, strict=True))
     packages = []
     for package in document["packages"]:
         index = indexes.get(package["name"])
@@ -411,7 +418,8 @@ def with_requested_files(
     """
     files = [file for file in locked_files(document) if file.package in requested]
     hashes = known_hashes(files, session)
-    known = {**hashes.known, **fetch_missing(hashes.missing, session)}
+    fetched = fetch_missing(hashes.missing, session)
+    known = {**hashes.known, **fetched}
     packages = []
     for package in document["packages"]:
         name = package["name"]
@@ -422,10 +430,14 @@ def with_requested_files(
         entries = [("wheels", wheel) for wheel in package.get("wheels", ())]
         entries += [(kind, package[kind]) for kind in _SOURCE_FILES if kind in package]
         for kind, entry in entries:
-            sha256 = known.get(_address(entry), entry.get("hashes", {}).get("sha256"))
+            listed = entry.get("hashes", {}).get("sha256")
+            sha256 = known.get(_address(entry), listed)
             if sha256 in requested[name]:
                 file = {**entry, "hashes": {"sha256": sha256}}
-                kept[kind] = [*kept.get(kind, ()), file] if kind == "wheels" else file
+                if kind == "wheels":
+                    kept.setdefault(kind, []).append(file)
+                else:
+                    kept[kind] = file
         if kept.keys().isdisjoint(_FILES):
             version = package.get("version", "")
             places = session.sources.hash_places

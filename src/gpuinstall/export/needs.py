@@ -332,8 +332,10 @@ def _unsaid(tool: MachineTool, needs: MachineNeeds) -> Iterator[str]:
     if needs.glibc:
         yield f"glibc {needs.glibc} or newer"
     for gpus in needs.gpus:
+        if gpus.driver is None:
+            continue
         # Of a driver, the branch alone is a number that can be compared.
-        if gpus.driver and ("driver" not in tool.can_say or len(gpus.driver.parts) > 1):
+        if "driver" not in tool.can_say or len(gpus.driver.parts) > 1:
             yield f"driver {gpus.driver} or newer, for {', '.join(gpus.codes)}"
 
 

@@ -79,10 +79,11 @@ def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
     What was requested applies everywhere, the rest only if a lock has it.
     """
     holders: dict[tuple[str, str], list[Lock]] = defaultdict(list)
+    inputs = {"torch"}
     for lock in locks:
+        inputs |= requirement_names(lock.record.inputs)
         for package, requirement in _locked(lock):
             holders[package, requirement].append(lock)
-    inputs = {"torch"}.union(*(requirement_names(lock.record.inputs) for lock in locks))
     for (package, requirement), own_locks in holders.items():
         markers = [
             str(marker).replace('"', "'")

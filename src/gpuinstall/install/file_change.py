@@ -166,10 +166,12 @@ def shared_with_others(
         leaving: The packages that go.
         names: The files, by their paths below the environment.
     """
+    if not names:
+        return {}
     shared: dict[str, set[str]] = {}
     tops = {path.partition("-packages/")[2].partition("/")[0] for path in names}
     going = {package.record for package in leaving}
-    for package in read_packages(place.packages_folders) if names else ():
+    for package in read_packages(place.packages_folders):
         if package.record in going:
             continue
         is_large = file_size(package.record / "RECORD") > _LARGE
@@ -231,8 +233,9 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
 def is_same_file(path: Path, other: Path) -> bool:
     """Whether two paths are names of one file, or of files of the same bytes: not every file system has links."""
     with suppress(OSError):
-        return os.path.samestat(path.lstat(), other.lstat()) or (
-            not (path.is_symlink() or other.is_symlink())
-            and filecmp.cmp(path, other, shallow=False)
-        )
+        if os.path.samestat(path.lstat(), other.lstat()):
+            return True
+        if path.is_symlink() or other.is_symlink():
+            return False
+        return filecmp.cmp(path, other, shallow=False)
     return False

@@ -68,7 +68,8 @@ def inspect_foreign(python: Path) -> EnvironmentPaths:
             why="other programs depend on it, and the system's package manager manages it",
             hint="gpuinstall install   # makes an environment in .venv",
         )
-    root = Path(os.path.commonpath([answer.prefix, *answer.paths.values()]))
+    places = [answer.prefix, *answer.paths.values()]
+    root = Path(os.path.commonpath(places))
     packages = answer.paths["purelib"]
     scripts = below(answer.paths["scripts"], root)
     site = below(packages, root)

@@ -363,7 +363,8 @@ def with_preflight(state: InstallState, project: Project) -> InstallState:
     """
     from gpuinstall.machine.probe import preflight
 
-    request, here = state.lock_request, state.here
+    request = state.lock_request
+    here = state.here
     if here is None or not here.gpus or request.request.is_for_cpu:
         return state
     proof = preflight(here, project.reporter)
@@ -518,10 +519,13 @@ def _rebuild(
     """
     from gpuinstall.install.unpack import unpack_packages  # which takes long to load
 
-    place, here, reporter = state.existing.paths, state.here, project.reporter
+    place = state.existing.paths
+    here = state.here
+    reporter = project.reporter
     check_movable(place, project.settings.typed_in)
     unpacked = unpack_packages(priced, state.existing, project)
-    fit, folder = unpacked.fit, unpacked.folder
+    fit = unpacked.fit
+    folder = unpacked.folder
     _check_links(unpacked, folder, reporter)
     proof = renew_proof(fit, folder, here, project)
     marker = _write_marker(fit, proof, folder, project)
@@ -542,7 +546,9 @@ def _change(
     """
     from gpuinstall.install.unpack import unpack_packages  # which takes long to load
 
-    here, existing, reporter = state.here, state.existing, project.reporter
+    here = state.here
+    existing = state.existing
+    reporter = project.reporter
     place = existing.paths
     leaving = existing.packages_named(priced.change.comes | priced.change.goes)
     check_inside(place, recorded_names(leaving, place.root))
@@ -577,13 +583,15 @@ def _prove_there(
         state: What there was before.
         project: The run.
     """
-    place, here = state.existing.paths, state.here
+    place = state.existing.paths
+    here = state.here
     if place.is_ours:
         earlier = state.existing.stamp
         return renew_proof(fit, place.venv, here, project, earlier=earlier, ahead=ahead)
     if ahead:
         check_import(place.python)
-    return Proof((ahead or prove(fit, place.python, here, project)).to_dict())
+    verdict = ahead or prove(fit, place.python, here, project)
+    return Proof(verdict.to_dict())
 
 
 def _check_links(unpacked: Unpacked, venv: Path, reporter: Reporter) -> None:
@@ -604,7 +612,8 @@ def _planned(
         leaving: The packages that go or move, as they lie there.
         existing: The environment as it is.
     """
-    place, folder = existing.paths, unpacked.folder
+    place = existing.paths
+    folder = unpacked.folder
     prefix = below(place.venv, place.root)
     own = {}
     for name in (unpacked.fit.lock.name, *GUARD_FILES):

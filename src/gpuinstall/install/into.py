@@ -184,10 +184,11 @@ def _called_as_in(
         label: What its torch would be labelled; empty: that is not known, or it is labelled.
     """
     named = {one["name"]: one.get("version") for one in resolution.document["packages"]}
-    versions = {
-        name: named[name] if label and named.get(name) == f"{there}+{label}" else there
-        for name, there in existing.versions.items()
-    }
+    versions = {}
+    for name, there in existing.versions.items():
+        labelled = f"{there}+{label}"
+        is_labelled = label and named.get(name) == labelled
+        versions[name] = labelled if is_labelled else there
     return replace(existing, versions=versions)
 
 
@@ -201,7 +202,9 @@ def _resolve_near(state: InstallState, project: Project, label: str) -> Resoluti
         project: The run.
         label: What a torch without a label there would be labelled; empty: that is not known.
     """
-    session, request, existing = project.session, state.lock_request, state.existing
+    session = project.session
+    request = state.lock_request
+    existing = state.existing
     # The family's versions follow torch's, which is kept by itself.
     outside = existing.versions.keys() - project.catalog.family
     near = {name: existing.versions[name] for name in sorted(outside)}
@@ -241,7 +244,7 @@ def _near_builds(
     installed = existing.versions.get("torch")
     if installed is None:
         return
-    for text in (*request.requirements, *request.constraints):
+    for text in request.requirements + request.constraints:
         requirement = parse_requirement(text)
         if requirement.name == "torch" and (requirement.specifier or requirement.url):
             return

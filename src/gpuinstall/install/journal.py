@@ -59,7 +59,7 @@ class Owner(Value):
     def is_alive(self) -> bool:
         """Whether it still runs on this host."""
         start = _start(self.process)
-        return bool(start) and (self.boot, self.start) == (_boot(), start)
+        return bool(start) and self.boot == _boot() and self.start == start
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"

@@ -167,7 +167,9 @@ def price_lock(
     """
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
 
-    lock, machine, session = fit.lock, state.lock_request.machine, project.session
+    lock = fit.lock
+    machine = state.lock_request.machine
+    session = project.session
     builds, site = builds_of(fit, machine, project)
     if session.sourcing.only_binary:
         check_wheels(builds)
@@ -215,7 +217,9 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     newer = newer_torch(
         resolution.plan, request.machine, request.request, request.catalog
     )
-    remarks = (*priced.remarks, newer.message) if newer else priced.remarks
+    remarks = priced.remarks
+    if newer:
+        remarks = (*priced.remarks, newer.message)
     return replace(priced, remarks=remarks)
 
 
@@ -231,7 +235,8 @@ def price_resolution(
     """
     from gpuinstall.lock.file.write import build_locks
 
-    session, place = project.session, state.existing.paths
+    session = project.session
+    place = state.existing.paths
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
     folder = place.folder if place.is_ours else Path()
@@ -353,7 +358,8 @@ def price_files(
     def size(file: LockedFile) -> int:
         return listed.get(file.url) or _size(file, session)
 
-    sizes = dict(zip(counted, side_by_side(size, counted), strict=True))
+    found = side_by_side(size, counted)
+    sizes = dict(zip(counted, found, strict=True))
     folders = {
         cache: int(UNPACKED * sum(sizes[file] for file in new)),
         venv: 0 if is_linked else int(UNPACKED * sum(sizes.values())),
@@ -371,7 +377,9 @@ def _size(file: LockedFile, session: Session) -> int:
 
     path = local_path(file.url)
     if path:
-        return path.stat().st_size if path.is_file() else 0
+        if path.is_file():
+            return path.stat().st_size
+        return 0
     try:
         return session.client.head(file.url).size or 0
     except UnreachableError:

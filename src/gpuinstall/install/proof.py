@@ -228,7 +228,9 @@ def _confirmed(verdict: Verdict, build: Build) -> Verdict:
     """Fail the devices if torch names other code than the wheel that a build was learned from."""
     # What torch itself names is the last word on what its wheel was read to have.
     named = {*verdict.environment.architectures}
-    differing = named ^ {*build.code} if build.learned and named else ()
+    differing = set[str]()
+    if build.learned and named:
+        differing = named.symmetric_difference(build.code)
     # PTX may be in libraries alone: torch's own list does not name it then.
     if all(name.startswith("compute_") for name in differing):
         return verdict
@@ -273,11 +275,12 @@ def catalog_without(
             return other.code == build.code
         if other.backend.kind != build.backend.kind:
             return False
-        return (other.toolkit or ())[:1] == (build.toolkit or ())[:1]
+        major = (other.toolkit or ())[:1]
+        return major == (build.toolkit or ())[:1]
 
     catalog = catalog.serving(build.backend.kind)
     if not any(
-        (row.name, row.platform) == (build.name, build.platform)
+        row.name == build.name and row.platform == build.platform
         for row in catalog.builds
     ):
         # It was learned in this run, and no listing brings it back.

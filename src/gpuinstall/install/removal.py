@@ -98,7 +98,8 @@ def _remove_folder(
 
 def find_prunable() -> dict[Path, int]:
     """Return the bytes of each folder that ``prune`` removes."""
-    folders = [*cached_folders(), *(paths.last_change for paths in _changed())]
+    folders = [*cached_folders()]
+    folders += [paths.last_change for paths in _changed()]
     return {folder: size_of(folder) for folder in folders}
 
 
@@ -177,7 +178,8 @@ def remove_cache(reporter: Reporter) -> list[Path]:
     if not cache.exists():
         return []
     staying = [path for path in cache.iterdir() if path != script_environments()]
-    return sorted([*staying, *script_environments().glob("*")])
+    staying += script_environments().glob("*")
+    return sorted(staying)
 
 
 def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:

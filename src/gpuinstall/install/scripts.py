@@ -48,7 +48,8 @@ class Script(NamedTuple):
             *self.listed.constraints,
             *recorded_sources(self.listed.settings),
         ]
-        digest = hashlib.sha256(os.fsencode("\0".join(words))).hexdigest()[:12]
+        text = os.fsencode("\0".join(words))
+        digest = hashlib.sha256(text).hexdigest()[:12]
         # uv takes only paths that are UTF-8, and a file's name may have 255 bytes.
         name = re.sub(r"[^\w.-]", "_", self.file.stem)[:40]
         folder = script_environments() / f"{name}-{digest}"
@@ -79,8 +80,12 @@ def _read_block(text: str, file: Path) -> Script | None:
     if count == 0:
         return None
     # From each of many blocks the pattern would read to the end.
-    block = _BLOCK.search(text) if count == 1 else None
-    table = parse_toml(re.sub(r"(?m)^# ?", "", block["toml"])) if block else {}
+    block = None
+    if count == 1:
+        block = _BLOCK.search(text)
+    table = {}
+    if block:
+        table = parse_toml(re.sub(r"(?m)^# ?", "", block["toml"]))
     dependencies = table.get("dependencies", [])
     python = table.get("requires-python", "")
     is_text = isinstance(python, str)

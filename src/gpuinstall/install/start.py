@@ -158,7 +158,10 @@ def _chosen(
     is_made_of_lock = marker and marker.lock_sha256 == fit.lock.sha256
     if not is_made_of_lock or not existing.has_python:
         return fit, existing, Action.BUILD
-    action = Action.VERIFY if proof and not existing.is_proven else Action.NOTHING
+    if proof and not existing.is_proven:
+        action = Action.VERIFY
+    else:
+        action = Action.NOTHING
     return fit, existing, action
 
 
@@ -170,7 +173,8 @@ def _place_for(fit: Fit, project: Project) -> EnvironmentPaths:
 
 def _fit(state: InstallState) -> Fit:
     """Return the lock that runs here, one for the CPU only if that is allowed; raise the refusal."""
-    fit, request = state.fit, state.lock_request
+    fit = state.fit
+    request = state.lock_request
     allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}
     if allow_cpu and fit is None:
         for_cpu = replace(request, request=replace(request.request, backend="cpu"))

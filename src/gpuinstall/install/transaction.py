@@ -423,7 +423,8 @@ def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> 
     names |= {copy.relative_to(copies).as_posix() for copy in files_below(copies)}
     stays = []
     for name in sorted(names):
-        path, copy = place.root / name, copies / name
+        path = place.root / name
+        copy = copies / name
         if is_same_file(copy, path):
             continue
         is_written = name in journal.own and name not in journal.comes

@@ -80,7 +80,9 @@ def unpack_packages(
     Raises:
         InstallationError: also if what uv has put there is damaged, or lies where it may not.
     """
-    place, session, fit = existing.paths, project.session, priced.fit
+    place = existing.paths
+    session = project.session
+    fit = priced.fit
     staging = place.staging
     remove_path(staging)
     staging.mkdir(parents=True)
@@ -159,7 +161,8 @@ def _create(
     if "pip" in fit.lock.names:
         return
     try:
-        run_uv(uv.give_pip(interpreter(venv), carried_pip(base)), session)
+        command = uv.give_pip(interpreter(venv), carried_pip(base))
+        run_uv(command, session)
     except InstallationError as error:
         reason = error.why or error.message
         session.reporter.warn(f"the environment has no pip of its own: {reason}")
@@ -243,7 +246,8 @@ def _check_files(
         existing: The environment.
         project: Has the reporter that is told of files that two packages write.
     """
-    place, names = existing.paths, priced.change.comes
+    place = existing.paths
+    names = priced.change.comes
     staging = place.staging
     packages = read_packages(packages_folders(staging))
     for loss in find_damage(packages, with_edits=False):
@@ -266,16 +270,18 @@ def _check_files(
             )
     overlapping = set[str]()
     for writers, files in overwritten_files(packages, staging).items():
-        overlapping.update(package.name for package in writers)
+        both = sorted(package.name for package in writers)
+        overlapping.update(both)
         project.reporter.warn(
-            f"{' and '.join(sorted(package.name for package in writers))} write {some(files)}, with "
+            f"{' and '.join(both)} write {some(files)}, with "
             "different contents; the last in the lock wins, as with pip"
         )
     # uv installs all of them at once: those that write the same files come again, one after the other.
     for locked in priced.fit.lock.pylock.packages:
         if place.is_ours and locked.name in overlapping & names:
             # With --reinstall uv would download it again.
-            run_uv(uv.take_out(interpreter(staging), locked.name), project.session)
+            command = uv.take_out(interpreter(staging), locked.name)
+            run_uv(command, project.session)
             _unpack_beside({locked.name}, priced, place, project)
     return new
 
@@ -294,7 +300,8 @@ def _unpack_beside(
         place: The environment.
         project: The run.
     """
-    session, fit = project.session, priced.fit
+    session = project.session
+    fit = priced.fit
     all_builds, site = builds_of(fit, project.machine, project)
     builds = [build for build in all_builds if build.package in names]
     # What is built apart from the environment is built with its torch all the same.
@@ -328,7 +335,8 @@ def _unpack_beside(
         "UV_BUILD_CONSTRAINT": str(constraints),
         **sync_variables(builds, site),
     }
-    return transfer.run(uv.put_into(python, private_lock, words), variables, session)
+    command = uv.put_into(python, private_lock, words)
+    return transfer.run(command, variables, session)
 
 
 def _torch_requirement(lock: Lock) -> str:

@@ -118,7 +118,7 @@ def read_files(
     """
     # A file of the folder counts as it is today, whatever the lock says of it.
     recorded = contents.read_recorded()
-    files = {**contents.declaration.files, **contents.limits}
+    files = contents.declaration.files | contents.limits
     gone = []
     for name, lines in recorded.files.items():
         if name in files or is_settings(name, lines):

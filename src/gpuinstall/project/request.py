@@ -56,7 +56,8 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     Raises:
         UsageError: a file is malformed, a package cannot be taken out, or the folder is not trusted.
     """
-    settings, contents = project.settings, project.contents
+    settings = project.settings
+    contents = project.contents
     recorded = contents.read_recorded()
     files = by_place(settings.files, project.paths.folder)
     # A pipe, which no later command can read again, counts as words.
@@ -130,7 +131,8 @@ def _completed(
     Raises:
         UsageError: A path of this machine does not exist.
     """
-    settings, config = project.settings, project.contents.config
+    settings = project.settings
+    config = project.contents.config
     request = settings.request
     conda = _conda_request(project)
     speakers = request, config, conda
@@ -152,7 +154,7 @@ def _completed(
         constraints=listed.constraints,
         files=listed.files,
         revision=listed.revision,
-        preferred_pythons=(*request.preferred_pythons, *running),
+        preferred_pythons=request.preferred_pythons + running,
         managed_pythons=request.managed_pythons and not request.sourcing.offline,
         preferred=preferred,
         # Of the project's own lock, the files of the versions that count.

@@ -179,7 +179,9 @@ class Project(Value):
     @property
     def compat_libraries(self) -> CompatLibraries | None:
         """The forward-compatibility libraries that everything loads which is started for this project."""
-        return None if self.settings.machine else self._machine_here.libraries
+        if self.settings.machine:
+            return None
+        return self._machine_here.libraries
 
     @cached_property
     def _machine_here(self) -> MachineHere:
@@ -205,7 +207,9 @@ class Project(Value):
 
 def _source_settings(project: Project) -> Iterator[SourceSetting]:
     """Yield the settings of sources: by the caller, by the folder's settings, files and locks, and by projects in it."""
-    settings, contents, folder = project.settings, project.contents, project.folder
+    settings = project.settings
+    contents = project.contents
+    folder = project.folder
     pages = partial(source_setting, "gpuinstall", "extension-sources")
     for address in settings.request.sourcing.extension_sources:
         yield replace(pages(address, Path()), is_own=True)
@@ -248,7 +252,9 @@ def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
         from gpuinstall.lock.file.fit import readable_lock  # which takes long to load
 
         lock = readable_lock(path)
-        for name, index in (lock.indexes if lock and lock.is_ours else {}).items():
+        if lock is None or not lock.is_ours:
+            continue
+        for name, index in lock.indexes.items():
             if name not in removed:
                 key = "index of a package in a lock"
                 yield source_setting("gpuinstall", key, index, path, package=name)

@@ -49,7 +49,7 @@ def _within_targets(project: Project, request: Request) -> Request:
     tags = [
         target.backend
         for target in targets
-        if (target.os, target.arch) == (machine.os, machine.arch)
+        if target.os == machine.os and target.arch == machine.arch
     ]
     if own and own.record.asked and (own.record.asked in tags or not targets):
         return replace(request, backend=own.record.asked)
@@ -160,13 +160,16 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
         if own and own.name == target.filename:
             # That of the environment here is for this very machine, with its own glibc.
             asked = own.record.asked and target.backend
-            allowed = here.request.allowed_backends if asked else (target.backend,)
+            if asked:
+                allowed = here.request.allowed_backends
+            else:
+                allowed = (target.backend,)
             exact = replace(
                 request,
                 machine=here.machine,
                 request=replace(here.request, backend=asked, allowed_backends=allowed),
             )
-            is_here = (target.os, target.arch) == (here.machine.os, here.machine.arch)
+            is_here = target.os == here.machine.os and target.arch == here.machine.arch
             if is_here and isinstance(exact.outcome, Plan):
                 request = exact
         requests.append(request)

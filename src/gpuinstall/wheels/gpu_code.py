@@ -71,7 +71,8 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
         pieces: The library.
         whole: Whether to read to its end, and return every architecture that more than single kernels are made for.
     """
-    found, texts = _Tally(), _Tally()
+    found = _Tally()
+    texts = _Tally()
     for code in read_containers(_watched(pieces, texts)):
         found.add(code)
         is_enough = found.common or found.counts.total() == _MOST
@@ -119,7 +120,8 @@ def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
         for match in _PTX.finditer(text) if _TARGET in text else ():
             major, minor, chip = match.groups()
             name = f"compute_{chip.decode()}"
-            texts.add(FatbinCode((name,), (int(major), int(minor))))
+            version = int(major), int(minor)
+            texts.add(FatbinCode((name,), version))
             last = match.end()
         # What begins at the end of a piece, and nothing twice.
         end = text[max(last, len(text) - _LONGEST_BEGINNING) :]

@@ -194,7 +194,7 @@ def _rejection(
     size = str(end - start)
     if span and is_plain and headers.get("Content-Length", size) == size:
         first, last = map(int, span.groups())
-        if (first, last) == (start, end - 1):
+        if first == start and last == end - 1:
             return None
     return WheelError("wrong-range", f"{host} sent a different range than requested")
 

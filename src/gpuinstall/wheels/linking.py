@@ -94,7 +94,9 @@ class LinkEnvironment(Value):
             if library.package == "torch":
                 needs.update(library.elf.needs)
         majors = load_libraries().cuda_majors(needs)
-        return majors.pop() if len(majors) == 1 else None
+        if len(majors) == 1:
+            return majors.pop()
+        return None
 
     @cached_property
     def requested_names(self) -> set[str]:
@@ -169,9 +171,10 @@ def _required_names(
     """Return the libraries without which something does not work."""
     own = posixpath.basename(library.path)
     # Wheels carry libraries that nothing asks for: torch 2.15.0's a libgfortran, without its libquadmath.
-    is_asked_for = own in environment.requested_names or not _VERSIONED.search(own)
+    if own not in environment.requested_names and _VERSIONED.search(own):
+        return library.opened
     # A plugin is loaded on demand.
-    if load_libraries().plugins.search(library.path) or not is_asked_for:
+    if load_libraries().plugins.search(library.path):
         return library.opened
     return (*library.elf.needs, *library.opened)
 

@@ -58,7 +58,8 @@ def parse_version(text: str) -> TorchCode:
     toolkit = None
     for name, kind in _TOOLKITS.items():
         # 7.2.53211-e1a6bc5663 is ROCm 7.2.
-        release = ".".join((_value(text, name) or "").split(".")[:2])
+        version = _value(text, name) or ""
+        release = ".".join(version.split(".")[:2])
         if release and toolkit is None:
             toolkit = Backend(kind, release)
     return TorchCode(_value(text, "__version__") or "", toolkit)

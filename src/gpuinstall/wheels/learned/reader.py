@@ -254,7 +254,7 @@ class Reader(Value):
         started = monotonic()
         ranges = self._ranges(wheel)
         stamp = ranges.etag
-        if known and stamp and (known.size, known.etag) == (ranges.size, stamp):
+        if known and stamp and known.size == ranges.size and known.etag == stamp:
             return replace(known, learned=now())
         opened = WheelReader(ranges, Limits(MOST[depth], MOST_INFLATED))
         row = replace(row_of(opened), etag=stamp, depth=depth)

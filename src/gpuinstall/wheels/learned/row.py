@@ -141,12 +141,16 @@ class LearnedRow(Value):
     @property
     def links_count(self) -> bool:
         """Whether what its libraries are linked to counts: they have GPU code, or METADATA requires torch."""
-        return bool(self.codes) or any(map(_TORCH.match, self.requires))
+        if self.codes:
+            return True
+        return any(map(_TORCH.match, self.requires))
 
     @property
     def witness(self) -> str | None:
         """The library that tells its CUDA, or at least its code."""
-        return self.linked or (self.codes[0].library if self.codes else None)
+        if self.linked:
+            return self.linked
+        return self.codes[0].library if self.codes else None
 
     @property
     def day(self) -> str:

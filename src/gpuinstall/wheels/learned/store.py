@@ -88,7 +88,7 @@ class LearnedStore(Value):
             depth: How much of it was read.
         """
         row = self._read(self._file(wheel, backend, depth))
-        if row and (row.url, row.sha256) == (wheel.url, wheel.sha256):
+        if row and row.url == wheel.url and row.sha256 == wheel.sha256:
             return row
         return None
 

@@ -140,7 +140,9 @@ class EnvironmentPaths(Value):
     @property
     def python(self) -> Path:
         """Its interpreter."""
-        return self.layout.python if self.layout else interpreter(self.venv)
+        if self.layout:
+            return self.layout.python
+        return interpreter(self.venv)
 
     @property
     def search_path(self) -> list[Path]:
@@ -224,7 +226,9 @@ def _unusable(venv: Path, reason: str) -> UsageError:
 
 def venv_option(venv: Path) -> str:
     """Return what names an environment behind a command: nothing for the usual one."""
-    return "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
+    if venv == Path.cwd() / ".venv":
+        return ""
+    return f" --venv {quoted(venv)}"
 
 
 def other_venv(folder: Path) -> str:
@@ -239,13 +243,17 @@ def interpreter(venv: Path) -> Path:
     if os.name != "nt":
         return venv / "bin" / "python"
     portable = venv / "python.exe"
-    return portable if portable.is_file() else venv / "Scripts" / "python.exe"
+    if portable.is_file():
+        return portable
+    return venv / "Scripts" / "python.exe"
 
 
 def environment_of(python: Path) -> Path:
     """Return the environment of an interpreter, which lies in ``bin`` or ``Scripts``, or in the folder itself."""
     folder = python.parent
-    return folder.parent if folder.name in {"bin", "Scripts"} else folder
+    if folder.name in {"bin", "Scripts"}:
+        return folder.parent
+    return folder
 
 
 def made_for(venv: Path) -> Path:

@@ -111,7 +111,8 @@ class Finding(Value):
     def from_document(cls, body: object, place: str) -> Finding:
         """Read a problem of a Machine document; raise MalformedError."""
         fields = asdict(read_object(_Problem, body, place))
-        fix, evidence = fields.pop("fix"), fields.pop("seen")
+        fix = fields.pop("fix")
+        evidence = fields.pop("seen")
         return cls(
             **fields, evidence=evidence, fixes=tuple(fix.split("\n")) if fix else ()
         )

@@ -216,7 +216,10 @@ def _with_record(kind: NodeGroup, record: _Record) -> NodeGroup:
             gpus=_gpus(record.machine), driver=str(version) if version else None
         )
     data = record.document.data
-    verdict = data.status if record.command == "verify" else data.verdict.status
+    if record.command == "verify":
+        verdict = data.status
+    else:
+        verdict = data.verdict.status
     return kind._replace(lock=data.chosen or kind.lock, verdict=verdict or kind.verdict)
 
 

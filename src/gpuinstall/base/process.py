@@ -84,7 +84,9 @@ def find_program(name: str, path: str | None = None) -> str | None:
         Its path; None if there is none, or it may not be run.
     """
     program = shutil.which(name, path=path)
-    return program if program and is_trusted(Path(program)) else None
+    if program and is_trusted(Path(program)):
+        return program
+    return None
 
 
 _followers: list[Callable[[Sequence[str]], None]] = []

@@ -45,7 +45,8 @@ def mounts_in(folder: Path) -> frozenset[str]:
     real = os.path.realpath(folder)
     below = set()
     for line in _MOUNTS.read_text("utf-8", "surrogateescape").splitlines():
-        place = _OCTAL.sub(lambda code: chr(int(code[1], 8)), line.split(" ")[4])
+        escaped = line.split(" ")[4]
+        place = _OCTAL.sub(lambda code: chr(int(code[1], 8)), escaped)
         if place == real or place.startswith(f"{real}/"):
             below.add(f"{folder}{place[len(real) :]}")
     return frozenset(below)

@@ -168,5 +168,8 @@ def on_path(folder: str, shell: ShellName) -> str:
         folder: The folder.
         shell: The shell that the line is pasted into.
     """
-    word = visible(folder) if shell == "cmd" else _value(folder, shell)
+    if shell == "cmd":
+        word = visible(folder)
+    else:
+        word = _value(folder, shell)
     return _ON_PATH.get(shell, "export PATH={}:$PATH").format(word)

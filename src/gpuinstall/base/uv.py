@@ -73,7 +73,8 @@ def uv() -> Path:
 
 def cache_folder(variables: Mapping[str, str]) -> Path:
     """Return where uv's cache is, by the rule that it documents for Linux and macOS; elsewhere uv is asked."""
-    folder, home = variables.get("UV_CACHE_DIR"), variables.get("HOME")
+    folder = variables.get("UV_CACHE_DIR")
+    home = variables.get("HOME")
     if os.name == "posix" and home and not variables.get("UV_NO_CACHE"):
         if folder:
             return Path(folder)
@@ -81,7 +82,8 @@ def cache_folder(variables: Mapping[str, str]) -> Path:
         return (caches if caches.is_absolute() else Path(home, ".cache")) / "uv"
     from gpuinstall.base.process import run
 
-    return Path(run([uv(), "cache", "dir"], env=variables).out.strip())
+    answer = run([uv(), "cache", "dir"], env=variables)
+    return Path(answer.out.strip())
 
 
 def default_index(variables: Mapping[str, str]) -> str | None:
@@ -156,12 +158,16 @@ def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
     own = Path(variables.get("HOME") or Path.home())
     xdg = Path(variables.get("XDG_CONFIG_HOME") or own / ".config")
     given = variables.get("GIT_CONFIG_GLOBAL")
-    files = [Path(given)] if given else [xdg / "git" / "config", own / ".gitconfig"]
+    if given:
+        files = [Path(given)]
+    else:
+        files = [xdg / "git" / "config", own / ".gitconfig"]
     lines = [f"[include]\n\tpath = {json.dumps(str(file))}\n" for file in files]
     home.mkdir(exist_ok=True)
     (home / ".gitconfig").write_text("".join(lines), encoding="utf-8")
     path = variables.get("PATH")
-    programs = filter(None, (which(name, path=path) for name in ("git", "ssh")))
+    found = [which(name, path=path) for name in ("git", "ssh")]
+    programs = filter(None, found)
     folders = dict.fromkeys(str(Path(program).parent) for program in programs)
     places = {"HOME": str(home), "PATH": os.pathsep.join(folders)}
     return {**kept, **places, "USERPROFILE": str(home)}

@@ -113,7 +113,9 @@ class Build(Value):
 
     def published(self) -> Build:
         """Return it as one that was seen."""
-        return replace(self, absent=None) if self.absent == "unverified" else self
+        if self.absent == "unverified":
+            return replace(self, absent=None)
+        return self
 
     @property
     def minor(self) -> str:

@@ -74,7 +74,9 @@ class Product(NamedTuple):
     @property
     def code(self) -> str:
         """The name of the code that it runs."""
-        return self.capability.sm if self.capability else str(self.architecture)
+        if self.capability:
+            return self.capability.sm
+        return str(self.architecture)
 
     @property
     def full_name(self) -> str:
@@ -278,7 +280,9 @@ def _contains(own: _Words, words: _Words) -> bool:
 def _model(words: _Words) -> _Words:
     """Return the words of a name without those of its form; none if one letter is left, which is no model."""
     model = tuple(word for word in words if not _FORM.fullmatch(word))
-    return model if len("".join(model)) > 1 else ()
+    if len("".join(model)) > 1:
+        return model
+    return ()
 
 
 @cache

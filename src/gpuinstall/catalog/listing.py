@@ -105,7 +105,10 @@ def read_listing(
         default.append(partial(default_wheels, sources, client, "torch"))
 
     # A torch index that the user named comes before the links, and else after them.
-    asks = index + links if sources.is_torch_index_requested else links + index
+    if sources.is_torch_index_requested:
+        asks = index + links
+    else:
+        asks = links + index
     asks += default
     silent: dict[str, UnreachableError] = {}
     unanswered = []
@@ -318,7 +321,7 @@ def narrowed(
     kinds = set()
     for build in builds:
         kinds.add(build.backend.kind)
-        if (build.os, build.arch) == (os, arch):
+        if build.os == os and build.arch == arch:
             known.append(build)
         else:
             other_platforms.append(build)

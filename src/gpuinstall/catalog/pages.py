@@ -313,12 +313,16 @@ def _address(
     if scheme == "file":
         # Only a page on this machine may lead to files on it.
         return address if base.startswith("file:") else None
-    return address if scheme in {"http", "https"} and host else None
+    if scheme in {"http", "https"} and host:
+        return address
+    return None
 
 
 def _digest(hashes: dict[str, Any]) -> str | None:
     match = _SHA256.search(str(hashes.get("sha256")))
-    return match[1].lower() if match else None
+    if match:
+        return match[1].lower()
+    return None
 
 
 def _malformed(url: str) -> InstallationError:

@@ -86,7 +86,9 @@ class Examination(NamedTuple):
         if replace(self.machine, problems=tuple(of_machine)).refusing:
             return 8
         others = [finding for finding in self.findings if finding.where != "machine"]
-        return 5 if any(finding.blocking for finding in others) else 0
+        if any(finding.blocking for finding in others):
+            return 5
+        return 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the doctor's document."""
@@ -145,7 +147,9 @@ def examine(
     # What files show comes first: starting a damaged environment may fail for the same reason.
     findings = list(run_checks(evidence))
     examined = None
-    words: tuple[str, ...] = ("--venv", str(venv)) if named else ()
+    words: tuple[str, ...] = ()
+    if named:
+        words = ("--venv", str(venv))
     if evidence.is_there and admit_start(venv, reporter, if_others=named):
         verdict, failures = _verify(venv, machine, evidence, reporter)
         examined = ExaminedEnvironment(venv, verdict, len(evidence.packages))
@@ -265,7 +269,8 @@ def requirements_unmet(evidence: DoctorEvidence, python: str) -> DoctorFindings:
         required = f"{requirement.name}{requirement.specifier}"
         state = f"{version} is installed" if version else "it is not installed"
         fix = evidence.repair.install_advice(requirement)
-        code, entry = "requirement-unmet", None
+        code = "requirement-unmet"
+        entry = None
         if requirement.name == "torch":
             fix = evidence.install_advice("torch", name, note="install both together")
             entry = COMPANION_FAULTS.get(name)

@@ -164,4 +164,6 @@ def _is_elsewhere(transcript: Transcript, machine: ThisMachine) -> bool:
         return True
     cards = set(_CARD.findall(text))
     names = " ".join(gpu.label for gpu in machine.machine.gpus).lower()
-    return bool(names and cards) and not any(card in names for card in cards)
+    if not names or not cards:
+        return False
+    return not any(card in names for card in cards)

@@ -322,7 +322,9 @@ def hidden_gpus(here: ThisMachine) -> Iterator[LocalFault]:
 
 def compiler_of_another_cuda(here: ThisMachine) -> Iterator[LocalFault]:
     """Yield that there is no nvcc, or one of another CUDA than torch's."""
-    toolkit = here.torch.backend.version if here.torch else None
+    toolkit = None
+    if here.torch:
+        toolkit = here.torch.backend.version
     if here.compiler is None:
         message = "there is no nvcc: neither CUDA_HOME nor PATH leads to one"
         yield LocalFault("F57", message, is_usual=True)

@@ -168,7 +168,8 @@ def changed_packages(
     """
     changed = {}
     for name in sorted(recorded, key=lambda name: (name != "torch", name)):
-        version, now = recorded[name], installed.get(name)
+        version = recorded[name]
+        now = installed.get(name)
         if now is None:
             changed[name] = f"{name} {version} is gone"
         elif now != version:
@@ -224,7 +225,9 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
     if not (is_virtual(venv) or is_others):
         return ()
     arguments = ("--venv", str(made_for(venv)))
-    return arguments if read_marker(venv) else ("--into", *arguments)
+    if read_marker(venv):
+        return arguments
+    return ("--into", *arguments)
 
 
 def torch_cuda(venv: Path) -> str:

@@ -161,7 +161,8 @@ def forget(venv: Path) -> None:
 
 def remembered() -> list[Path]:
     """Return the environments that are still where they were made."""
-    paths = {Path(_read(record)[0]) for record in _folder().glob("*.path")}
+    records = map(_read, _folder().glob("*.path"))
+    paths = {Path(venv) for venv, *_ in records}
     return sorted(filter(read_marker, paths))
 
 

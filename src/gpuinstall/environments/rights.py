@@ -37,7 +37,9 @@ def check_rights(paths: EnvironmentPaths) -> None:
     for part in way_to(python) if os.path.lexists(python) else ():
         if part.is_symlink():
             continue  # whatever it leads to comes next
-        mode = os.X_OK if part.is_dir() else os.R_OK | os.X_OK
+        mode = os.R_OK | os.X_OK
+        if part.is_dir():
+            mode = os.X_OK
         if os.path.lexists(part) and not os.access(part, mode):
             raise InstallationError(
                 "python-unreadable",

@@ -57,7 +57,7 @@ class PciDevice(Value):
     @property
     def may_compute(self) -> bool:
         """Whether it is a display controller or an accelerator of any kind."""
-        return self.kind in (*DISPLAY, *ACCELERATORS)
+        return self.kind in DISPLAY + ACCELERATORS
 
     @property
     def is_reserved(self) -> bool:
@@ -76,7 +76,7 @@ def _read(source: Source, address: str) -> PciDevice | None:
     code = parse_number(source.text(f"{folder}/class"))
     # Below the class and the subclass stands the interface.
     kind = None if code is None else code >> 8
-    if kind not in (*DISPLAY, *ACCELERATORS):
+    if kind not in DISPLAY + ACCELERATORS:
         return None
     # A virtual function is a share of a card that is listed itself: hosts of virtual GPUs have dozens, and no library
     # lists them. In the guest that one is given to, it is a device of its own.
@@ -93,7 +93,9 @@ def _read(source: Source, address: str) -> PciDevice | None:
 def parse_number(text: str | None) -> int | None:
     """Return sysfs' ``0x10de``; None for anything else."""
     match = re.fullmatch(r"\s*0x([0-9a-fA-F]{1,8})\s*", text or "")
-    return int(match[1], 16) if match else None
+    if match:
+        return int(match[1], 16)
+    return None
 
 
 def normal_address(text: str) -> str:

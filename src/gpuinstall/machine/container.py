@@ -129,7 +129,9 @@ def has_host_files(text: str) -> bool:
 
 def _mount_point(line: str) -> str:
     fields = line.split()
-    return fields[4] if len(fields) > 4 else ""
+    if len(fields) > 4:
+        return fields[4]
+    return ""
 
 
 class Wsl(Value):

@@ -198,7 +198,8 @@ def visible_entries(devices: str) -> tuple[str, ...]:
     The first entry that can name no device (``-1``, ``NoDevFiles``, an empty one) ends the list: torch/cuda/__init__.py
     retells it in ``_parse_visible_devices``. A part of an Intel card, ``0.1``, stands for the card.
     """
-    entries = [entry.strip().partition(".")[0] for entry in devices.split(",")]
+    names = map(str.strip, devices.split(","))
+    entries = [name.partition(".")[0] for name in names]
     return tuple(takewhile(_VISIBLE_ENTRY.fullmatch, entries))
 
 

@@ -190,7 +190,9 @@ class Rules(Value):
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
         """Return why a build runs on the GPUs, but not without reserve."""
-        return (Reason("not-proven", self.not_proven),) if self.not_proven else ()
+        if self.not_proven:
+            return (Reason("not-proven", self.not_proven),)
+        return ()
 
     def drivers_above(self) -> Mapping[str, Driver]:
         """Return what the machine's driver would be with newer libraries above it, by the name of the package.

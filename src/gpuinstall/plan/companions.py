@@ -145,7 +145,9 @@ class Companions(Value):
             return None
         if not release.triton:
             # Any triton goes with it, but where torch is left open, one that requires triton is taken.
-            return None if self.is_before_triton and build.os == "linux" else ()
+            if self.is_before_triton and build.os == "linux":
+                return None
+            return ()
         # The first version in torch's pin, and those in it that the requirement names and allows.
         versions = [release.triton.lstrip("=~")]
         pin = parse_specifier(release.triton)

@@ -122,7 +122,9 @@ class PlanContext(Value, eq=False):
             return ""
         newest = number(self.catalog.settled_python)
         supported = [python for python in fitting if number(python) <= newest]
-        return max(supported, key=number) if supported else min(fitting, key=number)
+        if supported:
+            return max(supported, key=number)
+        return min(fitting, key=number)
 
     @cached_property
     def _pythons_at_hand(self) -> tuple[str, ...]:

@@ -71,7 +71,9 @@ def nearest_request(
     ) -> Request | None:
         """Return the request for a torch without the versions of some requirements; None if no build serves it."""
         relaxed = _for_torch(request, torch, excluded, catalog.family)
-        return relaxed if isinstance(choose_for(relaxed), Plan) else None
+        if isinstance(choose_for(relaxed), Plan):
+            return relaxed
+        return None
 
     for torch in _by_distance(catalog.releases, paired):
         relaxed = served(torch, tied)
@@ -85,7 +87,8 @@ def nearest_request(
             others = [other for other in excluded if other != limit]
             nearer = served(torch, others) if limit.name in known else None
             if nearer:
-                relaxed, excluded = nearer, others
+                relaxed = nearer
+                excluded = others
         texts = [limit.text for limit in moved if not limit.allows(torch)]
         texts += [limit.text for limit in excluded]
         return RelaxedRequest(relaxed, torch=str(torch), moved=tuple(texts))
@@ -94,7 +97,7 @@ def nearest_request(
 
 def version_limits(request: Request) -> list[ParsedRequirement]:
     """Return the requirements and constraints that limit a version."""
-    texts = (*request.requirements, *request.constraints)
+    texts = request.requirements + request.constraints
     requirements = map(parse_requirement, texts)
     return [requirement for requirement in requirements if requirement.specifier]
 

@@ -85,7 +85,8 @@ class ConfigurationFiles(Value):
         if sys.platform == "win32":
             return [self._folder("PROGRAMDATA", "C:/ProgramData")]
         folders = self.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
-        return [*map(Path, filter(None, folders.split(":"))), Path("/etc")]
+        names = filter(None, folders.split(":"))
+        return [*map(Path, names), Path("/etc")]
 
     @property
     def pip(self) -> list[Path]:
@@ -109,8 +110,13 @@ class ConfigurationFiles(Value):
     def pip_near(self) -> list[Path]:
         """The file of the environment that is active, and the one that the variable names."""
         prefix = self.environ.get("VIRTUAL_ENV") or self.environ.get("CONDA_PREFIX")
-        files = [Path(prefix, PIP_NAME)] if prefix else []
-        return [*files, *map(Path, filter(None, [self.environ.get("PIP_CONFIG_FILE")]))]
+        files = []
+        if prefix:
+            files.append(Path(prefix, PIP_NAME))
+        requested = self.environ.get("PIP_CONFIG_FILE")
+        if requested:
+            files.append(Path(requested))
+        return files
 
     @property
     def pip_own(self) -> list[Path]:
@@ -130,8 +136,11 @@ class ConfigurationFiles(Value):
         requested = self.environ.get("UV_CONFIG_FILE")
         if requested:
             return [Path(requested)]
-        files = [folder / _UV_FILE for folder in self._machine_folders]
-        return [*[file for file in files if file.is_file()][:1], self.uv_own]
+        for folder in self._machine_folders:
+            file = folder / _UV_FILE
+            if file.is_file():
+                return [file, self.uv_own]
+        return [self.uv_own]
 
     @property
     def uv_own(self) -> Path:
@@ -145,7 +154,9 @@ def own_file(tool: str, environ: Mapping[str, str]) -> Path:
     if requested and requested != os.devnull:
         return Path(requested).absolute()
     files = ConfigurationFiles(environ)
-    return files.uv_own if tool == "uv" else files.pip_own[-1]
+    if tool == "uv":
+        return files.uv_own
+    return files.pip_own[-1]
 
 
 def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
@@ -395,7 +406,10 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
             located = _located(key, address, file.parent)
             yield source_setting("uv", key, located, file)
         return
-    text = ":all:" if value is True else " ".join(map(str, values))
+    if value is True:
+        text = ":all:"
+    else:
+        text = " ".join(map(str, values))
     if key in {"override-dependencies", "dependency-metadata"}:
         if "@" in text:
             key = f"{key} (by URL)"

@@ -84,8 +84,9 @@ class RequirementsFile(Value):
             settings: What else it says of sources.
             line: The number of the line; None: of no single one.
         """
-        requirements, constraints = tuple(requirements), tuple(constraints)
-        addresses = address_settings((*requirements, *constraints), file, line)
+        requirements = tuple(requirements)
+        constraints = tuple(constraints)
+        addresses = address_settings(requirements + constraints, file, line)
         return cls(
             tuple(map(without_logins, requirements)),
             tuple(map(without_logins, constraints)),

@@ -159,14 +159,16 @@ def _with_passwords(
     """Ask the program ``keyring`` for the password of a user who has none: for an address, then for its host, as uv does."""
     from gpuinstall.base.process import run
 
-    addresses = (*sources.places, *sources.addresses)
+    addresses = sources.places + sources.addresses
     for host, login in sources.logins.items():
         own = [address for address in addresses if urlsplit(address).netloc == host]
         password = ""
         for service in [] if ":" in login else [*own, host]:
             command = ["keyring", "get", service, login]
             answer = run(command, env=variables, seconds=KEYRING_S)
-            password = answer.out.rstrip() if answer.ok else ""
+            password = ""
+            if answer.ok:
+                password = answer.out.rstrip()
             if password:
                 break
         yield host, f"{login}:{password}" if password else login
@@ -193,7 +195,8 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
 def _own_netrc() -> str:
     """Return the text of the user's own netrc file, which that of this run takes the place of."""
     name = "_netrc" if sys.platform == "win32" else ".netrc"
-    file = Path(os.environ.get("NETRC") or Path(os.path.expanduser("~"), name))  # noqa: PTH111
+    home = os.path.expanduser("~")  # noqa: PTH111
+    file = Path(os.environ.get("NETRC") or Path(home, name))
     with suppress(OSError, ValueError):
         return f"{read_document(file)}\n"
     return ""

@@ -51,7 +51,9 @@ class DeviceTarget(Value):
 
     @property
     def _vendors(self) -> Iterable[Vendor]:
-        return [VENDORS[self.vendor]] if self.vendor else VENDORS.values()
+        if self.vendor:
+            return [VENDORS[self.vendor]]
+        return VENDORS.values()
 
     @property
     def on_gpu(self) -> bool:

@@ -41,7 +41,7 @@ NOT_AS_INSTALLED = "not as they were installed"
 SHADOWED = "F46"
 
 USUAL_CAUSES = {
-    check.name: check.cause for check in (*quick.CHECKS, *deep.CHECKS, *all_gpus.CHECKS)
+    check.name: check.cause for check in quick.CHECKS + deep.CHECKS + all_gpus.CHECKS
 }
 """What a check that fails without a known message is most often."""
 

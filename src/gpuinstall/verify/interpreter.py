@@ -47,8 +47,11 @@ class FoundTorch(Value):
     def from_answer(cls, answer: Mapping[str, Any]) -> FoundTorch:
         """Read the answer of ``look.py``; raise MalformedError."""
         toolkit = read(tuple[str, ...], answer.get("toolkit") or [], "toolkit")[:2]
-        backend = Backend(*toolkit) if toolkit and toolkit[0] in SPELLINGS else None
-        return replace(read_object(cls, {**answer, "toolkit": None}), toolkit=backend)
+        backend = None
+        if toolkit and toolkit[0] in SPELLINGS:
+            backend = Backend(*toolkit)
+        found = read_object(cls, {**answer, "toolkit": None})
+        return replace(found, toolkit=backend)
 
     @property
     def backend(self) -> Backend | None:
@@ -85,12 +88,16 @@ class Interpreter(Value):
     @property
     def tested(self) -> FoundTorch:
         """The torch that is put to the proof."""
-        return self.isolated if "-I" in self.flags else self.plain
+        if "-I" in self.flags:
+            return self.isolated
+        return self.plain
 
     @property
     def shadow(self) -> str | None:
         """The other torch that a program started here would import, if there is one."""
-        return None if self.plain.torch == self.tested.torch else self.plain.torch
+        if self.plain.torch == self.tested.torch:
+            return None
+        return self.plain.torch
 
 
 def inspect_interpreter(python: Path) -> Interpreter:

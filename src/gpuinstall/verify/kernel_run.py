@@ -123,7 +123,7 @@ class KernelRun(Value):
         } | _temporary_folder()
         for target in targets:
             # The device's own variables come last: a user's CUDA_VISIBLE_DEVICES would hide what is to be tried.
-            variables = {**environ, **target.environment}
+            variables = environ | target.environment
             for name in target.misleading - target.environment.keys():
                 variables.pop(name, None)
             commands.append((self.argv(target), variables))
@@ -229,8 +229,10 @@ def _killed_by(number: int) -> str:
 
 def last_words(finished: Finished, seconds: float) -> str:
     """Return why a program ended: the last line that it wrote, the first of a fatal error of the interpreter's own."""
-    lines = [line.strip() for line in finished.err.splitlines() if line.strip()]
+    lines = list(filter(None, map(str.strip, finished.err.splitlines())))
     for line in lines:
         if line.startswith("Fatal Python error"):
             return line
-    return lines[-1] if lines else how_it_ended(finished, seconds)
+    if lines:
+        return lines[-1]
+    return how_it_ended(finished, seconds)

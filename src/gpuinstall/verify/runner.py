@@ -209,9 +209,9 @@ def _is_for_cpu(proof: ProofContext) -> bool:
         vendor = VENDORS.get(vendor_of(gpu, machine) or "")
         if vendor and vendor.kind == CPU.kind:
             return False
-    return machine.os == "macos" or (
-        proof.torch.backend in (None, CPU) and not _has_gpus(machine)
-    )
+    if machine.os == "macos":
+        return True
+    return proof.torch.backend in (None, CPU) and not _has_gpus(machine)
 
 
 def _has_gpus(machine: Machine) -> bool:
@@ -228,7 +228,9 @@ def _leaves_idle(trial: EnvironmentTrial) -> bool:
         # If the driver hides the GPUs, torch may be for those of any maker.
         kinds = {vendor.kind for vendor in VENDORS.values()} - {CPU.kind}
     kind = trial.proof.torch.kind
-    return kind is not None and kind not in kinds and _has_gpus(trial.proof.machine)
+    if kind is None or kind in kinds:
+        return False
+    return _has_gpus(trial.proof.machine)
 
 
 def _tested(
@@ -283,9 +285,8 @@ def prove_programs(
             # Two of ours may be one too many for a GPU: in exclusive mode, or with little memory free.
             reports[:] = run_program(program)
         for (number, target), report in zip(tried.items(), reports, strict=True):
-            proven[number] = proven[number].with_checks(
-                check_results(target, report, trial.proof)
-            )
+            checks = check_results(target, report, trial.proof)
+            proven[number] = proven[number].with_checks(checks)
     return proven
 
 

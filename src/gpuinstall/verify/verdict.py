@@ -36,7 +36,9 @@ class Device(Value):
         if any(check.status == "failed" for check in self.checks):
             return "failed"
         # Without a single check nothing was shown.
-        return "unproven" if self.unproven or not self.checks else "passed"
+        if self.unproven or not self.checks:
+            return "unproven"
+        return "passed"
 
     @property
     def label(self) -> str:

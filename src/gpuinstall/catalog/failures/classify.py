@@ -168,7 +168,9 @@ def classify(
 def _requested(transcript: Transcript) -> table.Failure | None:
     """Return the failure that a text is the number of, as ``F38`` or as our errors end with it."""
     number = _NUMBER.fullmatch("\n".join(transcript.lines).strip())
-    return table.load_failures().get(f"F{number['number']:0>2}") if number else None
+    if number:
+        return table.load_failures().get(f"F{number['number']:0>2}")
+    return None
 
 
 def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Answer]:
@@ -400,7 +402,9 @@ def load_subjects() -> tuple[str, ...]:
 
 
 def _read(text: _Text) -> Transcript:
-    return text if isinstance(text, Transcript) else Transcript(text)
+    if isinstance(text, Transcript):
+        return text
+    return Transcript(text)
 
 
 def _matches(

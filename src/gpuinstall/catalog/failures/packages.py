@@ -60,8 +60,11 @@ def driver_steps(
     for key in (*keys, "linux"):
         for row in load_packages():
             if row.action == action and _holds(row, key, branch):
-                repository = load_repositories()[row.first] if row.first else ()
-                return (*repository, *row.steps)
+                if row.first:
+                    repository = load_repositories()[row.first]
+                else:
+                    repository = ()
+                return repository + row.steps
     return ()
 
 

@@ -84,7 +84,7 @@ class FixContext(Value):
 
     def near(self, *keys: str) -> FixContext:
         """Return it with the keys of its subject, whose fixes come before the place's."""
-        return replace(self, subjects=(*keys, *self.subjects))
+        return replace(self, subjects=keys + self.subjects)
 
     def knowing(self, **placeholders: object) -> FixContext:
         """Return it with the values of further placeholders; None is none."""
@@ -217,7 +217,9 @@ def place(step: Step, keys: Collection[str]) -> Step | None:
     if is_windows:
         return _in_powershell(step)
     if step.place not in ("", LINUX) and "container" in keys:
-        return None if step.place == "packages" else _noted(step, "on the host")
+        if step.place == "packages":
+            return None
+        return _noted(step, "on the host")
     return step
 
 
@@ -249,7 +251,9 @@ def _steps(
         if key in context.subjects:
             return commands
     context = replace(context, is_legacy=context.is_legacy or is_legacy)
-    suffixes = ("-legacy", "") if context.is_legacy else ("",)
+    suffixes = [""]
+    if context.is_legacy:
+        suffixes = ["-legacy", ""]
     keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]
     fitting = [key for key in keys if key in table.commands]
     own = _package_steps(table, context)
@@ -269,7 +273,7 @@ def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
     defaults = read_table("distributions")["placeholders"]
     branch = int(context.placeholders.get("branch", defaults["branch"]))
     steps: list[Step] = []
-    for action in (*table.before, *table.packages):
+    for action in table.before + table.packages:
         of_action: tuple[Step, ...] = ()
         if context.is_legacy:
             # For the GPUs that current branches no longer drive.

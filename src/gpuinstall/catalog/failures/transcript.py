@@ -202,7 +202,9 @@ class Transcript(TextLines):
     def __init__(self, text: str) -> None:
         numbered, self.unread = _lines_to_read(text)
         whole = list(_unbroken(numbered))
-        unbroken = TextLines(_plain(whole)) if len(whole) < len(numbered) else None
+        unbroken = None
+        if len(whole) < len(numbered):
+            unbroken = TextLines(_plain(whole))
         super().__init__(_plain(numbered), unbroken)
 
 

@@ -221,7 +221,7 @@ def machine_with(
             return other
         proof = preflight(other, reporter)
     faults = [
-        problem for problem in (*other.problems, *proof.problems) if problem.blocking
+        problem for problem in other.problems + proof.problems if problem.blocking
     ]
     if faults:
         text = f"{faults[0].message} with it ({faults[0].evidence})"

@@ -194,7 +194,9 @@ def fetch_libraries(
     if not archive.is_local:
         path = session.scratch / Path(urlsplit(archive.address).path).name
         _download(archive, path, session)
-    sha256 = sha256_of(path) if path.is_file() else ""
+    sha256 = ""
+    if path.is_file():
+        sha256 = sha256_of(path)
     if archive.sha256 and sha256 != archive.sha256:
         raise InstallationError(
             "hash-mismatch",
@@ -276,7 +278,9 @@ def _extract_libraries(archive: Path, folder: Path) -> None:
                 continue
             if member.issym():
                 _link(path, member.linkname)
-            content = tar.extractfile(member) if member.isfile() else None
+            content = None
+            if member.isfile():
+                content = tar.extractfile(member)
             if content:
                 path.write_bytes(content.read())
 

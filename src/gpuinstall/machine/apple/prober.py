@@ -37,7 +37,8 @@ class AppleEvidence(Value):
     @property
     def is_apple_silicon(self) -> bool:
         """Whether the processor is Apple's own, whatever this Python was made for."""
-        return (self.facts.host.os, self.facts.host.arch) == ("macos", "arm64")
+        host = self.facts.host
+        return host.os == "macos" and host.arch == "arm64"
 
 
 def _ask(command: tuple[str, ...]) -> str:

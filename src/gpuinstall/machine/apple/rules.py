@@ -85,11 +85,13 @@ class AppleRules(Rules):
     @property
     def _macos(self) -> str | None:
         release = self.machine_fact("macos")
-        return release if release and release[0].isdecimal() else None
+        if release and release[0].isdecimal():
+            return release
+        return None
 
 
 def _has_code(build: Build) -> bool:
-    return (build.os, build.arch) == ("macos", "arm64")
+    return build.os == "macos" and build.arch == "arm64"
 
 
 def _oldest_macos(build: Build) -> str:

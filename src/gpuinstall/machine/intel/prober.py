@@ -97,7 +97,9 @@ def _read_nodes(
     for card in cards:
         address = card.device.address
         nodes = source.names(f"{DEVICES}/{address}/drm", "renderD")
-        access[address] = source.access(f"/dev/dri/{nodes[0]}") if nodes else None
+        access[address] = None
+        if nodes:
+            access[address] = source.access(f"/dev/dri/{nodes[0]}")
     return access
 
 

@@ -79,7 +79,9 @@ class IntelRules(Rules):
     def chip_name(self, gpu: Gpu) -> str:
         """Return the family that users know it by, ``Battlemage``."""
         chip = intel_chip(self.chips, gpu.architecture)
-        return chip.name if chip else super().chip_name(gpu)
+        if chip:
+            return chip.name
+        return super().chip_name(gpu)
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Return a card before a processor's graphics, those before what torch is not for."""

@@ -214,7 +214,9 @@ def library_release(library: str) -> DriverVersion | None:
     """Return the driver's release in the name of libcuda's file; None if it has none."""
     # A branch has three digits: WSL's libcuda.so.1.1 has no release in its name.
     release = re.search(r"/libcuda\.so\.(\d{3}(?:\.\d+)+)$", library)
-    return DriverVersion.parse(release[1]) if release else None
+    if release:
+        return DriverVersion.parse(release[1])
+    return None
 
 
 def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
@@ -423,7 +425,9 @@ def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
     for entry in visible_entries(visible):
         matches = [uuid for uuid in uuids if (uuid or "").startswith(entry)]
         if entry.isdecimal():
-            matches = [str(int(entry))] if int(entry) < count else []
+            matches = []
+            if int(entry) < count:
+                matches = [str(int(entry))]
         # As torch reads such a list: it ends at an entry that is not one device, and a device named twice leaves none.
         if len(matches) != 1:
             break

@@ -186,7 +186,9 @@ class MachineDriver(Value):
     @property
     def version(self) -> DriverVersion | None:
         """Its release, if known."""
-        return self.machine.driver.version if self.machine.driver else None
+        if self.machine.driver:
+            return self.machine.driver.version
+        return None
 
     @cached_property
     def cuda(self) -> CudaVersion | None:
@@ -194,7 +196,9 @@ class MachineDriver(Value):
         driver = self.machine.driver
         if driver is not None and driver.cuda is not None:
             return driver.cuda
-        row = self.tables.branch(self.version) if self.version else None
+        row = None
+        if self.version:
+            row = self.tables.branch(self.version)
         return row[1] if row else None
 
     @cached_property
@@ -202,7 +206,9 @@ class MachineDriver(Value):
         """Its branch; if its release is not known, the newest that its CUDA reaches (0: none)."""
         if self.version is not None:
             row = self.tables.branch(self.version)
-            return row[0] if row else self.version.branch
+            if row:
+                return row[0]
+            return self.version.branch
         served = self.cuda
         if served is None:
             return None

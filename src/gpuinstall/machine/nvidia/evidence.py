@@ -145,7 +145,9 @@ class NvidiaEvidence(Value):
     @property
     def driver(self) -> DriverVersion | None:
         """The driver's release: the kernel module's, else NVML's."""
-        return self.kernel.module.version if self.kernel.module else self.nvml.driver
+        if self.kernel.module:
+            return self.kernel.module.version
+        return self.nvml.driver
 
     @cached_property
     def cards(self) -> tuple[BusCard, ...]:
@@ -173,8 +175,10 @@ class NvidiaEvidence(Value):
         usable = [
             card.address for card in self._all_cards if not card.device.is_reserved
         ]
+        if not self.facts.container.shares_the_bus:
+            return {*usable}
         # With a node for every card a container was given them all, also one that the driver has lost.
-        if not self.facts.container.shares_the_bus or len(self.nodes) >= len(usable):
+        if len(self.nodes) >= len(usable):
             return {*usable}
         listed: set[str | None] = {gpu.bus_id for gpu in permitted(self.nvml).gpus}
         listed |= {device.bus_id for device in self.cuda.devices}
@@ -190,7 +194,10 @@ class NvidiaEvidence(Value):
     @property
     def fix_context(self) -> FixContext:
         """Where a fix would be applied."""
-        branch = self.driver.branch if self.driver else load_drivers().recommended
+        if self.driver:
+            branch = self.driver.branch
+        else:
+            branch = load_drivers().recommended
         return self.facts.place(jetson=self.jetson is not None).knowing(
             release=self.facts.host.release or "$(uname -r)",
             version=self.driver or "of the kernel module",

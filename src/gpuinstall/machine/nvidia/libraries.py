@@ -29,7 +29,8 @@ from gpuinstall.machine.children import (
 from gpuinstall.machine.container import JOBS
 from gpuinstall.machine.source import Source, json_or_none
 
-NVML, LIBCUDA = "libnvidia-ml.so.1", "libcuda.so.1"
+NVML = "libnvidia-ml.so.1"
+LIBCUDA = "libcuda.so.1"
 LOADER_CACHE = "/etc/ld.so.cache"
 
 _CHILD = "import sys; sys.path.append(sys.argv.pop(1)); import {0}; {0}.main()"

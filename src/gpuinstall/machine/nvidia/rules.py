@@ -144,7 +144,9 @@ class NvidiaRules(Rules):
 
     def driver_for(self, build: Build) -> str:
         """Return the floor of the build's CUDA major."""
-        return self._driver.needed(build.toolkit) if build.toolkit else "no driver"
+        if build.toolkit:
+            return self._driver.needed(build.toolkit)
+        return "no driver"
 
     def driver_fix(
         self,
@@ -288,7 +290,9 @@ class NvidiaRules(Rules):
         """Return that a Jetson was seen to run some code that torch does not count for it."""
         for gpu in gpus:
             chip = _chip(gpu)
-            tegra = self.catalog.drivers.tegra.get(chip) if chip else None
+            tegra = None
+            if chip:
+                tegra = self.catalog.drivers.tegra.get(chip)
             if tegra and tegra.unified and toolkit and toolkit < tegra.unified:
                 return Reason(
                     "code-of-a-relative",
@@ -304,9 +308,9 @@ class NvidiaRules(Rules):
     ) -> Reason | None:
         for gpu in gpus:
             chip = _chip(gpu)
-            compilers = (
-                self.catalog.drivers.run_time_compilers.get(chip) if chip else None
-            )
+            compilers = None
+            if chip:
+                compilers = self.catalog.drivers.run_time_compilers.get(chip)
             if compilers and toolkit and toolkit < compilers:
                 return Reason(
                     "run-time-compiler-too-old",
@@ -337,4 +341,6 @@ def _chip(gpu: Gpu) -> ComputeCapability | None:
     if gpu.compute_capability is not None:
         return gpu.compute_capability
     architecture = re.fullmatch(r"sm_([0-9]{2,3})[af]?", gpu.architecture or "")
-    return ComputeCapability.from_sm(int(architecture[1])) if architecture else None
+    if architecture:
+        return ComputeCapability.from_sm(int(architecture[1]))
+    return None

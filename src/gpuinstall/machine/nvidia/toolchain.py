@@ -38,7 +38,9 @@ def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
         path = _nvcc_below(home)
     else:
         path = process.find_program("nvcc", environ.get("PATH")) or _nvcc_below(_USUAL)
-    return Compiler(path, _version(path)) if path else None
+    if path:
+        return Compiler(path, _version(path))
+    return None
 
 
 def toolkit_fix(toolkit: str, machine: Machine) -> str:

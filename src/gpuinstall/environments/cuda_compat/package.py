@@ -38,6 +38,7 @@ from gpuinstall.environments.cuda_compat.libraries import (
 )
 from gpuinstall.machine.nvidia.compat import unsupported
 from gpuinstall.machine.nvidia.driver import MachineDriver
+from gpuinstall.machine.nvidia.libraries import LIBCUDA
 from gpuinstall.machine.probe import read_machine
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ _PLATFORMS = {"x86_64": "linux-x86_64", "aarch64": "linux-sbsa"}
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-LIBCUDA = "libcuda.so.1"
 
 _MOST_BYTES = 2 << 30
 """What an archive may unpack to: that of CUDA 13.3 has some 300 MB of libraries in 101 MB."""

@@ -55,7 +55,6 @@ _PLATFORMS = {"x86_64": "linux-x86_64", "aarch64": "linux-sbsa"}
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-
 _MOST_BYTES = 2 << 30
 """What an archive may unpack to: that of CUDA 13.3 has some 300 MB of libraries in 101 MB."""
 

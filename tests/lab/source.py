@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import gpuinstall
@@ -145,9 +146,9 @@ def _defined(statements: Iterable[ast.AST]) -> Iterator[str]:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
             case ast.Assign(targets=targets):
-                yield from (
-                    target.id for target in targets if isinstance(target, ast.Name)
-                )
+                for node in chain.from_iterable(map(ast.walk, targets)):
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                        yield node.id
             case ast.AnnAssign(target=ast.Name(id=name)):
                 yield name
 

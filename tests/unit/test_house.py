@@ -1,5 +1,6 @@
 """The house as a whole: which room may use which, without a circle; one meaning for a name."""
 
+import ast
 import hashlib
 import re
 from collections import defaultdict
@@ -187,6 +188,10 @@ def test_wheels_are_read_by_the_rules_that_their_rows_are_numbered_for():
         "if another answer may be found in the same wheel, raise READING in wheels/learned/row.py:"
         " what was learned before holds for ever; then write the new pair here"
     )
+
+
+def test_names_that_share_an_assignment_are_defined():
+    assert public_names(ast.parse("A, (B, c.d, e[F]) = G")) == {"A", "B"}
 
 
 def test_the_walk_sees_what_is_imported_where(tmp_path_factory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
 
 _LOCKS = ("lock_files", "output")
-
+_BEGINNING = re.compile(
+    r"# (From|For pyproject\.toml, from|A machine for) pylock\."
+    r"|# syntax=docker\S+\n# (torch|One image;) "
+    r"|pylock\.\S+: torch "
+)
+"""How exports begin, by which an older one is told from a file of the user's."""
 
 command = click.Group("export", help="Write the lock in other tools' formats.")
 _framed = partial(framed, group=command, serves_folder=True)
@@ -170,9 +176,21 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
         text: All of it.
         output: The file; None: stdout.
         more: What its document has besides.
+
+    Raises:
+        UsageError: The file is there, and is no export.
     """
     document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:
         return Outcome(document, lambda screen: screen.block(text), is_news=True)
+    if output.is_file():
+        with output.open(encoding="utf-8", errors="replace") as stream:
+            head = stream.read(200)
+        if head and not _BEGINNING.match(head):
+            raise UsageError(
+                "not-an-export",
+                f"{output} is there, and no export: it would be lost",
+                hint=f"Run it again with -o {quoted(output.with_name(f'locked-{output.name}'))}",
+            )
     write_in_place(output, text)
     return Outcome(document, [("Written", str(output))])

@@ -123,6 +123,9 @@ def read_files(
     for name, lines in recorded.files.items():
         if name in files or is_settings(name, lines):
             continue
+        # An export in its place says nothing of what it asked for.
+        if name in contents.declaration.unread:
+            continue
         try:
             files[name] = read_again(name, lines, contents.paths.folder)
         except UsageError:

@@ -102,3 +102,27 @@ def test_a_pipe_is_written_to_and_not_replaced(folder):
     assert os.read(reader, 1 << 16).startswith(b"# From pylock.cu126.toml")
     assert (folder / "pipe").is_fifo()
     os.close(reader)
+
+
+@pytest.mark.usefixtures("folder")
+def test_only_an_export_is_written_over(tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("six  # my notes\n", "utf-8")
+    assert run_command_line(["export", "requirements", "-o", "mine.txt"]) == 2
+    error = capsys.readouterr().err
+    assert "mine.txt is there, and no export" in error
+    assert "do    Run it again with -o locked-mine.txt" in error
+    assert (tmp_path / "mine.txt").read_text("utf-8") == "six  # my notes\n"
+    forms = (
+        ("requirements",),
+        ("constraints",),
+        ("conda",),
+        ("uv",),
+        ("dockerfile",),
+        ("dockerfile", "--any"),
+        ("needs",),
+        ("needs", "--for", "slurm"),
+    )
+    for form in forms:
+        for _ in "once", "again":
+            assert run_command_line(["export", *form, "-o", "ours"]) == 0, form
+        (tmp_path / "ours").unlink()

@@ -57,6 +57,13 @@ _EXPORTED_BY = {
     "pixi.toml": "pixi workspace export conda-environment environment.yml",
 }
 """Files that are not read, with the command that writes what they say into one that is."""
+_EXPORT = "# From pylock."
+"""How an export begins that has the name of such a file: it is what a lock has, and no request."""
+_INSTALLED_BY = {
+    "requirements.txt": "uv pip install -r requirements.txt",
+    "environment.yml": "conda env create -f environment.yml",
+    "environment.yaml": "conda env create -f environment.yaml",
+}
 _UNNAMED = "the project"
 """What a project is called if only its build knows its name."""
 
@@ -72,7 +79,7 @@ class Declaration(Value):
     package_file: str = PROJECT
     """The file that makes the folder a project."""
     unread: Mapping[str, str] = {}
-    """The files of other tools that are not read, with the command that writes each into one that is."""
+    """The files that are not read, with the command that writes each into one that is, or installs an export."""
 
     @property
     def files(self) -> dict[str, RequirementsFile]:
@@ -126,14 +133,15 @@ def read_declaration(
         declared = _with_files(declared, folder, document)
     listed = declared.listed
     settings = (*listed.settings, *_tool_settings(folder))
+    unread = {
+        name: export
+        for name, export in _EXPORTED_BY.items()
+        if (folder / name).is_file()
+    }
     return replace(
         declared,
         listed=replace(listed, settings=settings),
-        unread={
-            name: export
-            for name, export in _EXPORTED_BY.items()
-            if (folder / name).is_file()
-        },
+        unread=unread | {**declared.unread},
     )
 
 
@@ -154,8 +162,12 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
         return declared
     for name in DECLARING:
         path = folder / name
+        text = read_listed(path, folder) if path.is_file() else ""
+        if text.startswith(_EXPORT):
+            unread = {**declared.unread, name: _INSTALLED_BY[name]}
+            declared = replace(declared, unread=unread)
         # An empty file asks for nothing: the next one is looked at.
-        if path.is_file() and read_listed(path, folder):
+        elif text:
             # What the project says of sources counts for it too.
             listed = declared.listed | read_inputs(str(path))
             return replace(declared, file=name, listed=listed)

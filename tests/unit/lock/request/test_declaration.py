@@ -147,6 +147,18 @@ def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
     assert (str(declared), whole(declared)) == (line, requirements)
 
 
+def test_an_export_is_no_request(tmp_path):
+    head = "# From pylock.cpu.toml, for Python 3.12.\n"
+    write(
+        tmp_path,
+        requirements__txt=head + "six==1.17.0\n",
+        environment__yml="dependencies: [rich]\n",
+    )
+    declared = read_declaration(tmp_path)
+    assert declared.file == "environment.yml"
+    assert declared.unread == {"requirements.txt": "uv pip install -r requirements.txt"}
+
+
 def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path):
     declared = read_declaration(
         write(tmp_path, setup__py="", requirements__txt="rich\n")

@@ -139,13 +139,17 @@ def lock(
     Raises:
         GpuInstallError: A lock cannot be made.
     """
+    from gpuinstall.install.one_run import only_run_that_locks
     from gpuinstall.lock.file.write import write_locks
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.request import read_request
     from gpuinstall.project.targets import lock_requests
 
     settings = Settings(request, only=bool(request.requirements), only_looks=True)
-    with open_project(Path(folder).absolute(), settings, reporter) as project:
+    with (
+        open_project(Path(folder).absolute(), settings, reporter) as project,
+        only_run_that_locks(project.paths, reporter),
+    ):
         request = read_request(project)
         requests = lock_requests(
             project, request, targets, [machine] if machine else []

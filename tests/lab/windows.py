@@ -84,8 +84,7 @@ BY_PLATFORM = (
     "base.interruption",
     "base.process",
     "install.transaction",
-    "install.rollback",
-    "install.hold",
+    "install.one_run",
 )
 """The modules that choose by ``sys.platform`` what they do to files and processes."""
 SNAPSHOT_S = 0.2

@@ -20,6 +20,7 @@ from gpuinstall.cli.options import (
     read_machine_file,
 )
 from gpuinstall.cli.outcome import Outcome, Row, framed
+from gpuinstall.install.one_run import only_run_that_locks
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import lock_requests
@@ -107,7 +108,10 @@ _UPDATE = ("upgrade", "upgrade_packages")
 )
 def command(options: CommandOptions) -> Outcome:
     """Lock."""
-    with options.open(only_looks=True) as project:
+    with (
+        options.open(only_looks=True) as project,
+        only_run_that_locks(project.paths, options.terminal),
+    ):
         machines = _read_machines(options)
         requests = lock_requests(
             project, read_request(project), options.targets, machines
@@ -213,7 +217,10 @@ def cover_command(options: CommandOptions) -> Outcome:
             "lock cover requires --gpu",
             hint="gpuinstall lock cover --gpu 'RTX 30' --driver '>=470'   # for example",
         )
-    with options.open(only_looks=True) as project:
+    with (
+        options.open(only_looks=True) as project,
+        only_run_that_locks(project.paths, options.terminal),
+    ):
         catalog = project.catalog
         # The builds of a cover may be of several torches.
         request = replace(read_request(project), newest_per_target=True)

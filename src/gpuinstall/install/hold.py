@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import os
-import re
-import stat
-import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import read_document, unwritable, write_atomically
+from gpuinstall.base.files import write_atomically
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
+from gpuinstall.install.one_run import OWNER, WAIT_S, only_run
 from gpuinstall.install.transaction import clear_away, heal, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-    from filelock import FileLock
 
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.reporter import Reporter
 
-WAIT_S = 600.0
-"""How long a run waits for another, which may be fetching some 3 GB: at 50 Mbit/s, eight minutes."""
-_OWNER = "owner"
-"""The file that names the run that works there."""
 _IGNORED = ".gitignore"
 
 
 def needs_tidying(place: EnvironmentPaths) -> bool:
     """Whether a run that works there, or was killed, has left a change or, where this user can write, preparations."""
-    has_owner = os.path.lexists(place.work / _OWNER)
+    has_owner = os.path.lexists(place.work / OWNER)
     return place.is_unfinished or (has_owner and os.access(place.work, os.W_OK))
 
 
@@ -60,15 +51,12 @@ def hold(
         InstallationError: another run holds it for more than ``wait`` seconds, or its folder cannot be written.
         UsageError: a change was begun by another user, or on another host, unless this run takes over.
     """
-    with (
-        _tidied(place),
-        _file_lock(place.work / "lock", place.venv, reporter, wait) as has_waited,
-    ):
+    with only_run(place, reporter, wait) as has_waited:
         try:
             # On a full disk those who wait read of "another run".
             with suppress(InstallationError):
                 write_atomically(
-                    place.work / _OWNER, f"process {os.getpid()}", is_cached=True
+                    place.work / OWNER, f"process {os.getpid()}", is_cached=True
                 )
             with suppress(InstallationError):
                 # The star covers this file, too: git shows nothing of the folder.
@@ -80,7 +68,7 @@ def hold(
         finally:
             with defer_interrupts():
                 clear_away(place)
-                remove_file(place.work / _OWNER)
+                remove_file(place.work / OWNER)
                 if not os.path.lexists(place.last_change):
                     remove_file(place.work / _IGNORED)
 
@@ -100,99 +88,3 @@ def take_back(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) 
     with hold(place, reporter, takes_over=takes_over):
         if not was_unfinished:
             roll_back(place, reporter)
-
-
-@contextmanager
-def _tidied(place: EnvironmentPaths) -> Iterator[None]:
-    """Leave nothing behind but journals and environments, nor folders that were made for one."""
-    made = [folder for folder in place.work.parents if not folder.exists()]
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            for folder in (place.work, *made):
-                folder.rmdir()
-
-
-@contextmanager
-def _file_lock(
-    file: Path,
-    venv: Path,
-    reporter: Reporter,
-    wait: float,
-) -> Iterator[bool]:
-    """Hold a lock file for one run, and yield whether another run had it; the file goes with the run.
-
-    Args:
-        file: The lock file.
-        venv: The environment that it is for, for messages.
-        reporter: Is told what is waited for.
-        wait: The most seconds to wait.
-
-    Raises:
-        InstallationError: another run holds it for more than ``wait`` seconds, or it cannot be written.
-    """
-    from filelock import FileLock
-
-    lock = FileLock(file)
-    deadline = time.monotonic() + wait
-    has_waited = False
-    try:
-        while not _try_lock(lock, file):
-            if time.monotonic() >= deadline:
-                raise InstallationError(
-                    "busy",
-                    f"{venv} is still in use by {_owner(file)}",
-                    hint="Wait for it to end; then run this command again",
-                )
-            if not has_waited:
-                reporter.wait(
-                    f"waiting up to {wait:.0f} s for {_owner(file)}, which works on {venv}"
-                )
-            has_waited = True
-            time.sleep(0.05)
-    except OSError as error:
-        raise unwritable(file.parent, error) from None
-    try:
-        yield has_waited
-    finally:
-        with defer_interrupts():
-            if os.name == "nt":
-                # Windows does not remove a file that is open.
-                lock.release()
-            remove_file(file)
-            lock.release()
-
-
-def _try_lock(lock: FileLock, file: Path) -> bool:
-    """Lock a file; return False if another run has it, or takes its folder away just now."""
-    from filelock import Timeout
-
-    # A place that takes no folder is a fault, and no reason to wait.
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if not _is_regular(file):
-        remove_file(file)
-    with suppress(Timeout, FileNotFoundError):
-        lock.acquire(timeout=0)
-        if _is_regular(file):
-            return True
-        # The run before has taken the file away between the two.
-        lock.release()
-    return False
-
-
-def _is_regular(path: Path) -> bool:
-    """Whether a regular file lies there that has no other name: to lock another would empty what it leads to."""
-    with suppress(OSError):
-        status = path.lstat()
-        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-    return False
-
-
-def _owner(file: Path) -> str:
-    """Return which run holds an environment, as far as its own words can be believed."""
-    with suppress(OSError, ValueError):
-        text = read_document(file.with_name(_OWNER), file.parent)
-        if re.fullmatch(r"process \d+", text):
-            return text
-    return "another run"

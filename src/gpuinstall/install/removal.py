@@ -17,8 +17,9 @@ from gpuinstall.base.text import some
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.environments.records import changed_by_into, forget, remembered
-from gpuinstall.install.hold import WAIT_S, hold
+from gpuinstall.install.hold import hold
 from gpuinstall.install.journal import replaced_environment
+from gpuinstall.install.one_run import WAIT_S
 from gpuinstall.install.scripts import cached_folders, script_environments
 from gpuinstall.lock.request.declaration import locks_in
 

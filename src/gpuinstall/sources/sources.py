@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 OFFICIAL = "https://download.pytorch.org/whl"
 
+_LINKS = "#find-links"
+"""What tells the address of find-links from that of an index."""
+
 SYSTEM_CERTIFICATES = "UV_SYSTEM_CERTS"
 """uv's variable for the certificates of the system; we obey it too."""
 _SYSTEM_STORES = (
@@ -92,20 +95,19 @@ class Sources(Value):
 
     @property
     def own_indexes(self) -> dict[str, str]:
-        """Those of them that the user's own configuration names, and no file of the folder, with the place that does."""
-        indexes = self._of(Effect.EXTRA_INDEX)
-        of_folder = {index.value for index in indexes if not index.is_own}
-        return {
-            index.value: str(index.file)
-            for index in indexes
-            if index.value not in of_folder
-        }
+        """The extra indexes and find-links that the user's own configuration names, with the place that does.
 
-    @property
-    def flat_indexes(self) -> tuple[str, ...]:
-        """The find-links of the folder, which are such indexes too; the user's own serve the family alone."""
-        links = self._of(Effect.FIND_LINKS)
-        return tuple(dict.fromkeys(link.value for link in links if not link.is_own))
+        Those that a file of the folder names too are not among them. Their addresses are as a lock has them.
+        """
+        indexes = self._of(Effect.EXTRA_INDEX, Effect.FIND_LINKS)
+        of_folder = {index.value for index in indexes if not index.is_own}
+        own = {}
+        for index in indexes:
+            if index.value not in of_folder:
+                is_links = index.effect is Effect.FIND_LINKS
+                address = links_url(index.value) if is_links else index.value
+                own[address] = str(index.file)
+        return own
 
     @property
     def overrides(self) -> list[str]:
@@ -235,7 +237,7 @@ class Sources(Value):
     @property
     def has_further_indexes(self) -> bool:
         """Whether packages beside the family may come from elsewhere than the default index."""
-        return any((self.package_indexes, self.extra_indexes, self.flat_indexes))
+        return any((self.package_indexes, self.extra_indexes, self.find_links))
 
     def indexes_for(self, package: str, default: str | None) -> tuple[str, ...]:
         """Return the indexes that may have a package; it comes from the first that lists it.
@@ -287,7 +289,7 @@ class Sources(Value):
     def uv_settings(self) -> dict[str, Any]:
         """Return uv's settings for what comes neither from the sources of the family nor from the default index."""
         indexes = [{"url": address} for address in self.extra_indexes]
-        indexes += [{"url": place, "format": "flat"} for place in self.flat_indexes]
+        indexes += [{"url": place, "format": "flat"} for place in self.find_links]
         settings: dict[str, Any] = {"index": indexes}
         if self.exclude_newer:
             settings["exclude-newer"] = self.exclude_newer
@@ -421,7 +423,7 @@ class Sources(Value):
             if Location.parse(setting.value) not in known
         }
         for setting in unknown.values():
-            raise _not_obeyed(setting, hint=_naming(unknown))
+            raise _not_obeyed(setting, hint=naming(unknown))
 
     def check_handed_over(self, requirement: ParsedRequirement) -> None:
         """Raise UsageError for an address that no reader of a request has handed over: none goes to uv unnamed."""
@@ -513,12 +515,24 @@ def _check_form(setting: SourceSetting) -> None:
         raise _not_obeyed(setting, form.instead)
 
 
-def _naming(addresses: Iterable[str]) -> str:
-    """Return the commands that make indexes and folders of files sources."""
+def links_url(place: str) -> str:
+    """Return the address of find-links as a lock has it, which takes them for no index."""
+    address = place if "://" in place else Path(place).as_uri()
+    return address + _LINKS
+
+
+def naming(addresses: Iterable[str]) -> str:
+    """Return the commands that make indexes and find-links sources.
+
+    Args:
+        addresses: As a lock or a file of another tool has them.
+    """
     values: dict[str, str] = {}
-    for address in addresses:
-        # uv separates indexes by blanks, and folders of files by commas.
-        name, sign = ("UV_INDEX", " ") if "://" in address else ("UV_FIND_LINKS", ",")
+    for written in addresses:
+        address = written.removesuffix(_LINKS)
+        is_index = address == written and "://" in address
+        # uv separates indexes by blanks, and find-links by commas.
+        name, sign = ("UV_INDEX", " ") if is_index else ("UV_FIND_LINKS", ",")
         values[name] = f"{values[name]}{sign}{address}" if name in values else address
     return "\n".join(f"export {name}={quoted(text)}" for name, text in values.items())
 

@@ -11,6 +11,7 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources
 from gpuinstall.sources.session import _logins as netrc_of
+from gpuinstall.sources.sources import naming
 
 
 @pytest.fixture
@@ -141,6 +142,16 @@ def test_further_indexes_of_the_user_keep_login_and_origin(environ, tmp_path):
         "https://other.example/simple": str(file),
     }
     assert sources.own_indexes == origins
+    environ["UV_FIND_LINKS"] = "/near,https://corp.example/links"
+    links = [*read_sources(None, environ, tmp_path).own_indexes][1:3]
+    assert links == [
+        "file:///near#find-links",
+        "https://corp.example/links#find-links",
+    ]
+    assert naming([*links, "https://a.example", "/far"]) == (
+        "export UV_FIND_LINKS=file:///near,https://corp.example/links,/far\nexport UV_INDEX=https://a.example"
+    )
+    del environ["UV_FIND_LINKS"]
     _write(tmp_path / "uv.toml", 'extra-index-url = ["https://corp.example/simple/"]')
     assert [*read_sources(None, environ, tmp_path).own_indexes] == [
         "https://other.example/simple"

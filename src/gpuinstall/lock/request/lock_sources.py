@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.location import Location
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
@@ -22,6 +21,7 @@ from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_page, wheels_of
 from gpuinstall.lock.file.fit import read_locks
 from gpuinstall.sources.provenance import is_of_pytorch
+from gpuinstall.sources.sources import naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -63,8 +63,7 @@ def check_hosts(
             hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
             locked = [lock.indexes[name] for name in refused if name in lock.indexes]
             if locked:
-                indexes = quoted(" ".join(dict.fromkeys(locked)))
-                hint = f"export UV_INDEX={indexes}   # if you trust this index: it was locked from there"
+                hint = f"{naming(dict.fromkeys(locked))}   # if you trust this index: it was locked from there"
             message = f"{lock.name} takes {', '.join(refused)} from {host}"
             raise LockError(
                 "lock-source",

@@ -13,11 +13,13 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import Wheel
+from gpuinstall.catalog.listing import read_listing
 from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
 from gpuinstall.lock.request.lock_sources import strange_hosts
 from gpuinstall.lock.uv.project import versions_in
 from gpuinstall.plan.values import NEWEST_BUT, REMARKS, Choice
+from gpuinstall.sources.sources import links_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -360,9 +362,16 @@ def with_own_indexes(
             with suppress(InstallationError):  # uv had the package without it
                 if session.client.page(f"{index}/{package}/"):
                     return index
-        return None
+        return links.get(package)
 
     names = [name for name in packages_of_indexes(document) if name not in others]
+    listed = read_listing(session.sources, session.client, (), names).wheels
+    # Of several that list a package the first has it.
+    links = {
+        wheel.package: links_url(wheel.source)
+        for wheel in reversed(listed)
+        if isinstance(wheel.source, str)
+    }
     first_indexes = side_by_side(first_index, names)
     indexes = dict(zip(names, first_indexes, strict=True))
     packages = []

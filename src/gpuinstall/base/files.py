@@ -7,6 +7,7 @@ part.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import stat
@@ -100,8 +101,19 @@ def read_document(path: Path | str, folder: Path | None = None) -> str:
         OSError: It is not a regular file, too large, or led out of ``folder`` by a link.
         UnicodeDecodeError: It is not text.
     """
-    # Editors of Windows begin a file with a mark, which is no part of its first word.
-    return read_raw(path, folder).decode().removeprefix("\ufeff")
+    return decoded(read_raw(path, folder))
+
+
+def decoded(raw: bytes) -> str:
+    """Return the text of a document; raise UnicodeDecodeError if it is none.
+
+    Args:
+        raw: In UTF-8, or in what the mark at its beginning tells: ``>`` of PowerShell 5 writes UTF-16.
+    """
+    has_mark = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = raw.decode("utf-16" if has_mark else "utf-8")
+    # Editors of Windows begin UTF-8 with a mark as well, which is no part of its first word.
+    return text.removeprefix("\ufeff")
 
 
 def read_raw(path: Path | str, folder: Path | None = None) -> bytes:

@@ -240,8 +240,15 @@ def _terminal(arguments: list[str]) -> Terminal:
 
 
 def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageError:
-    words = filter(None, ("gpuinstall", _command_of(arguments), "--help"))
-    return UsageError("usage", error.format_message(), hint=" ".join(words))
+    command = _command_of(arguments)
+    words = filter(None, ("gpuinstall", command, "--help"))
+    hint = " ".join(words)
+    if command == "sync":
+        from gpuinstall.lock.request.declaration import advise_lock
+
+        for word in arguments:
+            hint = advise_lock(Path(word)) or hint
+    return UsageError("usage", error.format_message(), hint=hint)
 
 
 def _run_handed_over(arguments: list[str]) -> int:

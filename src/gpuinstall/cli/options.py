@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import DOCUMENT_BYTES, parse_json
+from gpuinstall.base.files import DOCUMENT_BYTES, decoded, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import is_remote, parse_requirement
@@ -401,8 +401,11 @@ class CommandOptions:
         from gpuinstall.sources.requirements_file import group_path
 
         names = (*self.requirement_files, *more, *map(group_path, self.groups))
-        files = {name: read_inputs(name) for name in names}
-        return files | {name: read_limits(name) for name in self.constraints}
+        files = {name: _read_stream(name) or read_inputs(name) for name in names}
+        for name in self.constraints:
+            stream = _read_stream(name)
+            files[name] = stream.as_limits() if stream else read_limits(name)
+        return files
 
     def open(
         self, *, folder: Path | None = None, **changes: Any
@@ -554,6 +557,22 @@ def _read_document(name: str) -> bytes:
     # A pipe is waited for: --machine <(ssh other gpuinstall probe --json)
     with Path(name).open("rb") as file:
         return file.read(DOCUMENT_BYTES)
+
+
+def _read_stream(name: str) -> RequirementsFile | None:
+    """Return the requirements that stdin (``-``) or a pipe has; None for any other file, and for a group.
+
+    Raises:
+        UsageError: They are malformed.
+    """
+    from gpuinstall.sources.requirements_file import parse_requirements, reading
+
+    path = Path(name)
+    if name != STDOUT and not path.is_fifo():
+        return None
+    with reading(path):
+        text = decoded(_read_document(name))
+    return parse_requirements(text, path)
 
 
 def find_interpreter(python: str, *, hint: str) -> Path:

@@ -43,7 +43,7 @@ _PAGE = Form(
 )
 _ANY_ADDRESS = Form(
     r"(?s)(?!.*\$\{).*",
-    "an address without variables, and a login in a netrc file or a keyring",
+    "an address without variables, which are not read here: write the path, and have a login in a netrc file or a keyring",
 )
 _HASHES = Form(r"(sha256:[0-9a-f]{64}\s*)+", "a hash is written sha256:…")
 _DATE = Form(r"[0-9A-Za-z:.+ -]+", "it is a date")

@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, read_document, real_path
-from gpuinstall.base.requirement import canonical, parse_requirement
-from gpuinstall.base.text import without_logins
+from gpuinstall.base.requirement import canonical, is_remote, parse_requirement
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import redacted, without_logins
 from gpuinstall.base.values import Value, astuple, replace
 from gpuinstall.sources.provenance import (
     ANY_FILE,
@@ -46,6 +47,7 @@ _LINE = r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:
 """A requirement, or a folder of one that may be quoted, and pip's options."""
 _INCLUSION = r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
 _LOGIN = r"://([^/\s]+@)"
+_NO_VARIABLES = "Variables are not read here: write the path"
 _COMMENT = r"(?:^|\s)#.*"
 
 
@@ -196,6 +198,23 @@ def split_group(name: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
+def requirements_path(name: str) -> Path:
+    """Return the path of a file of requirements; raise UsageError for an address."""
+    if not is_remote(name):
+        return Path(name)
+    file = quoted(name.rpartition("/")[2])
+    raise UsageError(
+        "requirements-unreadable",
+        f"{redacted(name)} is an address: requirements are read from files of this machine",
+        hint=f"curl -O {quoted(redacted(name))}   # then {file} in its place",
+    )
+
+
+def parse_requirements(text: str, path: Path) -> RequirementsFile:
+    """Return what the text of a requirements file asks for, which ``path`` had; raise UsageError if it is malformed."""
+    return _Reader(path).parse(_lines(text), path)
+
+
 def read_requirements(path: Path) -> RequirementsFile:
     """Read a requirements file: requirements, comments, pip's options, ``-r`` and ``-c`` of other files.
 
@@ -293,20 +312,22 @@ def read_listed(path: Path, folder: Path | None = None) -> str:
         reason = error.strerror
     except UnicodeDecodeError:
         reason = "it is not a text file"
-    raise UsageError("requirements-unreadable", f"{path} cannot be read: {reason}")
+    message = f"{path} cannot be read: {reason}"
+    hint = _NO_VARIABLES if "${" in str(path) else None
+    raise UsageError("requirements-unreadable", message, hint=hint)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file with their numbers, those that end in a backslash joined with the next."""
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text with their numbers, those that end in a backslash joined with the next."""
     first = 1
     parts: list[str] = []
-    for number, line in enumerate(read_listed(path).splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not parts:
             first = number
         # A comment ends with its line, also if that ends in a backslash: the next one counts.
-        text = _without_comment(line)
-        parts.append(text.removesuffix("\\"))
-        if not text.endswith("\\"):
+        part = _without_comment(line)
+        parts.append(part.removesuffix("\\"))
+        if not part.endswith("\\"):
             yield first, " ".join(parts)
             parts = []
     if parts:
@@ -330,7 +351,7 @@ class _Reader:
         if (place, constrains) in self.seen:
             return RequirementsFile()
         self.seen.add((place, constrains))
-        file = self.parse(_lines(path), path, constrains=constrains)
+        file = self.parse(_lines(read_listed(path)), path, constrains=constrains)
         return file.as_limits() if constrains else file
 
     def parse(
@@ -377,7 +398,7 @@ class _Reader:
         if "\0" in name:
             message = f"{path}: the name of a requirements file is not valid"
             raise UsageError("requirements-unreadable", message)
-        included = path.parent / name
+        included = path.parent / requirements_path(name)
         place = real_path(included)
         if place.is_relative_to(self.folder):
             return self.read(included, constrains=constrains)
@@ -419,7 +440,8 @@ def _parse_line(
             package = parse_requirement(text).name
         except UsageError as error:
             message = f"{path}, line {number}: {error.message}"
-            raise UsageError(error.code, message, hint=error.hint) from None
+            hint = _NO_VARIABLES if "${" in text else error.hint
+            raise UsageError(error.code, message, hint=hint) from None
         requirements = (text,)
     settings = _read_options(options, path, number=number, package=package)
     return RequirementsFile.of(path, requirements, settings=settings, line=number)

@@ -1,8 +1,10 @@
 """A machine that somebody else described, and what a line asks for."""
 
 import json
+import os
 import re
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import _ROWS, CommandOptions, located, read_machine_file
 from gpuinstall.cli.terminal import Terminal
+from gpuinstall.lock.request.declaration import by_place
 
 DOCUMENT = (
     '{"schema": "gpuinstall.machine/1", "os": "windows", "arch": "x86_64", "gpus": []}'
@@ -29,6 +32,24 @@ def test_a_closed_stdin_holds_no_machine(monkeypatch):
 
     with pytest.raises(UsageError, match="stdin cannot be read"):
         read_machine_file("-")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
+def test_requirements_come_from_stdin_and_pipes_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("more.txt").write_text("numpy\n")
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"-r more.txt\nsix\n")))
+    reading, writing = os.pipe()
+    os.write(writing, "einops<1\n".encode("utf-16"))
+    os.close(writing)
+    pipe = f"/dev/fd/{reading}"
+
+    options = CommandOptions(Terminal(), requirement_files=("-",), constraints=(pipe,))
+    files = by_place(options.settings.files, tmp_path)
+
+    os.close(reading)
+    assert files[""].requirements == ("numpy", "six")
+    assert files[""].constraints == ("einops<1",)
 
 
 @pytest.mark.parametrize(

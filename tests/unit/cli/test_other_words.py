@@ -46,6 +46,7 @@ COMMANDS = [
         "gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",
     ),
     ("install torch --force-reinstall", "gpuinstall doctor --fix"),
+    ("sync pylock.cpu.toml -q", "gpuinstall sync --target cpu"),
     ("install --upgrad torch", "gpuinstall install --help"),
 ]
 

@@ -79,6 +79,39 @@ def test_a_comment_ends_with_its_line_and_hides_no_option(tmp_path):
         read_requirements(tmp_path / "in.txt")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_file_that_an_editor_of_windows_wrote_is_read(encoding, tmp_path):
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    (tmp_path / "in.txt").write_text(f"{mark}torch\n", encoding)
+
+    assert read_inputs(str(tmp_path / "in.txt")).requirements == ("torch",)
+
+
+ADVICE = {
+    "pylock.cpu.toml": "gpuinstall sync --target cpu",
+    "pylock.toml": "gpuinstall sync",
+    "a b/pylock.toml": "cd 'a b' && gpuinstall sync",
+    "https://index.example/in.txt": "curl -O https://index.example/in.txt   # then in.txt in its place",
+    "${HERE}/in.txt": "Variables are not read here: write the path",
+    "variable.txt": "Variables are not read here: write the path",
+    "included.txt": "curl -O https://index.example/in.txt   # then in.txt in its place",
+}
+"""What is no file of requirements, or has what is not read, with what to do."""
+
+
+def test_what_is_not_read_is_refused_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("variable.txt").write_text("torch\n-e ${HERE}\n")
+    Path("included.txt").write_text("-c https://index.example/in.txt\n")
+    advice = {}
+    for name in ADVICE:
+        with pytest.raises(UsageError) as refused:
+            read_inputs(name)
+        advice[name] = refused.value.hint
+
+    assert advice == ADVICE
+
+
 def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["numpy"]\n')
     assert group_path("dev") == "pyproject.toml:dev"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, is_private, parse_toml, real_path
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
+from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of, without_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.loader import load_catalog
@@ -31,6 +32,7 @@ from gpuinstall.sources.requirements_file import (
     read_listed,
     read_requirements,
     reading,
+    requirements_path,
     split_group,
 )
 
@@ -190,7 +192,14 @@ def read_inputs(name: str) -> RequirementsFile:
         UsageError: if it is malformed.
     """
     file, group = split_group(name)
-    path = Path(file)
+    path = requirements_path(file)
+    advice = advise_lock(path)
+    if advice:
+        raise UsageError(
+            "requirements-malformed",
+            f"{path} is a lock and no file of requirements",
+            hint=advice,
+        )
     if path.suffix in {".yml", ".yaml"}:
         return _with_wheels_of_conda(read_conda(path))
     if path.name != PROJECT:
@@ -203,6 +212,18 @@ def read_inputs(name: str) -> RequirementsFile:
         return _from_folder(_in_groups(document, [group]), document, path)
 
 
+def advise_lock(path: Path) -> str:
+    """Return the command that installs a lock, by its name; empty for any other file."""
+    lock = re.fullmatch(r"pylock(?:\.([^.]+))?\.toml", path.name)
+    if lock is None:
+        return ""
+    words = ["gpuinstall", "sync"]
+    if lock[1]:
+        words += ["--target", lock[1]]
+    place = "" if path.parent == Path() else f"cd {quoted(str(path.parent))} && "
+    return place + joined(words)
+
+
 def read_limits(name: str) -> RequirementsFile:
     """Return what a file of constraints allows; it requests nothing.
 
@@ -212,7 +233,7 @@ def read_limits(name: str) -> RequirementsFile:
     Raises:
         UsageError: if it is malformed.
     """
-    return read_requirements(Path(name)).as_limits()
+    return read_requirements(requirements_path(name)).as_limits()
 
 
 def read_whole_project(

@@ -70,6 +70,8 @@ class Host:
         self.scheme = "https" if certificate else "http"
         self.respond = respond
         self.log: list[ReceivedRequest] = []
+        self.connections = 0
+        """How many came so far; one may serve several requests."""
         self.pace = 0.0
         """The seconds to wait after each chunk of a body."""
         self._server = _Server((ADDRESS, port), _Handler)
@@ -117,6 +119,11 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     timeout = 60
+
+    def setup(self):
+        """Count the connection."""
+        super().setup()
+        self.server.host.connections += 1
 
     def do_GET(self):
         self._answer()

@@ -209,17 +209,21 @@ class Client:
 
     def head(self, url: str) -> Head:
         """Ask what a file is without fetching it."""
-        response = self._ask("HEAD", url, _AS_IT_IS)
-        response.close()
+        response = self._head(url)
         if response.status_code >= 400:
             return Head()
         return Head(declared(response), response.headers.get("ETag"))
 
     def is_gone(self, url: str) -> bool:
         """Whether the server of a file says that it has it no longer."""
+        # 403 says nothing: the address that GitHub leads to is for GET alone.
+        return self._head(url).status_code in {404, 410}
+
+    def _head(self, url: str) -> Response:
         with self._ask("HEAD", url, _AS_IT_IS) as response:
-            # 403 says nothing: the address that GitHub leads to is for GET alone.
-            return response.status_code in {404, 410}
+            # It has no body; only when that is read does its connection serve another.
+            response.raw.drain_conn()
+            return response
 
     def ask_part(
         self,

@@ -125,6 +125,14 @@ def test_who_logs_in_as_nobody_is_sent_as_nobody(tmp_path, monkeypatch):
     assert page.text == "Basic Og=="
 
 
+def test_one_connection_serves_all_heads(host, client):
+    for number in range(3):
+        client.head(f"{host.url}/{number}.whl")
+        client.is_gone(f"{host.url}/{number}.whl")
+
+    assert host.connections == 1
+
+
 def test_head_tells_size_and_mark_without_fetching(host, client):
     head = client.head(f"{host.url}/file.whl")
     assert (head.size, bool(head.etag)) == (len(FILE), True)

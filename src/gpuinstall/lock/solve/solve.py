@@ -80,7 +80,8 @@ def resolve_locks(
         if isinstance(answer, Conflict):
             conflicts.append(answer)
             continue
-        preferred = live[0].request.preferred
+        # With an upgrade nobody asks for the versions of the project's own lock.
+        preferred = () if upgrade else live[0].request.preferred
         held_back = held_back_by(live, answer[0].choice.build.torch)
         resolutions = []
         for one in answer:

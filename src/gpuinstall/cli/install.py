@@ -187,8 +187,7 @@ def carry_out(
         is_dry_run: Whether nothing is to be changed.
     """
     from gpuinstall.install.install import dry_run, install
-    from gpuinstall.lock.file.fit import misfit_rows, read_locks
-    from gpuinstall.lock.file.lock import outdated_locks
+    from gpuinstall.lock.file.fit import misfit_rows
 
     reporter = project.reporter
     reporter.step("Machine", machine_line(project.machine))
@@ -203,12 +202,11 @@ def carry_out(
         )
     keep_compat(project)
     if result.is_lock_new:
-        names = outdated_locks(result.fit.lock, read_locks(result.paths.folder))
-        if names:
-            reporter.warn(
-                f"{', '.join(names)}: made for another request or other versions; "
-                "gpuinstall lock updates them"
-            )
+        from gpuinstall.lock.file.write import others_beside
+
+        targets = project.contents.config.targets
+        for text in others_beside([result.fit.lock], result.paths.folder, targets):
+            reporter.warn(text)
     data = result.to_dict()
     if selected.locked:
         data |= {

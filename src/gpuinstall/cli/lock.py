@@ -133,7 +133,7 @@ def _write(
     """
     from gpuinstall.base.requirement import normalised
     from gpuinstall.lock.file.lock import split_packages, versions_in_words
-    from gpuinstall.lock.file.write import write_locks
+    from gpuinstall.lock.file.write import others_beside, write_locks
 
     locks = write_locks(
         project.folder,
@@ -142,12 +142,16 @@ def _write(
         upgrade=options.upgrade,
         moving=tuple(map(normalised, options.upgrade_packages)),
     )
+    made = [written.lock for written in locks]
+    targets = project.contents.config.targets
+    for text in others_beside(made, project.folder, targets):
+        options.terminal.warn(text)
     rows: list[Row] = []
     for written in locks:
         packages = number_of(len(written.lock.pylock.packages), "package")
         text = f"{packages}, {written.lock.pinned_by} ({written.status})"
         rows.append(("Lock", f"{written.path.name}: {text}"))
-    apart = split_packages(written.lock for written in locks)
+    apart = split_packages(made)
     rows += [("Apart", f"{name} {versions_in_words(apart[name])}") for name in apart]
     data = {"locks": [written.to_dict() for written in locks], "differences": apart}
     return data, rows
@@ -175,6 +179,7 @@ def check_command(options: CommandOptions) -> Outcome:
             with_locked_builds(project.catalog, project.folder, lambda: session),
             options.targets or project.contents.config.targets,
             None if options.offline else session,
+            has_others=bool(options.targets),
         )
     rows: list[Row] = []
     errors = []

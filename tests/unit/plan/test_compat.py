@@ -80,3 +80,15 @@ def test_a_plan_says_which_newer_torch_it_would_give():
     assert with_reason.reasons[-1].message == (
         "with cuda-compat 13.0: torch 2.15.0+cu130 (gpuinstall install --cuda-compat, without root)"
     )
+
+
+def test_a_plan_says_nothing_of_the_torch_that_it_has():
+    request = Request(("torch==2.14.1",))
+    catalog = frozen_catalog()
+    plan = choose(A100, request, catalog)
+    offer = compat_offer(A100, catalog, choosing(request, catalog))
+
+    assert isinstance(plan, Plan)
+    assert offer
+    assert offer.plan.choice.build.name == "2.14.1+cu130"
+    assert with_compat_reason(plan, offer) == plan

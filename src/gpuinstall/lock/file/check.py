@@ -15,7 +15,7 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import machine_for_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpuinstall.base.request import Request
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _MADE_AGAIN = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
 """The reasons for which a plain ``lock`` makes a lock again, near to the versions that it has."""
+LEFT_OVER = "left-over"
+"""Why no ``lock`` makes it again: the folder has its target no longer."""
 
 
 class CheckedLock(NamedTuple):
@@ -38,6 +40,8 @@ class CheckedLock(NamedTuple):
     def command(self) -> str:
         """What makes it fresh."""
         codes = {reason.code for reason in self.reasons}
+        if codes == {LEFT_OVER}:
+            return f"rm {self.lock.name}"
         return (
             "gpuinstall lock" if codes <= _MADE_AGAIN else "gpuinstall lock --upgrade"
         )
@@ -55,6 +59,8 @@ def check_locks(
     catalog: Catalog,
     targets: Sequence[str] = (),
     session: Session | None = None,
+    *,
+    has_others: bool = True,
 ) -> list[CheckedLock]:
     """Check every lock of ours in a folder.
 
@@ -64,20 +70,34 @@ def check_locks(
         catalog: The builds of torch.
         targets: Those that each have to have a lock; none: any lock will do.
         session: The clients of the run; None: no server is asked for the files.
+        has_others: Whether the folder has locks of other targets too.
 
     Raises:
         LockError: if there is none, none for a target, or one that cannot be read.
     """
     locks = [lock for lock in read_locks(folder) if lock.is_ours]
     _check_complete(locks, targets)
-    conflicts = version_conflicts(locks)
+    left_over = []
+    if targets and not has_others:
+        left_over = of_other_targets(locks, targets)
+    conflicts = version_conflicts([lock for lock in locks if lock not in left_over])
     checked = []
     for lock in locks:
-        reasons = [*_stale(lock, request, catalog, conflicts)]
+        if lock in left_over:
+            message = f"{lock.target} is none of the targets {' '.join(targets)}"
+            reasons = [Reason(LEFT_OVER, message)]
+        else:
+            reasons = [*_stale(lock, request, catalog, conflicts)]
         if session and not reasons:
             reasons = [*_withdrawn(lock, session)]
         checked.append(CheckedLock(folder / lock.name, lock, tuple(reasons)))
     return checked
+
+
+def of_other_targets(locks: Iterable[Lock], targets: Sequence[str]) -> list[Lock]:
+    """Return the locks that are of none of the targets."""
+    names = {Target.parse(text).filename for text in targets}
+    return [lock for lock in locks if lock.name not in names]
 
 
 def _check_complete(locks: Sequence[Lock], targets: Sequence[str]) -> None:

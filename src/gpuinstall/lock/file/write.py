@@ -14,6 +14,7 @@ from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
+from gpuinstall.lock.file.check import of_other_targets
 from gpuinstall.lock.file.fetch import fetch_missing
 from gpuinstall.lock.file.fit import best, fit, read_locks, readable_lock
 from gpuinstall.lock.file.lock import (
@@ -24,6 +25,7 @@ from gpuinstall.lock.file.lock import (
     VersionChange,
     change_lines,
     compare_versions,
+    outdated_locks,
     parse,
     render,
     sealed,
@@ -36,7 +38,7 @@ from gpuinstall.lock.solve.solve import resolve_locks
 from gpuinstall.machine.vendors import rules_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest
@@ -212,6 +214,29 @@ def _write(lock: Lock, folder: Path) -> Written:
         return Written(path, lock, "unchanged")
     write_atomically(path, lock.text)
     return Written(path, lock, "written")
+
+
+def others_beside(
+    locks: Sequence[Lock], folder: Path, targets: Sequence[str]
+) -> Iterator[str]:
+    """Yield what is wrong with the other locks of ours in a folder, beside those that were just made.
+
+    Args:
+        locks: Those that were made.
+        folder: Where they lie.
+        targets: Those that the folder's settings name; none: any lock may lie there.
+    """
+    made = {lock.name for lock in locks}
+    others = [lock for lock in _readable_locks(folder) if lock.name not in made]
+    left_over = of_other_targets(others, targets) if targets else []
+    outdated = dict[str, None]()
+    for lock in locks:
+        kept = [other for other in others if other not in left_over]
+        outdated |= dict.fromkeys(outdated_locks(lock, kept))
+    if outdated:
+        yield f"{', '.join(outdated)}: made for another request or other versions; gpuinstall lock updates them"
+    for lock in left_over:
+        yield f"{lock.name}: {lock.target} is none of the targets {' '.join(targets)}; rm {lock.name}"
 
 
 def build_locks(

@@ -70,6 +70,7 @@ def test_a_folder_may_have_them_deep_inside(libraries, tmp_path, place):
     libraries.rename(inner)
 
     assert unpacked(outer, place) == NAMES
+    assert (place / "libcuda.so.1").is_symlink()
 
 
 @pytest.mark.parametrize("name", TARS)

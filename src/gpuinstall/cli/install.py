@@ -113,14 +113,14 @@ def _check_combination(options: CommandOptions) -> None:
             raise UsageError(
                 "options-apart",
                 f"{words_of(name)} cannot be combined with {', '.join(others)}",
-                hint=f"gpuinstall install {words_of(name)}",
+                hint=f"Run it again without {', '.join(others)}",
             )
     has_version = is_typed("python") and python_version(options.python or "")
     if options.into and has_version:
         raise UsageError(
             "options-apart",
             "--into keeps the Python of the environment: a version cannot be requested",
-            hint=f"gpuinstall install --into{venv_option(options.environment)}",
+            hint="Run it again without --python",
         )
 
 

@@ -198,11 +198,15 @@ def _run_to_the_end(arguments: list[str], run: Callable[[list[str]], int]) -> in
     except click.NoSuchOption as error:
         from gpuinstall.cli.options import advise_option
 
-        advice = advise_option(error.option_name, arguments)
-        message = f"gpuinstall has no option {error.option_name}"
-        fault = UsageError("usage", message, hint=advice)
+        name = error.option_name
+        params = error.ctx.command.params if error.ctx else []
+        options = [option for param in params for option in param.opts]
+        advice = advise_option(name, arguments, options)
+        fault = UsageError("usage", f"gpuinstall has no option {name}", hint=advice)
         if not advice:
-            # Spelled wrongly, perhaps: click names the one that is spelled alike.
+            # Spelled wrongly, perhaps; of what click finds alike, only what begins so: --relax is no --pre.
+            alike = [one for one in error.possibilities or () if one[:4] == name[:4]]
+            error = click.NoSuchOption(name, possibilities=alike)
             fault = _usage_error(error, arguments)
     except click.ClickException as error:
         fault = _usage_error(error, arguments)

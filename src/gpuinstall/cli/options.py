@@ -28,7 +28,7 @@ from gpuinstall.base.text import redacted
 from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
     from contextlib import AbstractContextManager
 
     from gpuinstall.cli.terminal import Terminal
@@ -49,9 +49,41 @@ OTHER_OPTIONS = {
     ),
     ("-f", "--find-links"): ("export UV_FIND_LINKS={value}   # a folder of wheels",),
     ("--cuda",): ("gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",),
-    ("--reinstall", "--force-reinstall"): ("gpuinstall doctor --fix",),
+    ("--cpu",): ("{line} --backend cpu",),
+    ("-p",): ("{line} --python {value}",),
+    ("--system",): ("{line} --into --python python3",),
+    ("--reinstall", "--force-reinstall", "--reinstall-package"): (
+        "gpuinstall doctor --fix",
+    ),
+    ("-P", "--upgrade-package"): (
+        "gpuinstall install --upgrade {value}",
+        "gpuinstall lock --upgrade-package {value}   # changes the lock alone",
+    ),
+    ("--frozen", "--locked"): ("gpuinstall sync",),
+    ("--extra",): ("gpuinstall install '.[{value}]'",),
+    ("--all-extras",): ("gpuinstall install '.[NAME]'   # each extra by its name",),
+    ("--no-deps",): ("gpuinstall run python -m pip install --no-deps {rest}",),
+    ("-t", "--target"): (
+        "gpuinstall install --venv {value}   # an environment of its own",
+        "gpuinstall sync --target {value}   # the lock for cu126, cpu, …",
+    ),
+    ("--pre", "--prerelease"): (
+        'Write into pyproject.toml, below [tool.uv]: prerelease = "allow"',
+    ),
+    ("--exclude-newer",): (
+        "Write into pyproject.toml, below [tool.uv]: exclude-newer = {value}",
+    ),
+    ("--with",): (
+        "gpuinstall install {value}",
+        "Or list it in the block of the script, behind # /// script",
+    ),
+    ("-m",): ("gpuinstall run python -m {value} {rest}",),
 }
-"""Options of pip's and uv's that people type, with ours for the same."""
+"""Options of pip's and uv's that people type, with ours for the same.
+
+``{value}`` is that of the option, ``{line}`` the line without the option, ``{rest}`` what stands in it behind the
+command.
+"""
 
 
 PATH = click.Path(path_type=Path)
@@ -511,27 +543,54 @@ def words_of(name: str) -> str:
     return _ROWS[name].words[-1]
 
 
-def advise_option(option: str, arguments: Sequence[str]) -> str:
+def advise_option(
+    option: str, arguments: Sequence[str], options: Container[str]
+) -> str:
     """Return what to run for an option of pip's or uv's; empty for any other.
 
     Args:
         option: Its name.
         arguments: The line that has it. If its value is a page of PyTorch's index, this names a backend.
+        options: Those that the command has: a line with another is no advice.
     """
-    for names, lines in OTHER_OPTIONS.items():
-        if option not in names:
-            continue
-        words: list[str] = []
-        for word in arguments:
-            words += word.split("=", 1) if word.startswith(f"{option}=") else [word]
-        place = words.index(option)
-        value = "".join(words[place + 1 : place + 2])
-        _, backend = split_torch_index(value)
-        if backend is None:
-            return "\n".join(lines).format(value=quoted(redacted(value)))
-        rest = [*words[:place], *words[place + 2 :]]
-        return joined(["gpuinstall", *rest, "--backend", backend])
-    return ""
+    lines = next(
+        (lines for names, lines in OTHER_OPTIONS.items() if option in names), ()
+    )
+    before, value, after = _split_at(option, arguments)
+    _, backend = split_torch_index(value)
+    if lines and backend:
+        lines = (f"{{line}} --backend {backend}",)
+    elif "{value}" not in "".join(lines):
+        # It is a flag: what follows is another word.
+        after = [*filter(None, [value]), *after]
+    elif not value:
+        return ""
+    rest = redacted(joined([*before, *after]))
+    advice = []
+    for line in lines:
+        [added] = re.findall(r"\A{line} (\S+)", line) or [""]
+        if not added or added in options:
+            text = line.format(
+                line=f"gpuinstall {rest}",
+                value=quoted(redacted(value)),
+                rest=redacted(joined([*before[1:], *after])),
+            )
+            advice.append(text.strip())
+    return "\n".join(advice)
+
+
+def _split_at(
+    option: str, arguments: Sequence[str]
+) -> tuple[list[str], str, list[str]]:
+    """Return the words before an option, the word behind it, which is its value if it has one, and the words after."""
+    for place, word in enumerate(arguments):
+        before, after = list(arguments[:place]), list(arguments[place + 1 :])
+        if word == option:
+            return before, "".join(after[:1]), after[1:]
+        # "--option=value", or "-ovalue".
+        if word.startswith(option if len(option) == 2 else f"{option}="):
+            return before, word.removeprefix(option).removeprefix("="), after
+    return list(arguments), "", []
 
 
 def read_machine_file(name: str) -> Machine:

@@ -1,10 +1,13 @@
 """What people type who know pip, uv or conda: each is answered with a command of ours."""
 
+import re
+
 import pytest
 
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import python_version
 
+PRERELEASE = 'Write into pyproject.toml, below [tool.uv]: prerelease = "allow"'
 COMMANDS = [
     ("uninstall", "gpuinstall self uninstall"),
     ("uninstall einops", "gpuinstall remove einops"),
@@ -46,6 +49,25 @@ COMMANDS = [
         "gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",
     ),
     ("install torch --force-reinstall", "gpuinstall doctor --fix"),
+    ("install -fwheels", "export UV_FIND_LINKS=wheels   # a folder of wheels"),
+    ("plan -p3.12 torch", "gpuinstall plan torch --python 3.12"),
+    ("run -p 3.12 train.py", "gpuinstall run --help"),
+    ("install -qp 3.12", "gpuinstall install --help"),
+    ("install --cpu torch", "gpuinstall install torch --backend cpu"),
+    ("install --system rich", "gpuinstall install rich --into --python python3"),
+    ("install --frozen", "gpuinstall sync"),
+    ("install . --extra gpu", "gpuinstall install '.[gpu]'"),
+    (
+        "install --no-deps rich",
+        "gpuinstall run python -m pip install --no-deps rich",
+    ),
+    ("run -m http.server 80", "gpuinstall run python -m http.server 80"),
+    ("install --into --venv e -U six", "Run it again without --upgrade"),
+    ("install --into --python 3.12 six", "Run it again without --python"),
+    ("install --pre torch", PRERELEASE),
+    ("install --prefix here torch", "gpuinstall install --help"),
+    ("install --exact torch", "gpuinstall install --help"),
+    ("run --quit train.py", "gpuinstall run --help"),
     ("sync pylock.cpu.toml -q", "gpuinstall sync --target cpu"),
     ("install --upgrad torch", "gpuinstall install --help"),
 ]
@@ -56,6 +78,25 @@ def test_a_word_of_other_tools_is_answered(line, advice, capsys):
     assert run_command_line(line.split()) == 2
     _, _, told = capsys.readouterr().err.partition("  do    ")
     assert told.replace("\n        ", "\n").strip() == advice
+
+
+GUESSES = {
+    "--upgrad": "--upgrade",
+    "--relx": "--relax",
+    "--prefix": "",
+    "--exact": "",
+    "--user": "",
+    "--link-mode": "",
+}
+
+
+def test_an_option_is_guessed_by_its_beginning(capsys):
+    guesses = {}
+    for option in GUESSES:
+        run_command_line(["install", option])
+        message = capsys.readouterr().err.splitlines()[0].partition("Did")[2]
+        guesses[option] = "".join(re.findall("--[a-z]+", message)[:1])
+    assert guesses == GUESSES
 
 
 VERSIONS = {

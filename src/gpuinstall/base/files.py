@@ -167,6 +167,18 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("it is nested too deep") from None
 
 
+def text_list(value: object, key: str) -> list[str]:
+    """Return the value of a key, which is a list of texts; raise TypeError if it is anything else.
+
+    Args:
+        value: The value. A single text would be read letter by letter.
+        key: For messages.
+    """
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return value
+    raise TypeError(f"{key} is {value!r}, and no list of texts")
+
+
 def parse_ini(text: str) -> RawConfigParser:
     """Parse a file of sections and settings; raise ValueError, without its text, if it is malformed."""
     import configparser

@@ -20,6 +20,7 @@ from gpuinstall.base.files import (
     parse_ini,
     parse_toml,
     read_document,
+    text_list,
 )
 from gpuinstall.base.text import BrokenBlockError, is_guard_text, without_block
 from gpuinstall.base.values import Value, replace
@@ -252,10 +253,8 @@ def _limits(file: Path, table: Mapping[str, Any]) -> RequirementsFile:
 
 def uv_constraints(table: Mapping[str, Any]) -> list[str]:
     """Return the constraints in a table of uv's settings; raise TypeError if they are no list."""
-    constraints = table.get("constraint-dependencies", [])
-    if not isinstance(constraints, list):
-        raise TypeError("constraint-dependencies is a list")
-    return list(map(str, constraints))
+    key = "constraint-dependencies"
+    return text_list(table.get(key, []), key)
 
 
 def pip_words(
@@ -401,6 +400,8 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
 
 def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
     values = value if isinstance(value, list) else [value]
+    if key == "override-dependencies":
+        text_list(value, key)
     if key in _UV_VARIABLES.values():
         for address in values:
             located = _located(key, address, file.parent)

@@ -244,7 +244,7 @@ def read_conda(path: Path) -> RequirementsFile:
             [(key, listed)] = entry.value
             if key.value != "pip":
                 raise ValueError(f"it has dependencies of {key.value}")
-            for line in listed.value:
+            for line in _entries(listed, "pip"):
                 number = line.start_mark.line + 1
                 # As conda writes them into a file for pip.
                 texts = map(_without_comment, line.value.splitlines())
@@ -264,8 +264,15 @@ def _conda_dependencies(text: str) -> Iterator[Any]:
         # What is merged would be passed over.
         if key.value == "<<":
             raise ValueError("it has <<")
-        if key.value == "dependencies" and listed.value:
-            yield from listed.value
+        if key.value == "dependencies":
+            yield from _entries(listed, key.value)
+
+
+def _entries(node: Any, key: str) -> list[Any]:
+    """Return the entries of a list; nothing at all is an empty one."""
+    if node.value and node.id != "sequence":
+        raise ValueError(f"{key} is no list")
+    return node.value or []
 
 
 @contextmanager
@@ -296,6 +303,9 @@ def reading(
         if isinstance(error, UsageError) and not error.code.startswith("requirement-"):
             raise
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        # Its own words are about Python's types.
+        if isinstance(error, AttributeError):
+            reason = "it has another shape"
         message = f"{what} is malformed" if isinstance(what, Path) else what
         raise UsageError(code, f"{message}: {reason}", hint=hint) from None
 

@@ -111,6 +111,7 @@ def test_any_pip_file_is_read_or_refused(text):
         {"index-url": 3},
         {"index": [{"name": "x"}]},
         {"index": ["x"]},
+        {"override-dependencies": "idna"},
     ],
 )
 def test_uv_table_of_another_shape_is_refused(table):

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_outside, is_private, parse_toml, real_path
+from gpuinstall.base.files import (
+    check_outside,
+    is_private,
+    parse_toml,
+    real_path,
+    text_list,
+)
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of, without_logins
@@ -255,7 +261,9 @@ def read_whole_project(
         known = sorted(project.get("optional-dependencies", {}).keys() & extras)
         required = [
             *_dependencies(document),
-            *table_in(document, "build-system").get("requires", ()),
+            *text_list(
+                table_in(document, "build-system").get("requires", []), "requires"
+            ),
             *(f"{project['name']}[{extra}]" for extra in known),
         ]
         return _listed(required, document, path)
@@ -329,11 +337,11 @@ def _dependencies(document: Table) -> Iterable[str]:
     """Return what a project itself requires, by Poetry's own tables if the standard's are silent."""
     project = table_in(document, "project")
     if "dependencies" in project:
-        return list(project["dependencies"])
+        return text_list(project["dependencies"], "dependencies")
     return _poetry_requirements(table_in(document, "tool", "poetry"))
 
 
-def _in_groups(document: Table, names: Iterable[str] | None = None) -> Iterable[str]:
+def _in_groups(document: Table, names: list[str] | None = None) -> Iterable[str]:
     """Return what dependency groups require.
 
     Args:
@@ -345,6 +353,7 @@ def _in_groups(document: Table, names: Iterable[str] | None = None) -> Iterable[
     # As uv has it, which had no groups before.
     further = uv.get("dev-dependencies")
     if further:
+        text_list(further, "dev-dependencies")
         dev = groups.get("dev", ())
         groups = {**groups, "dev": [*dev, *further]}
     if names is None:
@@ -352,11 +361,11 @@ def _in_groups(document: Table, names: Iterable[str] | None = None) -> Iterable[
         names = uv.get("default-groups", dev)
     if not groups and not names:
         return ()
+    selected = groups if names == "all" else text_list(names, "default-groups")
     from packaging.dependency_groups import resolve_dependency_groups
     from packaging.errors import ExceptionGroup
 
     try:
-        selected = groups if names == "all" else names
         return resolve_dependency_groups(groups, *selected)
     except ExceptionGroup as error:
         raise ValueError("; ".join(map(str, error.exceptions))) from None
@@ -383,7 +392,8 @@ def _expanded(
         extras = [extra for extra in requirement.extra_names if extra not in seen]
         seen.update(extras)
         for extra in extras:
-            yield from _expanded(project["optional-dependencies"][extra], project, seen)
+            required = text_list(project["optional-dependencies"][extra], extra)
+            yield from _expanded(required, project, seen)
 
 
 def _listed(

@@ -17,6 +17,7 @@ from gpuinstall.base.files import (
     parse_toml,
     read_raw,
     real_path,
+    text_list,
 )
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import is_remote, parse_requirement
@@ -78,7 +79,7 @@ def read_folder_project(
         lists.extend(extras[extra] for extra in requirement.extra_names)
         name = canonicalize_name(table["name"])
         row = {"name": name, "version": str(table["version"]), "requires-dist": []}
-        texts = chain.from_iterable(lists)
+        texts = chain.from_iterable(text_list(one, name) for one in lists)
         requirements = list(map(parse_requirement, texts))
     except (KeyError, TypeError, AttributeError):
         return None

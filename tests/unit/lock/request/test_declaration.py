@@ -243,6 +243,43 @@ def test_a_project_is_read_as_a_list_of_requirements(tmp_path):
     )
 
 
+NO_LISTS = (
+    '[project]\ndependencies = "idna"\n',
+    "[project]\ndependencies = [1]\n",
+    '[project]\ndependencies = {six = "1"}\n',
+    '[project]\nname = "thing"\ndependencies = ["thing[test]"]\noptional-dependencies.test = "idna"\n',
+    '[tool.uv]\ndev-dependencies = "idna"\n',
+    "[tool.uv]\nconstraint-dependencies = [1]\n",
+    '[tool.uv]\ndefault-groups = "dev"\n[dependency-groups]\ndev = []\n',
+    '[dependency-groups]\ndev = "idna"\n',
+)
+NO_LISTS_OF_CONDA = (
+    "dependencies: six\n",
+    "dependencies: {six: 1}\n",
+    "dependencies: [pip: idna]\n",
+    "dependencies: [pip: [{six: 1}]]\n",
+    "six\n",
+)
+
+
+def test_what_is_no_list_is_malformed_and_not_read_letter_by_letter(tmp_path):
+    passed = []
+    for name, texts in (
+        ("pyproject.toml", NO_LISTS),
+        ("environment.yml", NO_LISTS_OF_CONDA),
+    ):
+        for text in texts:
+            (tmp_path / name).write_text(text, "utf-8")
+            try:
+                passed.append((text, whole(read_declaration(tmp_path))))
+            except UsageError as error:
+                is_clear = f"{name} is malformed: " in error.message
+                if not is_clear or "object" in error.message:
+                    passed.append((text, error.message))
+        (tmp_path / name).unlink()
+    assert passed == []
+
+
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,6 +139,7 @@ def read_declaration(
                 declared = Declaration(listed=_listed(configured, document, project))
             else:
                 declared = parse_project(document, project)
+                declared = replace(declared, unread=_unread_members(document, folder))
     if not configured:
         declared = _with_files(declared, folder, document)
     listed = declared.listed
@@ -151,6 +154,31 @@ def read_declaration(
         listed=replace(listed, settings=settings),
         unread=unread | {**declared.unread},
     )
+
+
+def _unread_members(document: Table, folder: Path) -> dict[str, str]:
+    """Return what requests the members of a workspace whose root is no project, and which uv installs all.
+
+    Args:
+        document: The pyproject.toml of the root.
+        folder: Its folder.
+    """
+    workspace = table_in(document, "tool", "uv", "workspace")
+    if "project" in document or not workspace:
+        return {}
+    paths: dict[str, set[str]] = {}
+    for key in "members", "exclude":
+        patterns = text_list(workspace.get(key, []), key)
+        # Path.glob ends at an absolute pattern.
+        found = (glob(pattern, root_dir=folder) for pattern in patterns)  # noqa: PTH207
+        paths[key] = set().union(*found)
+    members = [
+        f"-e ./{path.rstrip('/')}"
+        for path in sorted(paths["members"] - paths["exclude"])
+        if (folder / path / PROJECT).is_file()
+    ]
+    setting = f"[tool.gpuinstall] requirements = {json.dumps(members)}"
+    return {f"the workspace in {PROJECT}": setting} if members else {}
 
 
 def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declaration:

@@ -243,6 +243,20 @@ def test_a_project_is_read_as_a_list_of_requirements(tmp_path):
     )
 
 
+def test_members_of_a_workspace_without_a_project_are_not_passed_over(tmp_path):
+    root = '[tool.uv.workspace]\nmembers = ["lib", "more/*"]\nexclude = ["more/old"]\n'
+    write(tmp_path, pyproject__toml=root)
+    for name in "lib", "more/new", "more/old":
+        (tmp_path / name).mkdir(parents=True)
+        write(tmp_path / name, pyproject__toml=PROJECT)
+    setting = '[tool.gpuinstall] requirements = ["-e ./lib", "-e ./more/new"]'
+    unread = {"the workspace in pyproject.toml": setting}
+    assert read_declaration(tmp_path).unread == unread
+    assert read_declaration(tmp_path, ["-e ./lib"]).unread == {}
+    write(tmp_path, pyproject__toml=PROJECT + root)
+    assert read_declaration(tmp_path).unread == {}
+
+
 NO_LISTS = (
     '[project]\ndependencies = "idna"\n',
     "[project]\ndependencies = [1]\n",

@@ -12,7 +12,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
@@ -22,7 +24,12 @@ from gpuinstall.base.files import (
     read_document,
     text_list,
 )
-from gpuinstall.base.text import BrokenBlockError, is_guard_text, without_block
+from gpuinstall.base.text import (
+    BrokenBlockError,
+    is_guard_text,
+    without_block,
+    without_logins,
+)
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.provenance import (
     Effect,
@@ -172,10 +179,10 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
     for file, table in project_tables(environ, folder):
         projects.append(file.parent)
         with _reading(file):
-            yield from uv_settings(table, file)
+            yield from uv_settings(table, file, environ)
     for file, table in _user_tables(environ):
         with _reading(file):
-            yield from map(_own, uv_settings(table, file))
+            yield from map(_own, uv_settings(table, file, environ))
     yield from map(_own, pip_variables(environ, folder))
     for file in reversed(files.pip):
         with _reading(file):
@@ -358,12 +365,29 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
         is_of_files = key == "find-links"
         words = environ.get(name, "").split("," if is_of_files else None)
         for word in filter(None, map(str.strip, words)):
-            # An index may have a name before it.
-            address = word if is_of_files else re.sub("^[^=/]+=", "", word)
-            yield source_setting("uv", key, _located(key, address, folder), Path(name))
+            located = _located(key, word, folder)
+            if not is_of_files:
+                # An index may have a name before it.
+                [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
+                located = with_login(_located(key, address, folder), index, environ)
+            yield source_setting("uv", key, located, Path(name))
 
 
-def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ...]:
+def with_login(address: str, name: object, environ: _Environ) -> str:
+    """Return the address of an index with the login that uv's variables have for its name, if they have one."""
+    variable = "UV_INDEX_" + re.sub("[^A-Z0-9]", "_", str(name or "").upper())
+    login = [environ.get(f"{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")]
+    if not (name and any(login)):
+        return address
+    written = ":".join(quote(part, safe="") for part in login)
+    return without_logins(address).replace("://", f"://{written}@", 1)
+
+
+def uv_settings(
+    table: Mapping[str, Any],
+    file: Path,
+    environ: _Environ = MappingProxyType({}),
+) -> tuple[SourceSetting, ...]:
     """Return what a ``uv.toml`` or ``[tool.uv]`` says, beside ``sources`` and constraints.
 
     An explicit index is for ``sources`` alone. ``[pip]`` is of uv's pip interface: it does not take the place of the
@@ -372,6 +396,7 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
     Args:
         table: The settings.
         file: Where they stand, from whose folder relative paths begin.
+        environ: The variables that have the logins of indexes.
 
     Raises:
         ValueError: There are two default indexes, each of which counts in some of uv's commands only.
@@ -383,6 +408,7 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
             key = index_key(index)
             kind = "find-links" if key == "index (flat)" else key
             address = _located(kind, index["url"], file.parent)
+            address = with_login(address, index.get("name"), environ)
             settings.append(source_setting("uv", key, address, file))
     for part in (table.get("pip", {}), table):
         for key, value in part.items():

@@ -85,6 +85,16 @@ def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_netwo
     )
     assert (missing.code, missing.exit_code) == ("package-not-found", 4)
     assert "nosuch" in missing.message
+    refused = failed(
+        "error: No solution found\n  cause: Because six was not found in the package registry and you require six\n\n"
+        "hint: An index URL (https://x/simple) could not be queried due to a lack of valid authentication credentials"
+        " (401 Unauthorized)"
+    )
+    assert (refused.code, refused.message) == (
+        "http-status",
+        "https://x/simple answered 401",
+    )
+    assert "user name and password" in refused.hint
     silent = failed(
         "error: Failed to fetch: `https://x/`\n  Caused by: error sending request for url (https://x/)"
     )

@@ -158,6 +158,26 @@ def test_further_indexes_of_the_user_keep_login_and_origin(environ, tmp_path):
     ]
 
 
+def test_variables_have_the_login_of_an_index_by_its_name(environ, tmp_path):
+    _write(
+        tmp_path / "pyproject.toml",
+        '[[tool.uv.index]]\nname = "my-priv"\nurl = "https://priv.example/simple"\n',
+    )
+    environ |= {
+        "UV_INDEX": "corp=https://old:login@corp.example/simple https://open.example/simple",
+        "UV_INDEX_CORP_USERNAME": "me",
+        "UV_INDEX_CORP_PASSWORD": "s@/cret",
+        "UV_INDEX_MY_PRIV_PASSWORD": "token",
+    }
+    sources = read_sources(None, environ, tmp_path)
+    assert sources.logins == {"corp.example": "me:s@/cret", "priv.example": ":token"}
+    assert sources.extra_indexes == (
+        "https://corp.example/simple",
+        "https://open.example/simple",
+        "https://priv.example/simple",
+    )
+
+
 def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ, tmp_path):
     environ["UV_DEFAULT_INDEX"] = "https://me:s%40cret@index.example/simple"
     sources = read_sources(

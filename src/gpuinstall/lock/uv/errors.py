@@ -14,7 +14,7 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import without_logins
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
-from gpuinstall.sources.web.client import ways_to_network
+from gpuinstall.sources.web.client import HINT_OF_LOGIN, ways_to_network
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -130,6 +130,15 @@ _OF_THE_REQUEST = (
         f"{{package}} {NO_WHEEL}",
         WITH_SOURCES,
         error=NoBuildError,
+    ),
+    _Row(
+        # What it has is not known then: uv asks no further index.
+        r"(?s)was not found in the.*An index URL \((?P<index>\S+)\) could not be queried"
+        r".*credentials \((?P<status>\d+)",
+        "http-status",
+        "{index} answered {status}",
+        HINT_OF_LOGIN,
+        why="",
     ),
     _Row(
         r"Because (?P<package>\S+) was not found in the (?:package registry|provided package loc)",

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 CONNECT_S = 3.0
 
+HINT_OF_LOGIN = (
+    "Add the index's user name and password to its URL"
+    ", or set UV_INDEX_<NAME>_USERNAME and UV_INDEX_<NAME>_PASSWORD for an index with a name"
+)
 _ABSENT = frozenset({403, 404, 410})
 """The statuses of a page that is not there: PyTorch's index, a store of files, answers 403 for one."""
 
@@ -362,11 +366,7 @@ def _check(response: Response, url: str) -> None:
         cause = Cause(f"it answered {status}", "Try again later")
         raise UnreachableError(urlsplit(url).netloc, cause)
     if status >= 400:
-        hint = (
-            "Add the index's user name and password to its URL"
-            if status == 401
-            else None
-        )
+        hint = HINT_OF_LOGIN if status == 401 else None
         raise InstallationError(
             "http-status",
             f"{url} answered {status}",

@@ -201,7 +201,7 @@ def _lock(text):
 
 
 def _uv_settings(folder):
-    return lambda text: uv_settings(parse_toml(text), folder / "uv.toml")
+    return lambda text: uv_settings(parse_toml(text), folder / "uv.toml", {})
 
 
 def _written(path, read):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.codec import MalformedError, read, read_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_toml, read_document
+from gpuinstall.base.files import hint_for_link, parse_toml, read_document
 from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, split_torch_index
 from gpuinstall.base.values import Value, replace
 
@@ -49,7 +49,8 @@ def read_config(folder: Path) -> Request:
         if os.path.lexists(pinned):
             version = read_document(pinned, folder)
     except OSError as error:
-        raise _malformed(f"cannot be read: {error.strerror}") from None
+        hint = hint_for_link(error)
+        raise _malformed(f"cannot be read: {error.strerror}", hint) from None
     except ValueError as error:
         # TOML's parser shows the place in further lines.
         reason = str(error).splitlines()[0]

@@ -136,6 +136,14 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
     return raw
 
 
+def hint_for_link(error: OSError) -> str | None:
+    """Return how to request what a link leads to out of its folder; None if the error is another, or that is no file."""
+    if error.errno != errno.ELOOP or not real_path(error.filename).is_file():
+        return None
+    target = quoted(real_path(error.filename))
+    return f"rm {quoted(error.filename)} && gpuinstall lock -r {target}"
+
+
 def read_json(path: Path | str, folder: Path | None = None) -> Any:
     """Read a JSON document as ``read_document`` does; raise ValueError if it is none."""
     return parse_json(read_document(path, folder))

@@ -105,7 +105,7 @@ def _read_block(text: str, file: Path) -> Script | None:
         "tool": {**tools, "uv": {**uv, "sources": sources}},
     }
     listed = parse_project(document, file).listed
-    settings = (*listed.settings, *uv_settings(uv, file))
+    settings = (*listed.settings, *uv_settings(uv, file, os.environ))
     return Script(file, replace(listed, settings=settings), python or None)
 
 

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -386,7 +385,7 @@ def with_login(address: str, name: object, environ: _Environ) -> str:
 def uv_settings(
     table: Mapping[str, Any],
     file: Path,
-    environ: _Environ = MappingProxyType({}),
+    environ: _Environ,
 ) -> tuple[SourceSetting, ...]:
     """Return what a ``uv.toml`` or ``[tool.uv]`` says, beside ``sources`` and constraints.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_outside, read_document, real_path
+from gpuinstall.base.files import check_outside, hint_for_link, read_document, real_path
 from gpuinstall.base.requirement import canonical, is_remote, parse_requirement
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, without_logins
@@ -320,10 +320,13 @@ def read_listed(path: Path, folder: Path | None = None) -> str:
         return read_document(path, folder)
     except OSError as error:
         reason = error.strerror
+        hint = hint_for_link(error)
     except UnicodeDecodeError:
         reason = "it is not a text file"
+        hint = None
     message = f"{path} cannot be read: {reason}"
-    hint = _NO_VARIABLES if "${" in str(path) else None
+    if "${" in str(path):
+        hint = _NO_VARIABLES
     raise UsageError("requirements-unreadable", message, hint=hint)
 
 

@@ -92,7 +92,7 @@ def test_uv_table_knows_default_extra_and_explicit_indexes():
         ],
         "find-links": ["wheels"],
     }
-    assert written(uv_settings(table, UV_FILE)) == [
+    assert written(uv_settings(table, UV_FILE, {})) == [
         ("index", "https://extra.example/simple"),
         ("index (default)", "https://index.example/simple"),
         ("find-links", "/project/wheels"),
@@ -116,4 +116,4 @@ def test_any_pip_file_is_read_or_refused(text):
 )
 def test_uv_table_of_another_shape_is_refused(table):
     with pytest.raises((KeyError, TypeError, AttributeError)):
-        uv_settings(table, UV_FILE)
+        uv_settings(table, UV_FILE, {})

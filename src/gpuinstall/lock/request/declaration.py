@@ -320,7 +320,7 @@ def _from_folder(
         requirements.append(new if is_relative else text)
     further = (
         *_tool_settings(folder),
-        *uv_settings(table_in(document, "tool", "uv"), path),
+        *uv_settings(table_in(document, "tool", "uv"), path, os.environ),
     )
     return replace(
         listed, requirements=tuple(requirements), settings=listed.settings + further

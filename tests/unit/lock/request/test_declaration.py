@@ -1,7 +1,10 @@
 """What a folder asks for, by the first of its files that says so; and files in other people's forms."""
 
+import sys
+
 import pytest
 
+from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.request.declaration import (
     parse_project,
@@ -255,6 +258,24 @@ def test_members_of_a_workspace_without_a_project_are_not_passed_over(tmp_path):
     assert read_declaration(tmp_path, ["-e ./lib"]).unread == {}
     write(tmp_path, pyproject__toml=PROJECT + root)
     assert read_declaration(tmp_path).unread == {}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links as Unix has them")
+def test_a_link_that_leads_out_of_the_folder_is_refused_with_the_way(tmp_path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    write(tmp_path, requirements__txt="rich\n", pyproject__toml=PROJECT)
+    for name, read in (
+        ("requirements.txt", read_declaration),
+        ("pyproject.toml", read_config),
+    ):
+        link = folder / name
+        link.symlink_to(f"../{name}")
+        with pytest.raises(UsageError, match="a link points outside") as refused:
+            read(folder)
+        way = f"rm {link} && gpuinstall lock -r {tmp_path / name}"
+        assert refused.value.hint == way
+        link.unlink()
 
 
 NO_LISTS = (

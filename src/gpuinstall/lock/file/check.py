@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _MADE_AGAIN = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
 """The reasons for which a plain ``lock`` makes a lock again, near to the versions that it has."""
-LEFT_OVER = "left-over"
-"""Why no ``lock`` makes it again: the folder has its target no longer."""
 
 
 class CheckedLock(NamedTuple):
@@ -35,13 +33,15 @@ class CheckedLock(NamedTuple):
     path: Path
     lock: Lock
     reasons: tuple[Reason, ...]
+    is_left_over: bool = False
+    """Whether no ``lock`` makes it again: its target is none of the folder's any more."""
 
     @property
     def command(self) -> str:
         """What makes it fresh."""
         codes = {reason.code for reason in self.reasons}
-        if codes == {LEFT_OVER}:
-            return f"rm {self.lock.name}"
+        if self.is_left_over and "misnamed" not in codes:
+            return f"rm {self.lock.name}   # {self.lock.target} is no target here"
         return (
             "gpuinstall lock" if codes <= _MADE_AGAIN else "gpuinstall lock --upgrade"
         )
@@ -70,7 +70,7 @@ def check_locks(
         catalog: The builds of torch.
         targets: Those that each have to have a lock; none: any lock will do.
         session: The clients of the run; None: no server is asked for the files.
-        has_others: Whether the folder has locks of other targets too.
+        has_others: Whether ``lock`` makes those of other targets again too.
 
     Raises:
         LockError: if there is none, none for a target, or one that cannot be read.
@@ -80,17 +80,17 @@ def check_locks(
     left_over = []
     if targets and not has_others:
         left_over = of_other_targets(locks, targets)
-    conflicts = version_conflicts([lock for lock in locks if lock not in left_over])
+    kept = [lock for lock in locks if lock not in left_over]
     checked = []
     for lock in locks:
-        if lock in left_over:
-            message = f"{lock.target} is none of the targets {' '.join(targets)}"
-            reasons = [Reason(LEFT_OVER, message)]
-        else:
-            reasons = [*_stale(lock, request, catalog, conflicts)]
+        is_left_over = lock in left_over
+        # One that is left over does not make the others stale.
+        conflicts = version_conflicts(locks if is_left_over else kept)
+        reasons = [*_stale(lock, request, catalog, conflicts)]
         if session and not reasons:
             reasons = [*_withdrawn(lock, session)]
-        checked.append(CheckedLock(folder / lock.name, lock, tuple(reasons)))
+        path = folder / lock.name
+        checked.append(CheckedLock(path, lock, tuple(reasons), is_left_over))
     return checked
 
 

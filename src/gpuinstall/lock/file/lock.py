@@ -576,19 +576,19 @@ def version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
     }
 
 
-def outdated_locks(lock: Lock, others: Iterable[Lock]) -> list[str]:
-    """Return the names of locks that do not go with a new one.
+def outdated_locks(lock: Lock, others: Iterable[Lock]) -> list[Lock]:
+    """Return the locks that do not go with a new one.
 
     Args:
         lock: The new one.
-        others: Those beside it. One of ours is named if it was made for another request, or has other versions.
+        others: Those of ours beside it. One that was made for another request, or has other versions, is outdated.
     """
-    names = []
+    outdated = []
     for other in others:
         is_other_request = other.record.lines != lock.record.lines
-        if other.is_ours and (is_other_request or version_conflicts([lock, other])):
-            names.append(other.name)
-    return names
+        if is_other_request or version_conflicts([lock, other]):
+            outdated.append(other)
+    return outdated
 
 
 def render(document: _Document) -> str:

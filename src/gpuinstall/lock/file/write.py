@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     _Hashes = Mapping[str, str]
 
 
+NOT_OF_THIS = "made for another request or other versions"
+
+
 class Written(Value):
     """A lock in its folder."""
 
@@ -228,15 +231,15 @@ def others_beside(
     """
     made = {lock.name for lock in locks}
     others = [lock for lock in _readable_locks(folder) if lock.name not in made]
-    left_over = of_other_targets(others, targets) if targets else []
-    outdated = dict[str, None]()
+    outdated = dict[str, Lock]()
     for lock in locks:
-        kept = [other for other in others if other not in left_over]
-        outdated |= dict.fromkeys(outdated_locks(lock, kept))
-    if outdated:
-        yield f"{', '.join(outdated)}: made for another request or other versions; gpuinstall lock updates them"
+        outdated |= {other.name: other for other in outdated_locks(lock, others)}
+    left_over = of_other_targets(outdated.values(), targets) if targets else []
     for lock in left_over:
-        yield f"{lock.name}: {lock.target} is none of the targets {' '.join(targets)}; rm {lock.name}"
+        del outdated[lock.name]
+        yield f"{lock.name}: {NOT_OF_THIS}, and {lock.target} is no target here; rm {lock.name}"
+    if outdated:
+        yield f"{', '.join(outdated)}: {NOT_OF_THIS}; gpuinstall lock updates them"
 
 
 def build_locks(

@@ -145,7 +145,7 @@ def test_packages_that_no_hash_can_pin_are_known():
 def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path):
     with pytest.raises(LockError) as missing:
         read_lock(tmp_path / "pylock.cpu.toml")
-    (tmp_path / "pylock.cpu.toml").write_bytes(b"\xff\xfe")
+    (tmp_path / "pylock.cpu.toml").write_bytes(b"\xff\xff")
     (tmp_path / "pylock.cu126.toml").mkdir()
     for name in ("pylock.cpu.toml", "pylock.cu126.toml"):
         with pytest.raises(LockError) as unreadable:

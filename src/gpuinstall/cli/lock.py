@@ -131,16 +131,24 @@ def _write(
         requests: What to lock, one for each lock.
         project: The folder that they are written into.
     """
-    from gpuinstall.base.requirement import normalised
+    from gpuinstall.base.requirement import parse_requirement
     from gpuinstall.lock.file.lock import split_packages, versions_in_words
     from gpuinstall.lock.file.write import others_beside, write_locks
 
+    moving = list(map(parse_requirement, options.upgrade_packages))
+    for one in moving:
+        if one.text != one.name:
+            raise UsageError(
+                "version-with-name",
+                f"--upgrade-package takes the name alone of {one.text}",
+                hint=f"gpuinstall lock --upgrade-package {one.name} {quoted(one.text)}",
+            )
     locks = write_locks(
         project.folder,
         requests,
         project.session,
         upgrade=options.upgrade,
-        moving=tuple(map(normalised, options.upgrade_packages)),
+        moving=[one.name for one in moving],
     )
     made = [written.lock for written in locks]
     targets = project.contents.config.targets

@@ -27,6 +27,16 @@ def test_what_means_nothing_together_is_refused(capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_version_behind_upgrade_package_is_refused_with_the_way(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    line = ["lock", "--target", "cu126", "--offline", "--upgrade-package", "Idna==3.10"]
+    assert run_command_line(line) == 2
+    way = "do    gpuinstall lock --upgrade-package idna idna==3.10"
+    assert way in capsys.readouterr().err
+
+
 def test_a_subcommand_is_never_taken_for_a_package():
     hints = []
     for line in (["--offline", "check", "--json"], ["--upgrade", "check"]):

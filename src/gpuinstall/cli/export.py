@@ -16,7 +16,7 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.export.formats import ONE_LOCK_FORMATS, Format
 from gpuinstall.export.needs import MACHINE_TOOLS, words_for
-from gpuinstall.export.pins import local_folders
+from gpuinstall.export.pins import unhashed_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,7 @@ def _add(format_: Format) -> None:
     @_framed(format_.name, format_.help, *_LOCKS)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options.lock_files, takes_several=False)
-        _warn_of_folders(lock, options.terminal)
+        _warn_of_packages(lock, options.terminal)
         return _outcome(format_.name, format_.write(lock), options.output)
 
 
@@ -154,13 +154,13 @@ def _read_locks(paths: Iterable[Path], *, takes_several: bool) -> list[Lock]:
     return list(map(read_lock, found))
 
 
-def _warn_of_folders(lock: Lock, terminal: Terminal) -> None:
-    folders = local_folders(lock)
-    for name, words in folders.items():
+def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:
+    left_out = unhashed_packages(lock)
+    for name, words in left_out.items():
         terminal.warn(
-            f"{name} is left out, as no hash pins a folder: pip install --no-deps {words}"
+            f"{name} is left out, as no hash pins it: pip install --no-deps {words}"
         )
-    unserved = [name for name in lock.unserved if name not in folders]
+    unserved = [name for name in lock.unserved if name not in left_out]
     if unserved:
         names = f"{', '.join(unserved)} in {lock.name}"
         terminal.warn(

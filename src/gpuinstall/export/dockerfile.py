@@ -140,6 +140,7 @@ def _platform_of(lock: Lock) -> str:
         cause = "from a folder or repository that the image does not have"
         raise not_exportable(
             f"{', '.join(lock.unserved)} in {lock.name}: {cause}",
+            "gpuinstall export requirements   # names what it leaves out",
         )
     # A lock of the standard may be for several: an image is for the first.
     for arch, platform in _PLATFORMS.items():

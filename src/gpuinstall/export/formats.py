@@ -9,7 +9,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import visible
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.pins import name_for_others, pins, without_folders
+from gpuinstall.export.pins import name_for_others, pins, without_unhashed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def requirements(lock: Lock) -> str:
     pythons = str(lock.python or lock.pylock.requires_python or "of any version")
     head = f"# From {visible(lock.name)}, for Python {visible(pythons)}.\n"
     lines = [" \\\n    ".join(pin.words) + "\n" for pin in pins(lock)]
-    return "".join([head, without_folders(lock), *lines])
+    return "".join([head, without_unhashed(lock), *lines])
 
 
 def constraints(lock: Lock) -> str:
@@ -50,7 +50,7 @@ def conda(lock: Lock) -> str:
     """
     virtual_packages = _virtual_packages(lock)
     command = "conda env create -f environment.yml"
-    text = f"# From {visible(lock.name)}: {command}\n{without_folders(lock)}"
+    text = f"# From {visible(lock.name)}: {command}\n{without_unhashed(lock)}"
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
         text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import normalised
-from gpuinstall.base.shell import joined
+from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import visible
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import load_catalog
@@ -52,39 +52,42 @@ class Pin(NamedTuple):
         return self.requirement, *(f"--hash=sha256:{digest}" for digest in self.hashes)
 
 
-def local_folders(lock: Lock) -> dict[str, str]:
-    """Return how pip and uv install the packages of a lock that are in folders, by name.
+def unhashed_packages(lock: Lock) -> dict[str, str]:
+    """Return how pip and uv install the packages of a lock from folders and repositories, by name.
 
-    pip takes no folder beside files that have hashes.
+    pip takes neither beside files that have hashes.
     """
     # uv takes a bare "lib" for a package, and "./lib" for a folder.
-    folders: dict[str, str] = {}
+    words_of: dict[str, str] = {}
     for package in lock.pylock.packages:
+        if package.vcs and package.vcs.url:
+            words_of[package.name] = quoted(lock.addresses[package.name])
         if not package.directory:
             continue
         path = package.directory.path
         if not path.startswith((".", "/")):
             path = f"./{path}"
         words = ["-e", path] if package.directory.editable else [path]
-        folders[package.name] = joined(words)
-    return folders
+        words_of[package.name] = joined(words)
+    return words_of
 
 
-def without_folders(lock: Lock) -> str:
+def without_unhashed(lock: Lock) -> str:
     """Return, as lines of comment, what the pins of a lock leave out; empty if that is nothing."""
     text = ""
-    for name, words in local_folders(lock).items():
+    for name, words in unhashed_packages(lock).items():
         line = visible(f"# Without {name}: pip install --no-deps {words}")
         text += f"{line}\n"
     return text
 
 
 def pins(lock: Lock) -> Iterator[Pin]:
-    """Yield each package of a lock as a requirement, but what is in a folder."""
+    """Yield each package of a lock as a requirement, but those from folders and repositories."""
     # No default index has their files.
     named_by_address = {*load_catalog().family, *load_extensions().rows}
+    left_out = unhashed_packages(lock)
     for package in lock.pylock.packages:
-        if package.directory:
+        if package.name in left_out:
             continue
         files = list(_hashed_files(package))
         if not files:

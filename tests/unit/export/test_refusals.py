@@ -56,11 +56,6 @@ ROWS = [
         [lock("cu126", IN_A_FOLDER)],
         "torch comes from a local folder",
     ),
-    (
-        only(requirements),
-        [lock("cpu", CHECKOUT)],
-        "mine is not a file with a sha256",
-    ),
 ]
 
 

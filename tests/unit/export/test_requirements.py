@@ -41,6 +41,15 @@ def test_a_project_in_its_own_folder_is_left_out_and_named():
     ]
 
 
+def test_a_repository_is_left_out_and_named_with_its_commit():
+    repository = {"type": "git", "url": f"{INDEX}/mine", "commit-id": "0" * 40}
+    mine = {"name": "mine", "vcs": repository}
+    text = requirements(lock("cpu", wheel("numpy", "2.3.4"), mine))
+    assert lines(text) == [f"numpy==2.3.4 --hash=sha256:{digest('numpy')}"]
+    way = f"pip install --no-deps 'mine @ git+{INDEX}/mine@{'0' * 40}'"
+    assert f"# Without mine: {way}\n" in text
+
+
 def test_what_was_asked_for_by_address_is_taken_from_there():
     archive = {
         "url": f"{INDEX}/mine-1.tar.gz",

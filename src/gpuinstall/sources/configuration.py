@@ -368,11 +368,19 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
             if not is_of_files:
                 # An index may have a name before it.
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
-                located = with_login(_located(key, address, folder), index, environ)
+                located = _with_login(_located(key, address, folder), index, environ)
             yield source_setting("uv", key, located, Path(name))
 
 
-def with_login(address: str, name: object, environ: _Environ) -> str:
+def index_address(index: Mapping[str, Any], file: Path, environ: _Environ) -> str:
+    """Return the address of an entry of uv's ``index``, which stands in ``file``, with its login."""
+    key = index_key(index)
+    kind = "find-links" if key == "index (flat)" else key
+    address = _located(kind, index["url"], file.parent)
+    return _with_login(address, index.get("name"), environ)
+
+
+def _with_login(address: str, name: object, environ: _Environ) -> str:
     """Return the address of an index with the login that uv's variables have for its name, if they have one."""
     variable = "UV_INDEX_" + re.sub("[^A-Z0-9]", "_", str(name or "").upper())
     login = [environ.get(f"{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")]
@@ -404,11 +412,8 @@ def uv_settings(
     settings = list[SourceSetting]()
     for index in table.get("index", []):
         if not index.get("explicit"):
-            key = index_key(index)
-            kind = "find-links" if key == "index (flat)" else key
-            address = _located(kind, index["url"], file.parent)
-            address = with_login(address, index.get("name"), environ)
-            settings.append(source_setting("uv", key, address, file))
+            address = index_address(index, file, environ)
+            settings.append(source_setting("uv", index_key(index), address, file))
     for part in (table.get("pip", {}), table):
         for key, value in part.items():
             if value and is_known("uv", key) and key not in _READ_ELSEWHERE:
@@ -461,7 +466,7 @@ def _located(
     address: object,
     folder: Path,
 ) -> str:
-    """Return an address as it is, but a folder of find-links as an absolute path; raise TypeError for another value.
+    """Return an address as it is, but a path as an absolute one; raise TypeError for another value.
 
     Args:
         option: Its name.
@@ -470,7 +475,9 @@ def _located(
     """
     if not isinstance(address, str):
         raise TypeError(f"{option} is {address!r}, and no address")
-    if option != "find-links" or "://" in address:
+    # Of an index, "simple" would be the name, and "index.example/simple" a slip.
+    is_index = "index" in option and address.startswith(".")
+    if not is_index and (option != "find-links" or "://" in address):
         return address
     return os.path.normpath(folder.absolute() / expanded_home(address))
 

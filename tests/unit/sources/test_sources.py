@@ -98,8 +98,28 @@ def test_a_uv_toml_hides_the_table_beside_it_as_from_uv(environ, tmp_path):
     assert sources.default_index is None
 
 
-def test_an_index_by_a_relative_path_is_refused_with_its_file(environ, tmp_path):
-    for text in ('[[index]]\nurl = "simple"', 'extra-index-url = ["./simple"]'):
+def test_an_index_by_a_relative_path_begins_where_it_is_written(environ, tmp_path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    _write(
+        folder / "uv.toml",
+        'extra-index-url = ["../a"]\n[[index]]\nname = "b"\nurl = "./b"\n',
+    )
+    environ["UV_INDEX"] = "c=../c ./d"
+    assert sorted(read_sources(None, environ, folder).extra_indexes) == [
+        f"{tmp_path}/a",
+        f"{tmp_path}/c",
+        f"{folder}/b",
+        f"{folder}/d",
+    ]
+
+
+def test_an_index_that_is_no_address_is_refused_with_its_file(environ, tmp_path):
+    for text in (
+        '[[index]]\nurl = "simple"',
+        'extra-index-url = ["index.example/simple"]',
+        'extra-index-url = ["./${NAME}"]',
+    ):
         path = _write(tmp_path / "uv.toml", text)
         with pytest.raises(UsageError, match=f"{path}: .* cannot be obeyed"):
             read_sources(None, environ, tmp_path)

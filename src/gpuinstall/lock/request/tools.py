@@ -12,7 +12,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml
 from gpuinstall.base.requirement import normalised, standard_marker
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.sources.configuration import index_key, project_tables, with_login
+from gpuinstall.sources.configuration import index_address, index_key, project_tables
 from gpuinstall.sources.provenance import (
     BY_MARKER,
     OTHER_TOOLS,
@@ -112,7 +112,7 @@ def _uv_sources(
     indexes = {}
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
-            indexes[row["name"]] = with_login(row["url"], row["name"], os.environ)
+            indexes[row["name"]] = index_address(row, file, os.environ)
     sources = {**_inherited(file), **uv.get("sources", {})}
     for name, written in sources.items():
         package = normalised(name)

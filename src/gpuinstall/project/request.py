@@ -9,7 +9,11 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import FOLDERS_OWN, Request
-from gpuinstall.base.requirement import marker_environment, parse_requirement
+from gpuinstall.base.requirement import (
+    marker_environment,
+    parse_requirement,
+    requirement_names,
+)
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.conda import CondaRequest, parse_conda
 from gpuinstall.lock.request.declaration import by_place
@@ -68,7 +72,8 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     else:
         request = renewed(recorded, project.files, words.lines, files)
         request = without(request, settings.without)
-        _announce(project, len(preferred), Reporter() if quiet else project.reporter)
+        reporter = Reporter() if quiet else project.reporter
+        _announce(project, request, len(preferred), reporter)
     return _completed(following(request, recorded), project, preferred)
 
 
@@ -88,11 +93,14 @@ def declared_request(project: Project) -> Request:
     return _completed(request, project, _preferred_versions(project))
 
 
-def _announce(project: Project, preferred: int, reporter: Reporter) -> None:
+def _announce(
+    project: Project, request: Request, preferred: int, reporter: Reporter
+) -> None:
     """Report which files of the folder count, and which are not read.
 
     Args:
         project: The run.
+        request: What they come to, with what is requested in words.
         preferred: How many versions of the project's own lock count.
         reporter: Is told.
     """
@@ -106,16 +114,20 @@ def _announce(project: Project, preferred: int, reporter: Reporter) -> None:
         reporter.step("Project", message)
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is not read; to install what it has: {export}")
-    note = _conda_request(project).note
+    note = _conda_request(project).note(requirement_names(request.requirements))
     if note:
-        reporter.warn(f"environment.yml: {note}")
+        reporter.warn(f"{', '.join(_files_of_conda(project))}: {note}")
 
 
 def _conda_request(project: Project) -> CondaRequest:
     """Return the request of conda's packages in the files that count; of several that name a Python, the last counts."""
+    return parse_conda(joined_files(_files_of_conda(project).values()).conda)
+
+
+def _files_of_conda(project: Project) -> dict[str, RequirementsFile]:
     own = {} if project.settings.only else project.files
-    files = joined_files((*own.values(), *project.settings.files.values()))
-    return parse_conda(files.conda)
+    files = {**own, **project.settings.files}
+    return {name: file for name, file in files.items() if file.conda}
 
 
 def _completed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.requirement import normalised
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value
@@ -34,17 +35,29 @@ class CondaRequest(Value):
     preferred_backend: str | None = None
     """The tag of another backend that they name: a preference among builds."""
     without_wheel: tuple[str, ...] = ()
-    """Those of which no wheel is known: the default index may have another project of that name."""
+    """Those of which it is not known whether the default index has the same, or another project of that name."""
 
-    @property
-    def note(self) -> str:
-        """What is not installed, and what it would take; empty if that is nothing."""
-        if not self.without_wheel:
+    def note(self, requested: Collection[str] = ()) -> str:
+        """Return what is not installed, and what it would take; empty if that is nothing.
+
+        Args:
+            requested: The names of what is requested in words too.
+        """
+        missing: dict[str, str] = {}
+        names = []
+        for text in self.without_wheel:
+            package = text.rpartition("::")[2].replace(" ", "")
+            name = re.split(r"[^\w.-]", package)[0]
+            if normalised(name) not in requested:
+                missing[text] = package
+                names.append(name)
+        if not missing:
             return ""
-        names = [text.rpartition("::")[2] for text in self.without_wheel]
-        packages = [name.replace(" ", "") for name in names]
-        command = joined(["conda", "install", *packages])
-        return f"no wheel is known of {some(self.without_wheel)}; if needed: {command}"
+        return (
+            f"not installed, as the index may have other projects by these names: {some([*missing])}; "
+            f"if they are the same: {joined(['gpuinstall', 'install', *names])}; "
+            f"if only conda has them: {joined(['conda', 'install', *missing.values()])}"
+        )
 
 
 class _Spec(Value):

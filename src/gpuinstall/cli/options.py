@@ -67,12 +67,8 @@ OTHER_OPTIONS = {
         "gpuinstall install --venv {value}   # an environment of its own",
         "gpuinstall sync --target {value}   # the lock for cu126, cpu, …",
     ),
-    ("--pre", "--prerelease"): (
-        'Write into pyproject.toml, below [tool.uv]: prerelease = "allow"',
-    ),
-    ("--exclude-newer",): (
-        "Write into pyproject.toml, below [tool.uv]: exclude-newer = {value}",
-    ),
+    ("--pre", "--prerelease"): ("export UV_PRERELEASE=allow   # but for PyTorch",),
+    ("--exclude-newer",): ("export UV_EXCLUDE_NEWER={value}",),
     ("--with",): (
         "gpuinstall install {value}",
         "Or list it in the block of the script, behind # /// script",

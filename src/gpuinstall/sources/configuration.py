@@ -23,6 +23,7 @@ from gpuinstall.base.files import (
     read_document,
     text_list,
 )
+from gpuinstall.base.location import Location
 from gpuinstall.base.text import (
     BrokenBlockError,
     is_guard_text,
@@ -32,6 +33,7 @@ from gpuinstall.base.text import (
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.provenance import (
     Effect,
+    SettingRule,
     SourceSetting,
     is_known,
     source_setting,
@@ -40,7 +42,10 @@ from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
     joined_files,
+    read_listed,
+    read_requirements,
     reading,
+    requirements_path,
 )
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
@@ -58,6 +63,21 @@ _UV_VARIABLES = {
     "UV_FIND_LINKS": "find-links",
 }
 """The settings that they stand for, the stronger first."""
+
+_UV_WORDS = {
+    "UV_EXCLUDE_NEWER": "exclude-newer",
+    "UV_RESOLUTION": "resolution",
+    "UV_PRERELEASE": "prerelease",
+    "UV_FORK_STRATEGY": "fork-strategy",
+}
+"""The same, of settings that are no addresses."""
+
+_NOT_OBEYED = {
+    # Some images of NVIDIA set it to what only their own torch goes with, and uv does not read it.
+    "PIP_CONSTRAINT": "-c FILE",
+    "UV_EXCLUDE": "in [tool.uv]: override-dependencies = [\"NAME; python_version < '0'\"]",
+}
+"""Variables that change what pip or uv chooses, with what to do instead."""
 
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
@@ -138,9 +158,9 @@ class ConfigurationFiles(Value):
     @property
     def uv_user(self) -> list[Path]:
         """The first of the machine's files that is there and the user's own, or the one that the variable names."""
-        if self.environ.get("UV_NO_CONFIG"):
-            return []
         requested = self.environ.get("UV_CONFIG_FILE")
+        if self.environ.get("UV_NO_CONFIG") or requested == os.devnull:
+            return []
         if requested:
             return [Path(requested)]
         for folder in self._machine_folders:
@@ -229,7 +249,18 @@ def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
 
 
 def _user_tables(environ: _Environ) -> Iterator[_Tables]:
-    """Yield uv's files of the user and of the machine, the strongest first."""
+    """Yield uv's files of the user and of the machine, the strongest first.
+
+    Raises:
+        UsageError: The file that the variable names is not there, which stops uv too.
+    """
+    requested = environ.get("UV_CONFIG_FILE")
+    if requested and not Path(requested).exists():
+        raise UsageError(
+            "malformed-configuration",
+            f"UV_CONFIG_FILE is {requested}, which is not there",
+            hint="unset UV_CONFIG_FILE",
+        )
     for file in reversed(ConfigurationFiles(environ).uv_user):
         yield file, _uv_table(file) or {}
 
@@ -248,8 +279,24 @@ def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFil
     }
     # Not their paths, which others who have the lock do not have.
     own = [_limits(file, table) for file, table in _user_tables(environ)]
+    own.append(_files_of("UV_CONSTRAINT", environ, folder).as_limits())
     limits["~/uv.toml"] = joined_files(own)
     return {name: one for name, one in limits.items() if one.constraints}
+
+
+def _files_of(variable: str, environ: _Environ, folder: Path) -> RequirementsFile:
+    """Return what the requirements files ask for that a variable of uv's names, with blanks between them.
+
+    The constraints that we wrote for an environment, which keep plain uv to its torch, are none for us.
+    """
+    files = []
+    for name in environ.get(variable, "").split():
+        is_url = name.startswith("file:")
+        place = Location.parse(name).path if is_url else requirements_path(name)
+        path = folder / place
+        if not is_guard_text(read_listed(path)):
+            files.append(read_requirements(path))
+    return joined_files(files)
 
 
 def _limits(file: Path, table: Mapping[str, Any]) -> RequirementsFile:
@@ -359,7 +406,7 @@ def _pip_option(name: str) -> str:
 
 
 def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
-    """Yield what uv's ``UV_*`` variables say of indexes and links; each stands for the file of its setting."""
+    """Yield what uv's ``UV_*`` variables say, but for constraints; each stands for the file of its setting."""
     for name, key in _UV_VARIABLES.items():
         is_of_files = key == "find-links"
         words = environ.get(name, "").split("," if is_of_files else None)
@@ -370,6 +417,17 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
                 located = _with_login(_located(key, address, folder), index, environ)
             yield source_setting("uv", key, located, Path(name))
+    for name, key in _UV_WORDS.items():
+        if environ.get(name):
+            yield source_setting("uv", key, environ[name], Path(name))
+    overrides = list(_files_of("UV_OVERRIDE", environ, folder).requirements)
+    if overrides:
+        yield from _uv_settings("override-dependencies", overrides, Path("UV_OVERRIDE"))
+    for name, instead in _NOT_OBEYED.items():
+        if environ.get(name):
+            key = name.partition("_")[2].lower()
+            rule = SettingRule("uv", key, Effect.REFUSED, instead)
+            yield SourceSetting(rule, environ[name], Path(name))
 
 
 def index_address(index: Mapping[str, Any], file: Path, environ: _Environ) -> str:

@@ -221,6 +221,14 @@ class SourceSetting(Value):
         return self.effect.value.is_obeyed
 
     @property
+    def why_ignored(self) -> str:
+        """Why it is not obeyed, or what to do instead; empty if it is obeyed."""
+        if self.effect is Effect.REFUSED:
+            return f"instead: {self.row.instead}"
+        row: EffectRow = self.effect.value
+        return row.why_ignored
+
+    @property
     def place(self) -> str:
         """Where it stands."""
         if self.line:

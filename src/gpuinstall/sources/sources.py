@@ -144,11 +144,12 @@ class Sources(Value):
 
     @property
     def exclude_newer(self) -> str | None:
-        """The date after which files do not count: a file's of the request, else the strongest configuration's."""
+        """The date after which files do not count: uv's variable, a file's of the request, else the strongest's."""
         settings = self._of(Effect.EXCLUDE_NEWER)
         # Configuration is read from the strongest on, files of the request in their order, where the last counts.
         of_folder = [one for one in settings if not one.is_own]
-        counting = of_folder[-1:] or settings[:1]
+        of_variable = [one for one in settings if one.file.name == "UV_EXCLUDE_NEWER"]
+        counting = of_variable or of_folder[-1:] or settings[:1]
         return counting[0].value if counting else None
 
     @cached_property
@@ -186,8 +187,8 @@ class Sources(Value):
 
     @property
     def ignored_settings(self) -> list[SourceSetting]:
-        """Those that are not obeyed, because the build of torch is chosen here or they say nothing of it."""
-        return [one for one in self.settings if one.effect.value.why_ignored]
+        """Those that are not obeyed, with ``why_ignored``."""
+        return [one for one in self.settings if one.why_ignored]
 
     @property
     def demanded(self) -> dict[str, SourceSetting]:
@@ -397,7 +398,7 @@ class Sources(Value):
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report which settings of files are not obeyed, and why."""
         texts = [
-            f"{setting.row.key} in {setting.place}: {setting.effect.value.why_ignored}"
+            f"{setting.row.key} in {setting.place}: {setting.why_ignored}"
             for setting in self.ignored_settings
         ]
         for text in dict.fromkeys(texts):
@@ -485,6 +486,10 @@ def read_sources(
             if effect.is_named:
                 value = with_variables(setting.value, environ)
                 setting = replace(setting, value=value)
+            elif effect is Effect.REFUSED:
+                # A stranger's would end the command; of this one the user knows.
+                sources = sources.obeying(setting)
+                continue
             elif not effect.value.of_user:
                 continue
         _check_form(setting)

@@ -7,7 +7,6 @@ import pytest
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import python_version
 
-PRERELEASE = 'Write into pyproject.toml, below [tool.uv]: prerelease = "allow"'
 COMMANDS = [
     ("uninstall", "gpuinstall self uninstall"),
     ("uninstall einops", "gpuinstall remove einops"),
@@ -64,7 +63,11 @@ COMMANDS = [
     ("run -m http.server 80", "gpuinstall run python -m http.server 80"),
     ("install --into --venv e -U six", "Run it again without --upgrade"),
     ("install --into --python 3.12 six", "Run it again without --python"),
-    ("install --pre torch", PRERELEASE),
+    ("install --pre six", "export UV_PRERELEASE=allow   # but for PyTorch"),
+    (
+        "install --exclude-newer 2026-01-31 six",
+        "export UV_EXCLUDE_NEWER=2026-01-31",
+    ),
     ("install --prefix here torch", "gpuinstall install --help"),
     ("install --exact torch", "gpuinstall install --help"),
     ("run --quit train.py", "gpuinstall run --help"),

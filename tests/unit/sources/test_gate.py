@@ -10,6 +10,7 @@ import pytest
 from gpuinstall.base import process, uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.text import guard_text
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.uv.project import ResolverProject
@@ -194,6 +195,16 @@ def test_constraints_of_the_users_own_uv_toml_hold(tmp_path):
     assert {name: one.lines for name, one in limits.items()} == {
         "~/uv.toml": ("-c six<2",)
     }
+    (tmp_path / "limits.txt").write_text("numpy<2")
+    ours = guard_text("torch==2.14.1\n", "pylock.cpu.toml", "")
+    (tmp_path / "ours.txt").write_text(ours)
+    environ["UV_CONSTRAINT"] = f"limits.txt {(tmp_path / 'ours.txt').as_uri()}"
+    limits = project_limits(environ, tmp_path)
+    assert limits["~/uv.toml"].lines == ("-c six<2", "-c numpy<2")
+    environ["UV_CONFIG_FILE"] = "gone.toml"
+    with pytest.raises(UsageError, match=r"gone.toml, which is not there"):
+        project_limits(environ, tmp_path)
+    del environ["UV_CONFIG_FILE"]
     file.write_text('constraint-dependencies = ["six<<2"]', "utf-8")
     with pytest.raises(UsageError, match=r"uv.toml is malformed"):
         project_limits(environ, tmp_path)

@@ -12,6 +12,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources
 from gpuinstall.sources.session import _logins as netrc_of
 from gpuinstall.sources.sources import naming
+from tests.lab.listener import Listener
 
 
 @pytest.fixture
@@ -196,6 +197,47 @@ def test_variables_have_the_login_of_an_index_by_its_name(environ, tmp_path):
         "https://open.example/simple",
         "https://priv.example/simple",
     )
+
+
+def test_uvs_variables_count_before_its_files(environ, tmp_path):
+    _write(
+        tmp_path / "uv.toml",
+        'exclude-newer = "2026-01-01"\nresolution = "highest"\n',
+    )
+    _write(tmp_path / "overrides.txt", "six<2\n")
+    environ |= {
+        "UV_EXCLUDE_NEWER": "2025-01-01",
+        "UV_RESOLUTION": "lowest",
+        "UV_PRERELEASE": "allow",
+        "UV_OVERRIDE": "overrides.txt",
+    }
+    sources = read_sources(None, environ, tmp_path)
+    assert sources.uv_settings() == {
+        "index": [],
+        "exclude-newer": "2025-01-01",
+        "resolution": "lowest",
+        "prerelease": "allow",
+    }
+    assert sources.overrides == ["six<2"]
+
+
+def test_what_is_not_obeyed_of_the_users_own_is_reported(environ, tmp_path):
+    _write(tmp_path / "overrides.txt", "six @ https://index.example/six.whl\n")
+    environ |= {
+        "UV_EXCLUDE": "out.txt",
+        "UV_OVERRIDE": "overrides.txt",
+        "PIP_CONSTRAINT": "limits.txt",
+        "PIP_NO_INDEX": "1",
+    }
+    listener = Listener()
+    listed = "list what to install: [tool.gpuinstall] requirements = […]"
+    read_sources(None, environ, tmp_path).explain_ignored_settings(listener)
+    assert listener.steps == [
+        f"Ignored override-dependencies (by URL) in UV_OVERRIDE: instead: {listed}",
+        "Ignored constraint in PIP_CONSTRAINT: instead: -c FILE",
+        "Ignored exclude in UV_EXCLUDE: instead: in [tool.uv]: override-dependencies = [\"NAME; python_version < '0'\"]",
+        "Ignored --no-index in PIP_NO_INDEX: instead: --offline, or a find-links folder without it",
+    ]
 
 
 def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ, tmp_path):

@@ -43,13 +43,18 @@ def test_requirements_come_from_stdin_and_pipes_too(tmp_path, monkeypatch):
     os.write(writing, "einops<1\n".encode("utf-16"))
     os.close(writing)
     pipe = f"/dev/fd/{reading}"
+    file = os.open("more.txt", os.O_RDONLY)
 
-    options = CommandOptions(Terminal(), requirement_files=("-",), constraints=(pipe,))
+    options = CommandOptions(
+        Terminal(), requirement_files=("-",), constraints=(pipe, f"/dev/fd/{file}")
+    )
     files = by_place(options.settings.files, tmp_path)
 
     os.close(reading)
+    os.close(file)
     assert files[""].requirements == ("numpy", "six")
-    assert files[""].constraints == ("einops<1",)
+    assert files[""].constraints == ("einops<1", "numpy")
+    assert [*files] == [""]
 
 
 @pytest.mark.parametrize(

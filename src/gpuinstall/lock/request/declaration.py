@@ -563,7 +563,9 @@ def by_place(
         file, *_ = split_group(name)
         path = Path(file)
         place = ""
-        if path.is_file() and path.absolute().drive == folder.drive:
+        # Behind "<" of a shell /dev/stdin is a file, and for the next command another one.
+        is_stream = name.startswith(("/dev/stdin", "/dev/fd/")) or not path.is_file()
+        if not is_stream and path.absolute().drive == folder.drive:
             place = Path(os.path.relpath(name, folder)).as_posix()
         elif any(setting.is_obeyed for setting in listed.settings):
             raise UsageError(

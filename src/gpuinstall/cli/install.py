@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.priced_lock import PricedLock
     from gpuinstall.install.state import InstallOptions
+    from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.file.target import Target
 
 _EXCLUDED = {
@@ -192,7 +193,10 @@ def carry_out(
     reporter = project.reporter
     reporter.step("Machine", machine_line(project.machine))
     if is_dry_run:
-        return _dry_run(dry_run(project, selected))
+        priced = dry_run(project, selected)
+        if selected.locked:
+            _warn_of_other_request(priced.fit.lock, project)
+        return _dry_run(priced)
     result = install(project, selected)
     devices = result.verdict.get("devices", ())
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
@@ -329,7 +333,6 @@ def sync_command(options: CommandOptions) -> Outcome:
     """Sync."""
     from gpuinstall.install.state import InstallOptions
     from gpuinstall.lock.file.target import Target
-    from gpuinstall.lock.request.history import other_request
     from gpuinstall.lock.request.tools import team_lock_in
 
     selected_target = Target.parse(options.target) if options.target else None
@@ -350,12 +353,18 @@ def sync_command(options: CommandOptions) -> Outcome:
             replace=options.replace,
         )
         outcome = carry_out(project, selected, is_dry_run=options.dry_run)
-        declared = todays_request(project)
         installed = None if options.dry_run else project.contents.read_own_lock()
-    difference = other_request(installed, declared) if installed else None
-    if difference:
-        options.terminal.warn(f"{difference}; gpuinstall lock updates it")
+        if installed:
+            _warn_of_other_request(installed, project)
     return outcome
+
+
+def _warn_of_other_request(lock: Lock, project: Project) -> None:
+    from gpuinstall.lock.request.history import other_request
+
+    difference = other_request(lock, todays_request(project))
+    if difference:
+        project.reporter.warn(f"{difference}; gpuinstall lock updates it")
 
 
 def _check_inputs(project: Project, target: Target | None) -> None:

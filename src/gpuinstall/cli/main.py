@@ -128,6 +128,8 @@ class Commands(click.Group):
             UsageError: for a word of other tools, with our command; click would name the one that is spelled alike.
         """
         word, *rest = args
+        if word == "pip" and rest and rest[0] in OTHER_WORDS:
+            return self.resolve_command(ctx, rest)
         commands = OTHER_WORDS.get(word, ())
         if args == ["uninstall"]:
             commands = ("self uninstall",)

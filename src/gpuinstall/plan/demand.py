@@ -200,4 +200,9 @@ def _python(text: str | None) -> SpecifierSet | str | None:
         return parse_specifier(text)
     except ValueError:
         message = f"{text!r} is not a Python version such as 3.12"
-        raise UsageError("python-malformed", message) from None
+        hint = re.sub("^3([0-9]*)$", r"Request Python 3.\1", text)
+        if text == "3":
+            hint = "Request Python >=3"
+        raise UsageError(
+            "python-malformed", message, hint=None if hint == text else hint
+        ) from None

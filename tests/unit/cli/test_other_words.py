@@ -17,6 +17,8 @@ COMMANDS = [
     ("check", "gpuinstall doctor\ngpuinstall lock check"),
     ("init", "gpuinstall install"),
     ("pip install torch", "gpuinstall install torch"),
+    ("pip list", "gpuinstall run python -m pip list\ngpuinstall env list"),
+    ("pip uninstall einops", "gpuinstall remove einops"),
     ("show torch", "gpuinstall run python -m pip show torch"),
     ("freeze", "gpuinstall export requirements\ngpuinstall run python -m pip freeze"),
     ("undo", "gpuinstall env rollback"),

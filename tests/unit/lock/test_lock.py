@@ -155,3 +155,4 @@ def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path):
             "lock-unreadable",
         )
         assert unreadable.value.hint
+    assert f"mv {tmp_path / name} " in (unreadable.value.hint or "")

@@ -17,6 +17,7 @@ from gpuinstall.base.codec import MalformedError, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.requirement import canonical, fault_in, parse_requirement
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import MOST_NAMES
 from gpuinstall.base.values import Value, field
 from gpuinstall.sources.provenance import RECORDED_HASHES
@@ -396,7 +397,10 @@ def read_lock(path: Path) -> Lock:
             error.strerror if isinstance(error, OSError) else "it is not a text file"
         )
         message = f"{path} cannot be read: {reason}"
-        raise LockError("lock-unreadable", message, hint=_RESTORE) from None
+        hint = _RESTORE
+        if path.is_dir():
+            hint = f"mv {quoted(path)} {quoted(f'{path}.d')}   # then run it again"
+        raise LockError("lock-unreadable", message, hint=hint) from None
     return parse(path.name, text)
 
 

@@ -236,6 +236,12 @@ def read_inputs(name: str) -> RequirementsFile:
         )
     if path.suffix in {".yml", ".yaml"}:
         return _with_wheels_of_conda(read_conda(path))
+    if path.suffix == ".py" and "# /// script" in read_listed(path):
+        raise UsageError(
+            "requirements-malformed",
+            f"{path} is a script with requirements of its own",
+            hint=f"gpuinstall run {quoted(path)}",
+        )
     if path.name != PROJECT:
         return read_requirements(path)
     with reading(path):

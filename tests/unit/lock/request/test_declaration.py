@@ -278,6 +278,14 @@ def test_a_link_that_leads_out_of_the_folder_is_refused_with_the_way(tmp_path):
         link.unlink()
 
 
+def test_a_script_is_no_list_of_requirements(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text('# /// script\n# dependencies = ["torch"]\n# ///\n', "utf-8")
+    with pytest.raises(UsageError, match="is a script") as refused:
+        read_inputs(str(script))
+    assert refused.value.hint == f"gpuinstall run {script}"
+
+
 NO_LISTS = (
     '[project]\ndependencies = "idna"\n',
     "[project]\ndependencies = [1]\n",

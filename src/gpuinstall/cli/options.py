@@ -172,7 +172,11 @@ class CommandOptions:
         "The base URL of PyTorch's index.",
         envvar="GPUINSTALL_TORCH_INDEX",
     )
-    offline: bool = _row("--offline", "Use no network.", envvar="GPUINSTALL_OFFLINE")
+    offline: bool = _row(
+        "--offline",
+        "Use no network.",
+        envvar=("GPUINSTALL_OFFLINE", "UV_OFFLINE"),
+    )
     folder: Path = _row("DIR", place=_path_from, type=PATH)
     wheels: Path | None = _row(
         "--wheels DIR",

@@ -14,7 +14,7 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import without_logins
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
-from gpuinstall.sources.web.client import HINT_OF_LOGIN, ways_to_network
+from gpuinstall.sources.web.client import HINT_OF_LOGIN, OFFLINE, ways_to_network
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -118,7 +118,7 @@ _OF_THE_WORLD = (
         _OFFLINE,
         "offline",
         "this run is offline, and a package is not in the cache",
-        "Run it again without --offline",
+        OFFLINE.hint,
     ),
     _Row(_NETWORK, "network", "the package index is unreachable"),
     _Row("Git operation failed", "repository", "a Git repository could not be fetched"),

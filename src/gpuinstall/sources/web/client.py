@@ -130,7 +130,10 @@ class Cause(NamedTuple):
     hint: str
 
 
-OFFLINE = Cause("this run is offline", "Run it again without --offline")
+OFFLINE = Cause(
+    "this run is offline",
+    "Run it again without --offline, GPUINSTALL_OFFLINE or UV_OFFLINE",
+)
 _UNTRUSTED = Cause(
     "its certificate could not be verified",
     "Set SSL_CERT_FILE to a file with the company's authority",

@@ -101,7 +101,7 @@ def _read_block(text: str, file: Path) -> Script | None:
         if isinstance(source, dict) and "path" in source:
             sources[name] = {**source, "path": str(folder / source["path"])}
     document = {
-        "project": {"dependencies": list(map(str, dependencies))},
+        "project": {"dependencies": dependencies},
         "tool": {**tools, "uv": {**uv, "sources": sources}},
     }
     listed = parse_project(document, file).listed

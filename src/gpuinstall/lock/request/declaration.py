@@ -506,7 +506,7 @@ def _poetry_requirements(poetry: Table) -> Iterator[str]:
             conditions.append(f"({entry['markers']})")
         extras = ""
         if "extras" in entry:
-            extras = f"[{','.join(entry['extras'])}]"
+            extras = f"[{','.join(text_list(entry['extras'], 'extras'))}]"
         yield _with_marker(f"{name}{extras}{place}", " and ".join(conditions))
 
 

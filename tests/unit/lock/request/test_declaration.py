@@ -295,6 +295,7 @@ NO_LISTS = (
     "[tool.uv]\nconstraint-dependencies = [1]\n",
     '[tool.uv]\ndefault-groups = "dev"\n[dependency-groups]\ndev = []\n',
     '[dependency-groups]\ndev = "idna"\n',
+    '[tool.poetry.dependencies]\nidna = {version = "*", extras = "all"}\n',
 )
 NO_LISTS_OF_CONDA = (
     "dependencies: six\n",

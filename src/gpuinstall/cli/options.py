@@ -51,7 +51,7 @@ OTHER_OPTIONS = {
     ("--cuda",): ("gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",),
     ("--cpu",): ("{line} --backend cpu",),
     ("-p",): ("{line} --python {value}",),
-    ("--system",): ("{line} --into --python python3",),
+    ("--system",): ("{line}   # into .venv: the system's own Python is never changed",),
     ("--reinstall", "--force-reinstall", "--reinstall-package"): (
         "gpuinstall doctor --fix",
     ),

@@ -55,7 +55,10 @@ COMMANDS = [
     ("run -p 3.12 train.py", "gpuinstall run --help"),
     ("install -qp 3.12", "gpuinstall install --help"),
     ("install --cpu torch", "gpuinstall install torch --backend cpu"),
-    ("install --system rich", "gpuinstall install rich --into --python python3"),
+    (
+        "install --system rich",
+        "gpuinstall install rich   # into .venv: the system's own Python is never changed",
+    ),
     ("install --frozen", "gpuinstall sync"),
     ("install . --extra gpu", "gpuinstall install '.[gpu]'"),
     (

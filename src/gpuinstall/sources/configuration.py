@@ -444,7 +444,8 @@ def _with_login(address: str, name: object, environ: _Environ) -> str:
     login = [environ.get(f"{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")]
     if not (name and any(login)):
         return address
-    written = ":".join(quote(part, safe="") for part in login)
+    # Of a user alone the keyring has the password.
+    written = ":".join(quote(part, safe="") for part in login).removesuffix(":")
     return without_logins(address).replace("://", f"://{written}@", 1)
 
 

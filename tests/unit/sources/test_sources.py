@@ -186,12 +186,18 @@ def test_variables_have_the_login_of_an_index_by_its_name(environ, tmp_path):
     )
     environ |= {
         "UV_INDEX": "corp=https://old:login@corp.example/simple https://open.example/simple",
+        "UV_DEFAULT_INDEX": "main=https://main.example/simple",
+        "UV_INDEX_MAIN_USERNAME": "user",
         "UV_INDEX_CORP_USERNAME": "me",
         "UV_INDEX_CORP_PASSWORD": "s@/cret",
         "UV_INDEX_MY_PRIV_PASSWORD": "token",
     }
     sources = read_sources(None, environ, tmp_path)
-    assert sources.logins == {"corp.example": "me:s@/cret", "priv.example": ":token"}
+    assert sources.logins == {
+        "main.example": "user",
+        "corp.example": "me:s@/cret",
+        "priv.example": ":token",
+    }
     assert sources.extra_indexes == (
         "https://corp.example/simple",
         "https://open.example/simple",

@@ -202,7 +202,7 @@ def _run_to_the_end(arguments: list[str], run: Callable[[list[str]], int]) -> in
 
         name = error.option_name
         params = error.ctx.command.params if error.ctx else []
-        options = [option for param in params for option in param.opts]
+        options = {option for param in params for option in param.opts}
         advice = advise_option(name, arguments, options)
         fault = UsageError("usage", f"gpuinstall has no option {name}", hint=advice)
         if not advice:

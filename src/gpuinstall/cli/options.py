@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from gpuinstall.base.text import redacted
 from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from gpuinstall.cli.terminal import Terminal
@@ -543,40 +544,33 @@ def words_of(name: str) -> str:
     return _ROWS[name].words[-1]
 
 
-def advise_option(
-    option: str, arguments: Sequence[str], options: Container[str]
-) -> str:
+def advise_option(option: str, arguments: Sequence[str], options: set[str]) -> str:
     """Return what to run for an option of pip's or uv's; empty for any other.
 
     Args:
         option: Its name.
         arguments: The line that has it. If its value is a page of PyTorch's index, this names a backend.
-        options: Those that the command has: a line with another is no advice.
+        options: Those that the command has: the line with another is no advice.
     """
-    lines = next(
-        (lines for names, lines in OTHER_OPTIONS.items() if option in names), ()
-    )
+    rows = [lines for names, lines in OTHER_OPTIONS.items() if option in names]
+    lines = "\n".join(chain(*rows))
     before, value, after = _split_at(option, arguments)
     _, backend = split_torch_index(value)
-    if lines and backend:
-        lines = (f"{{line}} --backend {backend}",)
-    elif "{value}" not in "".join(lines):
+    if backend and lines:
+        lines = f"{{line}} --backend {backend}"
+    elif "{value}" not in lines:
         # It is a flag: what follows is another word.
         after = [*filter(None, [value]), *after]
     elif not value:
         return ""
-    rest = redacted(joined([*before, *after]))
-    advice = []
-    for line in lines:
-        [added] = re.findall(r"\A{line} (\S+)", line) or [""]
-        if not added or added in options:
-            text = line.format(
-                line=f"gpuinstall {rest}",
-                value=quoted(redacted(value)),
-                rest=redacted(joined([*before[1:], *after])),
-            )
-            advice.append(text.strip())
-    return "\n".join(advice)
+    added = re.findall(r"{line} (\S+)", lines)
+    if not options.issuperset(added):
+        return ""
+    return lines.format(
+        line=redacted(joined(["gpuinstall", *before, *after])),
+        value=quoted(redacted(value)),
+        rest=redacted(joined([*before[1:], *after])),
+    ).strip()
 
 
 def _split_at(

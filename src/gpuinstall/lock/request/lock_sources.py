@@ -18,7 +18,7 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.catalog.pages import PageFile, parse_page, wheels_of
+from gpuinstall.catalog.pages import PageFile, parse_files, wheels_of
 from gpuinstall.lock.file.fit import read_locks
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.sources import naming
@@ -211,8 +211,8 @@ def _listed_addresses(
         yield wheel.url
     # Only now: what the torch index has is nobody else's to know.
     page = session.known_page(package)
-    for wheel in parse_page(page) if page else ():
-        yield wheel.url
+    for file in parse_files(page) if page else ():
+        yield file.url
     if package in load_extensions().rows or sources.extension_sources:
         extension = extension_row(package, session)
         yield from (source.url for source in extension.sources)

@@ -1,0 +1,42 @@
+"""Where the files of a lock may come from."""
+
+import sys
+from pathlib import Path
+
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.lock.file.lock import LockedFile
+from gpuinstall.lock.request.lock_sources import strange_hosts
+from gpuinstall.sources import Sources
+from gpuinstall.sources.session import Session
+from gpuinstall.sources.web import Client
+from gpuinstall.sources.web.client import AnswerCache, FileHash
+from tests.lab.host import NOT_FOUND, Answer, Host
+
+SDIST = "https://files.example/early-1.0.tar.gz"
+
+
+def test_a_page_leads_to_the_host_of_a_package_without_a_wheel(tmp_path):
+    page = Answer(body=f'<a href="{SDIST}">x</a>'.encode(), content_type="text/html")
+
+    def answer(path, _headers):
+        return page if path == "/simple/early/" else NOT_FOUND
+
+    host = Host("index", answer)
+    sources = Sources(f"{host.url}/whl", default_index=f"{host.url}/simple")
+    files = [
+        LockedFile("early", SDIST),
+        LockedFile("late", SDIST.replace("early", "late")),
+    ]
+    with Client() as client:
+        session = Session(
+            sources,
+            client,
+            AnswerCache(tmp_path, FileHash),
+            {},
+            Path(sys.executable),
+            Reporter(),
+            tmp_path,
+        )
+        strange = [strange_hosts([file], "cpu", session) for file in files]
+    host.close()
+    assert strange == [{}, {"https://files.example:443": ["late"]}]

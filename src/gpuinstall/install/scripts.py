@@ -93,7 +93,8 @@ def _read_block(text: str, file: Path) -> Script | None:
         raise ValueError(
             "it has one block, with a list of dependencies and a requires-python"
         )
-    folder = file.absolute().parent
+    # One path, from wherever the script is started: the name of its environment is made of it.
+    folder = file.parent.resolve()
     tools = table.get("tool", {})
     uv = dict(tools.get("uv", {}))
     sources = dict(uv.get("sources", {}))

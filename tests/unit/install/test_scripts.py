@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.records import remember
 from gpuinstall.install.hold import hold
 from gpuinstall.install.removal import find_prunable, prune, remove_cache
-from gpuinstall.install.scripts import Script
+from gpuinstall.install.scripts import Script, read_script
 from gpuinstall.sources.requirements_file import RequirementsFile
 from tests.lab.listener import Listener
 from tests.unit.install.environments import make_environment
@@ -21,6 +22,28 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "cache" / "gpuinstall" / "scripts"
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_script_has_one_environment_from_wherever_it_is_started(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a.py").write_text(
+        """# /// script
+# dependencies = ["dep"]
+# [tool.uv.sources]
+# dep = { path = "dep" }
+# ///
+"""
+    )
+    environments = set()
+    for folder, file in ((".", "a.py"), ("inner", "../a.py")):
+        monkeypatch.chdir(tmp_path / folder)
+        script = read_script(Path(file))
+        assert script
+        environments.add(script.paths.venv)
+    assert len(environments) == 1
 
 
 def make_cached(cache, name):

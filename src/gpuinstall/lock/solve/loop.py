@@ -388,8 +388,11 @@ class Loop:
             fact = self.judge.facts.get(("torch", version))
             further = fact.requires if fact else ()
             yield _row(BUILD, str(number), [f"torch==={version}", *further])
-        for pin in self.problem.near.yielding:
-            yield _row(f"{PIN}{pin.name}", "1", [pin.text])
+        yielding = self.problem.near.yielding
+        for pin in yielding:
+            # Of two rows uv takes the first: it has every pin of the package.
+            texts = [one.text for one in yielding if one.name == pin.name]
+            yield _row(f"{PIN}{pin.name}", "1", texts)
             yield _row(f"{PIN}{pin.name}", "0", [pin.with_specifier("")])
         for fact in self.judge.facts.values():
             if fact.excludes:

@@ -309,10 +309,13 @@ class Remarks:
 
     def _of_extras(self) -> Iterator[Reason]:
         requested = self._problem.requested
-        for package, version, extra in self._answer.document.get(MISSING_EXTRAS, ()):
+        # uv names them in any order.
+        missing = sorted(self._answer.document.get(MISSING_EXTRAS, ()))
+        for package, version, extra in missing:
             # An extra that a dependency names is its authors' affair.
             if package in requested:
-                message = f"{package} {version} has no extra {extra}"
+                name = f"{package} {version}".strip()
+                message = f"{name} has no extra {extra}"
                 yield Reason("no-such-extra", message)
 
     def _of_parts(self) -> Iterator[Reason]:

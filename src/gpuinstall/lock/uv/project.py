@@ -218,7 +218,7 @@ class ResolverProject(Value):
 MISSING_EXTRAS = "missing-extras"
 """The key of a resolved document for what uv says of extras: packages with versions, and the names."""
 _MISSING_EXTRA = re.compile(
-    r"package `([\w.-]+)==(\S+)` does not have an extra named `([\w.-]+)`"
+    r"package `([\w.-]+)(?:==(\S+)| @ [^`]+)` does not have an extra named `([\w.-]+)`"
 )
 
 

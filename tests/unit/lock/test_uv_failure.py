@@ -44,6 +44,16 @@ GIT = """   Updating https://git.example/mcubes.git (HEAD)
 """
 
 
+NEWER = """error: No solution found when resolving dependencies
+  cause: Because there is no version of six==1.16 and you require six==1.16, your requirements are unsatisfiable.
+
+hint: `six` was filtered by `exclude-newer` to only include packages uploaded before \
+2019-01-02T00:00:00Z. The requested version, v1.16.0, was published at 2021-05-05T14:18:17Z. Consider using \
+`exclude-newer-package` to override the cutoff for this package.
+hint: Another one.
+"""
+
+
 def failed(message):
     error = explain_failure(message)
     assert isinstance(error, InstallationError)
@@ -54,6 +64,15 @@ def conflict(message, unlisted=()):
     found = explain_failure(message, unlisted)
     assert isinstance(found, Conflict)
     return found.error
+
+
+def test_a_setting_that_hides_the_version_is_named():
+    why = conflict(NEWER).why
+    assert why
+    assert why.endswith(
+        "unsatisfiable. `six` was filtered by `exclude-newer` to only include packages uploaded before "
+        "2019-01-02T00:00:00Z. The requested version, v1.16.0, was published at 2021-05-05T14:18:17Z."
+    )
 
 
 def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_ask_for_it():

@@ -38,8 +38,8 @@ _CAUSE = re.compile(
 _ARROWS = " ×╰─▶│├"
 _ERROR = re.compile(r"^ *(?:error:|×)", re.MULTILINE)
 """What begins a failure; progress may come before it."""
-_NO_CAUSE = ("warning:", "hint:")
-"""How the lines begin that are of no failure."""
+_NO_CAUSE = re.compile(r"warning:|hint:(?!.* was filtered by `exclude-newer`)")
+"""How the lines begin that are of no failure; that a setting hides the version is the cause, and a hint of uv's."""
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
 _OFFLINE = (
@@ -240,8 +240,8 @@ def _sentences(message: str) -> str:
         message = message[begin.start() :]
     for text in message.splitlines():
         line = text.strip(_ARROWS)
-        if line and not line.startswith(_NO_CAUSE):
-            lines.append(line)
+        if line and not _NO_CAUSE.match(line):
+            lines.append(re.sub("^hint: (.*) Consider .*", r"\1", line))
     cause = " ".join(lines).replace(" cause: ", "; ")
     cause = re.sub(r"\berror: ", "", cause)
     if len(cause) > _LONGEST:

@@ -270,6 +270,12 @@ def parse_requirement(text: str) -> ParsedRequirement:
             f"{stripped!r} is not a folder",
             hint="gpuinstall install -e ./folder",
         )
+    if requirement.is_remote and not requirement.url.startswith("file:"):
+        raise UsageError(
+            "requirement-malformed",
+            f"{stripped!r} is not a folder of this machine",
+            hint=f"Write {located} in place of {stripped}",
+        )
     return replace(requirement, editable=True, text=f"-e {requirement.text}")
 
 

@@ -156,6 +156,14 @@ def test_a_path_may_be_written_as_a_file_address(text, path):
     assert parse_requirement(text).path == path
 
 
+def test_what_is_no_folder_of_this_machine_cannot_be_editable():
+    text = "git+https://git.example/tool#egg=tool"
+    with pytest.raises(UsageError) as refused:
+        parse_requirement(f"-e {text}")
+    assert refused.value.hint == f"Write {text} in place of -e {text}"
+    assert parse_requirement(text).is_remote
+
+
 @pytest.mark.heavy
 def test_markers_are_parsed_in_several_threads():
     # What is collected while a syntax tree is made lets other threads run.

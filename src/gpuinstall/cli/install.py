@@ -148,7 +148,7 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
     raise UsageError(
         "environment-missing",
         f"there is no environment at {venv}",
-        hint="gpuinstall install   # makes one",
+        hint=f"gpuinstall install{venv_option(venv)}   # makes one",
     )
 
 

@@ -39,7 +39,10 @@ MADE_FILES = (
 )
 """The paths that venv, virtualenv and uv write when they make an environment, as a pattern."""
 
-_MADE = re.compile(MADE_FILES)
+_MADE = re.compile(
+    rf"{MADE_FILES}|(lib/[^/]+|Lib)/site-packages/\.gpuinstall/.*", re.DOTALL
+)
+"""Those, and the journal of ``install --into``, which lies among the packages."""
 _IGNORE_ALL = re.compile(r"(#.*\n)*\*\n?")
 """The ``.gitignore`` that comes with an environment; one of the user's lists something."""
 

@@ -91,6 +91,13 @@ def test_everything_else_in_an_environment_is_the_users(venv):
     assert set(user_paths(venv)) == expected
 
 
+def test_the_journal_of_an_installation_into_it_is_not_the_users(venv):
+    journal = site(venv) / ".gpuinstall" / "last" / "journal.json"
+    journal.parent.mkdir(parents=True)
+    journal.touch()
+    assert user_paths(venv) == ()
+
+
 def test_what_is_compiled_of_a_recorded_module_is_not_the_users(venv):
     cache = site(venv) / "tool" / "__pycache__"
     for name in (

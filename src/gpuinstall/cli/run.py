@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.scripts import Script
+    from gpuinstall.install.state import ExistingEnvironment
 
-    FitnessCheck = Callable[[Project], None]
+    FitnessCheck = Callable[[Project], ExistingEnvironment]
 
 
 @framed(
@@ -126,9 +127,11 @@ def _cached_environment(
     with open_project(paths.folder, settings, terminal) as project:
         _make_right(project)
         try:
-            check(project)
+            is_right = not check(project).changed_projects
         # There is none yet, it is for another machine, or it is not what was proven.
         except (UsageError, LockError):
+            is_right = False
+        if not is_right:
             _install_script(project)
     return paths
 
@@ -188,8 +191,8 @@ def _why_no_gpu(machine: Machine) -> str:
     return "" if machine.gpus else "none was found"
 
 
-def _check_fitness(project: Project, *, require_gpu: bool) -> None:
-    """Check that an environment is ours and fits this machine, with a GPU that can be used if one is required.
+def _check_fitness(project: Project, *, require_gpu: bool) -> ExistingEnvironment:
+    """Return an environment that is ours and fits this machine, with a GPU that can be used if one is required.
 
     Raises:
         UsageError: if there is no environment of ours.
@@ -206,11 +209,7 @@ def _check_fitness(project: Project, *, require_gpu: bool) -> None:
     existing = inspect_environment(project.paths, machine)
     marker = existing.marker
     if marker is None or not existing.has_python:
-        raise UsageError(
-            "environment-missing",
-            f"there is no environment at {venv}",
-            hint="gpuinstall install",
-        )
+        raise _nothing_to_start(existing)
     existing.check_unchanged()
     # Without a GPU every build runs, on the CPU: that is said below, and refused only with --require-gpu.
     if existing.lock and machine.gpus:
@@ -232,6 +231,20 @@ def _check_fitness(project: Project, *, require_gpu: bool) -> None:
         project.reporter.warn(
             "this environment is not proven on a GPU yet; run gpuinstall sync"
         )
+    return existing
+
+
+def _nothing_to_start(existing: ExistingEnvironment) -> UsageError:
+    """Return why nothing is started in an environment: it is not there, others made it, or its Python is gone."""
+    venv = existing.paths.venv
+    message = f"there is no environment at {venv}"
+    hint = "gpuinstall install"
+    if existing.marker:
+        message = f"the Python of {venv} is gone"
+    elif not existing.is_empty:
+        message = f"{venv} is not an environment that gpuinstall made"
+        hint = f"Start what is in it without gpuinstall run: {existing.paths.python}"
+    return UsageError("environment-missing", message, hint=hint)
 
 
 def _become(

@@ -417,6 +417,7 @@ def read_state(
         lock_request=LockRequest(project.machine, request, catalog),
         here=here,
         options=options,
+        names_folder=bool(project.named_folders),
         targets=() if options.locked else tuple(map(str, project_targets(project))),
     )
 
@@ -453,7 +454,7 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
     changed = {
         misfit.candidate.sha256
         for misfit in state.misfits
-        if misfit.reason.code == OTHER_REQUEST
+        if misfit.reason.code == OTHER_REQUEST and misfit.candidate.is_ours
     }
     # Of the environment's own that is no news: the change that follows says what comes.
     if own and own.sha256 in changed:

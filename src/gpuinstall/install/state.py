@@ -126,6 +126,23 @@ class ExistingEnvironment(Value):
         twice = [name for name, number in copies.items() if number > 1]
         return damaged | {name: f"{name} is installed twice" for name in twice}
 
+    @cached_property
+    def changed_projects(self) -> set[str]:
+        """The packages from folders whose project files are newer than it: uv would build others."""
+        changed = set[str]()
+        if self.lock is None:
+            return changed
+        # Each change writes it last.
+        _, built_ns, _ = file_stamp(str(self.paths.venv / self.lock.name))
+        for package in self.lock.pylock.packages:
+            project = package.directory
+            if project is None:
+                continue
+            files = [self.paths.folder / project.path / name for name in PROJECT_FILES]
+            if any(file_stamp(str(file))[1] > built_ns for file in files):
+                changed.add(package.name)
+        return changed
+
     @property
     def is_proven(self) -> bool:
         """Whether every device of this machine passed, and all that the proof covers is as it was."""
@@ -298,13 +315,13 @@ def check_folder(venv: Path) -> None:
         raise UsageError(
             "not-a-folder",
             f"{venv} is a file",
-            hint=f"gpuinstall install {other_venv(venv.parent)}",
+            hint=f"Run it again with {other_venv(venv.parent)}",
         )
     if os.path.ismount(venv) and read_marker(venv) is None:
         raise UsageError(
             "mount-point",
             f"{venv} is a mount point, in whose place no environment can be put",
-            hint=f"gpuinstall install --venv {quoted(venv / 'env')}",
+            hint=f"Run it again with --venv {quoted(venv / 'env')}",
         )
 
 
@@ -335,7 +352,7 @@ def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None
         raise UsageError(
             "not-replaceable",
             f"{venv} cannot be replaced: it is a mount point, or in a lower layer of an image",
-            hint=f"gpuinstall install --venv {quoted(venv / 'env')}",
+            hint=f"Run it again with --venv {quoted(venv / 'env')}",
         )
 
 
@@ -418,17 +435,13 @@ def _unchanged_projects(
         lock: Its own.
         new: The lock that is about to be installed.
     """
-    folder = existing.paths.folder
-    # It was written last, and is not written again.
-    _, built_ns, _ = file_stamp(str(existing.paths.venv / lock.name))
     for package in new.pylock.packages:
+        name = package.name
         project = package.directory
-        if not project or not project.editable:
+        if not project or not project.editable or name in existing.changed_projects:
             continue
-        if lock.addresses.get(package.name) == new.addresses[package.name]:
-            files = [folder / project.path / name for name in PROJECT_FILES]
-            if all(file_stamp(str(file))[1] <= built_ns for file in files):
-                yield package.name
+        if lock.addresses.get(name) == new.addresses[name]:
+            yield name
 
 
 class InstallState(Value):
@@ -439,6 +452,8 @@ class InstallState(Value):
     here: Machine | None
     """This machine; None if kernels cannot run on it."""
     options: InstallOptions
+    names_folder: bool = False
+    """Whether the command line names a folder, whose code is taken as it is now; that of an editable one always is."""
     targets: tuple[str, ...] = ()
     """The targets that the folder's settings or locks name, ``cu126`` or ``cpu-windows-x86_64``: no other is locked for."""
 
@@ -451,6 +466,8 @@ class InstallState(Value):
         """Return the action for a lock; None is one that has yet to be made."""
         intact = self.existing.intact_lock
         if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
+            return Action.BUILD
+        if self.names_folder or self.existing.changed_projects:
             return Action.BUILD
         # Without the GPUs that it is for nothing more can be shown here.
         stamp = self.existing.stamp

@@ -315,9 +315,10 @@ def _unpack_beside(
         settings, sync_settings(builds, site, served, default), is_cached=True
     )
     private_lock = session.scratch / "pylock.private.toml"
+    folder = place.folder if place.is_ours else session.folder
     transfer = Transfer(
         fit.lock,
-        place.folder if place.is_ours else session.folder,
+        folder,
         names,
         index,
         private_lock,
@@ -326,6 +327,11 @@ def _unpack_beside(
         wheels=project.sourcing.wheels,
     )
     words = ["--config-file", str(settings), *refresh_words(fit.lock)]
+    for package in fit.lock.pylock.packages:
+        source = package.directory
+        if source and (folder / source.path).resolve() in project.named_folders:
+            # uv would take what it has built of the folder before.
+            words += ["--refresh-package", package.name]
     python = interpreter(place.staging)
     if not place.is_ours:
         # Its scripts start the Python that they will lie beside.

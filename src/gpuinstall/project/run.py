@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.files import expanded_home
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import normalised, parse_requirement
@@ -110,6 +111,16 @@ class Project(Value):
         words = RequirementsFile.of(place, request.requirements, request.constraints)
         own = [replace(setting, is_own=True) for setting in words.settings]
         return replace(words, settings=tuple(own))
+
+    @cached_property
+    def named_folders(self) -> set[Path]:
+        """The folders that the caller names in words, whose code is taken as it is now; that of an editable one always is."""
+        if self.settings.script:
+            return set()
+        requirements = map(parse_requirement, self.settings.request.requirements)
+        paths = [one.path for one in requirements if one.path and not one.editable]
+        places = [(self.folder / expanded_home(path)).resolve() for path in paths]
+        return {place for place in places if place.is_dir()}
 
     @cached_property
     def sources(self) -> Sources:

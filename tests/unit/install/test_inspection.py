@@ -80,8 +80,10 @@ def test_a_refusal_names_the_files_of_the_users(paths):
 
 def test_a_file_in_the_place_of_the_environment_is_never_replaced(paths):
     paths.venv.touch()
-    with pytest.raises(UsageError, match="is a file"):
+    with pytest.raises(UsageError, match="is a file") as refused:
         check_movable(paths)
+    # With what was typed.
+    assert str(refused.value.hint).startswith("Run it again with --venv ")
 
 
 @pytest.mark.parametrize("folder", [".", "below/it"])

@@ -425,7 +425,12 @@ class Transfer(Value):
             sha256 = None
             entry["hashes"] = {}
         file = LockedFile(package, entry["url"], sha256)
-        if is_served(file.url):
+        near = local_path(file.url)
+        if near:
+            # uv takes an archive of this machine by its path alone.
+            del entry["url"]
+            entry["path"] = str(near)
+        elif is_served(file.url):
             entry["url"] = address(file)
         if self.wheels is None:
             return

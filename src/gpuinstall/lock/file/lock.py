@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Strings = tuple[str, ...]
     _Versions = Mapping[str, str]
 
-BUILD_FILES = "pyproject.toml, setup.py or setup.cfg of a folder"
+BUILD_FILES = "an archive, or pyproject.toml, setup.py or setup.cfg of a folder,"
 """What the files behind ``build_files_digest`` are called in messages."""
 
 LOCK_IN_CONFLICT = "lock-in-conflict"
@@ -456,7 +456,7 @@ def _check_file(
 ) -> None:
     """Raise LockError if a file has an address or a hash that no lock may have."""
     paths = filter(None, (file.path, getattr(file, "name", None)))
-    outside = [path for path in paths if _leads_out(path)]
+    outside = [path for path in paths if leads_out(path)]
     name_in_url = LockedFile(package, file.url or "").name
     names = (getattr(file, "filename", ""), name_in_url)
     outside += [name for name in names if re.search(r"[/\\]", name) or name == ".."]
@@ -474,7 +474,8 @@ def _check_file(
         )
 
 
-def _leads_out(path: str) -> bool:
+def leads_out(path: str) -> bool:
+    """Whether a path of a lock is outside the lock's folder."""
     parts = PurePosixPath(path.replace("\\", "/")).parts
     # By the rules of both systems: a lock that is read on one may be installed on the other.
     if ".." in parts or "/" in parts:

@@ -25,6 +25,7 @@ from gpuinstall.lock.file.lock import (
     VersionChange,
     change_lines,
     compare_versions,
+    leads_out,
     outdated_locks,
     parse,
     render,
@@ -393,7 +394,9 @@ def _file(
     if "url" in entry:
         file = {"url": address}
     else:
-        file = {"path": _path(entry["path"], folder)}
+        path = _path(entry["path"], folder)
+        # Nobody else has what is outside: it is told by its address, as what a folder of find-links has.
+        file = {"url": address} if leads_out(path) else {"path": path}
     if "subdirectory" in entry:
         file["subdirectory"] = entry["subdirectory"]
     return {**file, "hashes": {"sha256": hashes[address]}}

@@ -17,6 +17,7 @@ from gpuinstall.base.files import (
     parse_toml,
     read_raw,
     real_path,
+    sha256_of,
     text_list,
 )
 from gpuinstall.base.location import Location
@@ -196,7 +197,9 @@ def _from(folder: Path, setting: SourceSetting) -> str:
 
 
 def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
-    """Return the digest of the build files of all folders that are requested, or required by one; empty if there are none.
+    """Return the digest of the build files of all folders that are requested, or required by one, and of all archives.
+
+    It is empty if there are none.
 
     The project in ``folder`` itself counts only if its requirements are not written in its pyproject.toml: those are
     requirements of the lock.
@@ -205,6 +208,8 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     for place, _ in _projects(requirements, folder, set()):
         if place == real_path(folder) and static_project(place):
             continue
+        if place.is_file():
+            contents.append(f"{place.name} {sha256_of(place)}".encode())
         for name in PROJECT_FILES:
             with suppress(OSError):
                 # One digest for both line ends: Git writes those of the system.
@@ -230,7 +235,8 @@ def changed_files(
         if not (is_same or is_settings(name, before)):
             yield name
     digest = record.build_files_digest
-    if digest and digest != build_files_digest(record.inputs, folder):
+    # A lock may be shipped without its archives.
+    if digest and build_files_digest(record.inputs, folder) not in {"", digest}:
         yield BUILD_FILES
 
 

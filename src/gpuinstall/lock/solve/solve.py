@@ -208,7 +208,9 @@ def _kept_hashes(locks: Sequence[Lock], moving: Collection[str]) -> dict[str, st
         for file in lock.files:
             if file.sha256 and file.package not in moving:
                 hashes[file.name] = file.sha256
-                hashes[file.url] = file.sha256
+                # What lies here may be another file by now.
+                if not file.url.startswith("file:"):
+                    hashes[file.url] = file.sha256
     return hashes
 
 

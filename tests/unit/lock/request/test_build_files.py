@@ -42,6 +42,14 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
     assert wrong == []
 
 
+def test_an_archive_counts_by_its_contents(tmp_path):
+    digests = []
+    for contents in ("a", "b", "b"):
+        (tmp_path / "a-1-py3-none-any.whl").write_text(contents)
+        digests.append(build_files_digest(["./a-1-py3-none-any.whl"], tmp_path))
+    assert digests[0] != digests[1] == digests[2]
+
+
 def test_nothing_is_recorded_where_nothing_is_built(tmp_path):
     (tmp_path / "pyproject.toml").write_text(STATIC, "utf-8")
     assert (

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.cli.install import interpreter_of_others
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import _ROWS, CommandOptions, located, read_machine_file
 from gpuinstall.cli.terminal import Terminal
@@ -25,6 +26,14 @@ def test_a_document_that_a_windows_shell_wrote_is_read(encoding, tmp_path):
     (tmp_path / "machine.json").write_text(DOCUMENT, encoding=encoding)
 
     assert read_machine_file(str(tmp_path / "machine.json")).os == "windows"
+
+
+def test_the_advice_where_no_environment_is_names_the_place(tmp_path):
+    with pytest.raises(UsageError) as refused:
+        interpreter_of_others(None, tmp_path / "em")
+    assert refused.value.hint == (
+        f"gpuinstall install --venv {tmp_path / 'em'}   # makes one"
+    )
 
 
 def test_a_closed_stdin_holds_no_machine(monkeypatch):

@@ -208,8 +208,9 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     for place, _ in _projects(requirements, folder, set()):
         if place == real_path(folder) and static_project(place):
             continue
-        if place.is_file():
-            contents.append(f"{place.name} {sha256_of(place)}".encode())
+        with suppress(OSError):
+            if place.is_file():
+                contents.append(f"{place.name} {sha256_of(place)}".encode())
         for name in PROJECT_FILES:
             with suppress(OSError):
                 # One digest for both line ends: Git writes those of the system.

@@ -48,6 +48,9 @@ def test_an_archive_counts_by_its_contents(tmp_path):
         (tmp_path / "a-1-py3-none-any.whl").write_text(contents)
         digests.append(build_files_digest(["./a-1-py3-none-any.whl"], tmp_path))
     assert digests[0] != digests[1] == digests[2]
+    # uv says of it that it cannot be read.
+    (tmp_path / "a-1-py3-none-any.whl").chmod(0)
+    assert isinstance(build_files_digest(["./a-1-py3-none-any.whl"], tmp_path), str)
 
 
 def test_nothing_is_recorded_where_nothing_is_built(tmp_path):

@@ -290,7 +290,7 @@ def test_a_dry_run_is_refused_and_plan_shows_what_it_would(workshop):
     refused = workshop.run("install", "--cuda-compat", "--dry-run")
 
     assert refused.status == 2
-    assert "gpuinstall install --cuda-compat" in said_by(refused)
+    assert "without --dry-run" in said_by(refused)
     assert workshop.entries() == set()
     assert "torch 2.15.0+cu130" in said_by(workshop.run("plan"))
 

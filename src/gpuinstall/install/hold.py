@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.reporter import Reporter
 
-_IGNORED = ".gitignore"
-
 
 def needs_tidying(place: EnvironmentPaths) -> bool:
     """Whether a run that works there, or was killed, has left a change or, where this user can write, preparations."""
@@ -58,9 +56,6 @@ def hold(
                 write_atomically(
                     place.work / OWNER, f"process {os.getpid()}", is_cached=True
                 )
-            with suppress(InstallationError):
-                # The star covers this file, too: git shows nothing of the folder.
-                write_atomically(place.work / _IGNORED, "*\n", is_cached=True)
             was_unfinished = place.is_unfinished
             heal(place, reporter, takes_over=takes_over)
             clear_away(place)
@@ -69,8 +64,6 @@ def hold(
             with defer_interrupts():
                 clear_away(place)
                 remove_file(place.work / OWNER)
-                if not os.path.lexists(place.last_change):
-                    remove_file(place.work / _IGNORED)
 
 
 def take_back(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import read_document, unwritable
+from gpuinstall.base.files import read_document, unwritable, write_atomically
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 
@@ -27,6 +27,7 @@ WAIT_S = 600.0
 """How long a run waits for another, which may be fetching some 3 GB: at 50 Mbit/s, eight minutes."""
 OWNER = "owner"
 """The file that names the run that works there."""
+_IGNORED = ".gitignore"
 
 
 @contextmanager
@@ -47,7 +48,15 @@ def only_run(
         _tidied(place),
         _file_lock(place.work / "lock", place.venv, reporter, wait) as has_waited,
     ):
-        yield has_waited
+        try:
+            with suppress(InstallationError):
+                # The star covers this file, too: git shows nothing of the folder.
+                write_atomically(place.work / _IGNORED, "*\n", is_cached=True)
+            yield has_waited
+        finally:
+            with defer_interrupts():
+                if not place.is_unfinished and not os.path.lexists(place.last_change):
+                    remove_file(place.work / _IGNORED)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.install.hold import hold
+from gpuinstall.install.one_run import only_run
 from tests.lab.listener import Listener
 
 
@@ -29,6 +30,19 @@ def test_a_journal_stays_and_git_does_not_see_it(tmp_path):
         place.last_change.mkdir()
     assert {entry.name for entry in place.work.iterdir()} == {"last", ".gitignore"}
     assert (place.work / ".gitignore").read_text("utf-8") == "*\n"
+
+
+@pytest.mark.parametrize("left", [(), ("last",), ("changing",)])
+def test_git_does_not_see_a_run_that_makes_locks_nor_what_stays_after_it(
+    tmp_path, left
+):
+    place = at(tmp_path / ".venv")
+    for name in left:
+        (place.work / name).mkdir(parents=True)
+    with only_run(place, Reporter(), wait=0):
+        assert (place.work / ".gitignore").read_text("utf-8") == "*\n"
+    assert place.work.exists() == bool(left)
+    assert (place.work / ".gitignore").exists() == bool(left)
 
 
 def test_what_runs_that_died_have_left_goes_and_other_files_stay(tmp_path):

@@ -137,22 +137,23 @@ def _try_lock(lock: FileLock, file: Path) -> bool:
 
     # A place that takes no folder is a fault, and no reason to wait.
     file.parent.mkdir(parents=True, exist_ok=True)
-    if not _is_regular(file):
+    # What is not there is left alone: another run may make and lock it before it could be removed.
+    if _is_in_the_way(file):
         remove_file(file)
     with suppress(Timeout, FileNotFoundError):
         lock.acquire(timeout=0)
-        if _is_regular(file):
+        if os.path.lexists(file) and not _is_in_the_way(file):
             return True
         # The run before has taken the file away between the two.
         lock.release()
     return False
 
 
-def _is_regular(path: Path) -> bool:
-    """Whether a regular file lies there that has no other name: to lock another would empty what it leads to."""
+def _is_in_the_way(path: Path) -> bool:
+    """Whether something else lies there than a regular file without another name: to lock it would empty what it leads to."""
     with suppress(OSError):
         status = path.lstat()
-        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        return not stat.S_ISREG(status.st_mode) or status.st_nlink > 1
     return False
 
 

@@ -1,6 +1,6 @@
 import sys
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -134,3 +134,29 @@ def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait():
     ):
         pass
     assert listener.waits == []
+
+
+def test_a_lock_that_another_run_makes_meanwhile_is_not_taken_away(
+    tmp_path, monkeypatch
+):
+    place = at(tmp_path / ".venv")
+    lstat = Path.lstat
+    first = ExitStack()
+
+    def late(path):
+        try:
+            return lstat(path)
+        except FileNotFoundError:
+            # The other run comes between the look and what follows it.
+            monkeypatch.undo()
+            first.enter_context(only_run(place, Reporter()))
+            raise
+
+    place.work.mkdir()
+    monkeypatch.setattr(Path, "lstat", late)
+    with (
+        first,
+        pytest.raises(InstallationError, match="still in use"),
+        only_run(place, Reporter(), wait=0),
+    ):
+        pass

@@ -61,8 +61,11 @@ OTHER_OPTIONS = {
         "gpuinstall lock --upgrade-package {value}   # changes the lock alone",
     ),
     ("--frozen", "--locked"): ("gpuinstall sync",),
-    ("--extra",): ("gpuinstall install '.[{value}]'",),
-    ("--all-extras",): ("gpuinstall install '.[NAME]'   # each extra by its name",),
+    ("--extra",): (
+        "gpuinstall install -e '.[{value}]'",
+        "gpuinstall install --group {value}   # of a project without a build system",
+    ),
+    ("--all-extras",): ("gpuinstall install -e '.[NAME]'   # each extra by its name",),
     ("--no-deps",): ("gpuinstall run python -m pip install --no-deps {rest}",),
     ("-t", "--target"): (
         "gpuinstall install --venv {value}   # an environment of its own",
@@ -195,7 +198,9 @@ class CommandOptions:
         "-c --constraint FILE", "Constrain versions.", _path_from
     )
     groups: tuple[str, ...] = _list(
-        "--group NAME", "Add a dependency group of pyproject.toml.", _marked_path_from
+        "--group NAME",
+        "Add a group or an extra of pyproject.toml.",
+        _marked_path_from,
     )
     python: str | None = _row(
         "--python X.Y",

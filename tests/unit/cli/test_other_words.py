@@ -60,7 +60,13 @@ COMMANDS = [
         "gpuinstall install rich   # into .venv: the system's own Python is never changed",
     ),
     ("install --frozen", "gpuinstall sync"),
-    ("install . --extra gpu", "gpuinstall install '.[gpu]'"),
+    (
+        "install . --extra gpu",
+        (
+            "gpuinstall install -e '.[gpu]'\n"
+            "gpuinstall install --group gpu   # of a project without a build system"
+        ),
+    ),
     (
         "install --no-deps rich",
         "gpuinstall run python -m pip install --no-deps rich",

@@ -109,9 +109,9 @@ class Declaration(Value):
         if count or not self.package:
             parts.append(f"{self.file}: {number_of(count, 'requirement')}")
         if self.package:
-            itself = f"{self.package} itself, editable"
             is_same_file = parts and self.package_file == self.file
-            parts.append(itself if is_same_file else f"{self.package_file}: {itself}")
+            file = "" if is_same_file else f"{self.package_file}: "
+            parts.append(f"{file}{self.package} itself")
         return "; ".join(parts)
 
 
@@ -380,7 +380,7 @@ def _in_groups(document: Table, names: list[str] | None = None) -> Iterable[str]
 
     Args:
         document: The pyproject.toml that has them.
-        names: Which of them; None: those that uv installs unasked.
+        names: Which of them, or extras of which no group has the name; None: the groups that uv installs unasked.
     """
     uv = table_in(document, "tool", "uv")
     groups = table_in(document, "dependency-groups")
@@ -393,6 +393,8 @@ def _in_groups(document: Table, names: list[str] | None = None) -> Iterable[str]
     if names is None:
         dev = [name for name in groups if normalised(name) == "dev"]
         names = uv.get("default-groups", dev)
+    else:
+        groups = {**table_in(document, "project", "optional-dependencies"), **groups}
     if not groups and not names:
         return ()
     selected = groups if names == "all" else text_list(names, "default-groups")

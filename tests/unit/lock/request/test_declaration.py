@@ -63,7 +63,7 @@ def write(folder, **files):
         ),
         (
             {"pyproject__toml": PROJECT + BACKEND},
-            "pyproject.toml: 3 requirements; thing itself, editable",
+            "pyproject.toml: 3 requirements; thing itself",
             ("torch>=2.9", "numpy", "pytest", "-e ."),
         ),
         (
@@ -75,7 +75,7 @@ def write(folder, **files):
         ),
         (
             {"pyproject__toml": f'{BACKEND}[tool.poetry]\nname = "thing"\n'},
-            "pyproject.toml: thing itself, editable",
+            "pyproject.toml: thing itself",
             ("-e .",),
         ),
         (
@@ -90,12 +90,12 @@ def write(folder, **files):
         ),
         (
             {"setup__py": "import torch\n"},
-            "setup.py: the project itself, editable",
+            "setup.py: the project itself",
             ("-e .",),
         ),
         (
             {"setup__py": "", "setup__cfg": SETUP, "pyproject__toml": "[tool.ruff]\n"},
-            "setup.py: the project itself, editable",
+            "setup.py: the project itself",
             ("-e .",),
         ),
         (
@@ -103,7 +103,7 @@ def write(folder, **files):
                 "setup__py": "",
                 "pyproject__toml": '[dependency-groups]\ndev = ["pytest"]\n',
             },
-            "pyproject.toml: 1 requirement; setup.py: the project itself, editable",
+            "pyproject.toml: 1 requirement; setup.py: the project itself",
             ("pytest", "-e ."),
         ),
         (
@@ -118,19 +118,19 @@ def write(folder, **files):
         ),
         (
             {"pyproject__toml": BACKEND},
-            "pyproject.toml: the project itself, editable",
+            "pyproject.toml: the project itself",
             ("-e .",),
         ),
         (
             {
                 "pyproject__toml": '[project]\nname = "thing"\ndynamic = ["dependencies"]\n'
             },
-            "pyproject.toml: thing itself, editable",
+            "pyproject.toml: thing itself",
             ("-e .",),
         ),
         (
             {"setup__py": "", "requirements__txt": "a\nb\n"},
-            "requirements.txt: 2 requirements; setup.py: the project itself, editable",
+            "requirements.txt: 2 requirements; setup.py: the project itself",
             ("a", "b", "-e ."),
         ),
         (
@@ -138,7 +138,7 @@ def write(folder, **files):
                 "setup__py": "",
                 "environment__yml": "dependencies:\n- pip:\n  - rich\n  - -e .\n",
             },
-            "environment.yml: 2 requirements; setup.py: the project itself, editable",
+            "environment.yml: 2 requirements; setup.py: the project itself",
             ("rich", "-e ."),
         ),
     ],
@@ -276,6 +276,16 @@ def test_a_link_that_leads_out_of_the_folder_is_refused_with_the_way(tmp_path):
         way = f"rm {link} && gpuinstall lock -r {tmp_path / name}"
         assert refused.value.hint == way
         link.unlink()
+
+
+def test_an_extra_is_named_as_a_group_that_is_not_there(tmp_path):
+    extras = 'optional-dependencies = { gpu = ["thing[base]", "rich"], base = ["six"], dev = ["tox"] }\n'
+    groups = '[dependency-groups]\ndev = ["pytest"]\n'
+    write(tmp_path, pyproject__toml=f'[project]\nname = "thing"\n{extras}{groups}')
+    read = [
+        read_inputs(str(tmp_path / f"pyproject.toml:{name}")) for name in ("gpu", "dev")
+    ]
+    assert [one.requirements for one in read] == [("six", "rich"), ("pytest",)]
 
 
 def test_a_script_is_no_list_of_requirements(tmp_path):

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,26 +66,34 @@ _MODULES = {
     "report": "probe",
 }
 """Whose module a command has, if it has none of its own."""
-OTHER_WORDS: dict[str, tuple[str, ...]] = {
-    "uninstall": ("remove",),
-    "upgrade": ("install --upgrade",),
-    "update": ("install --upgrade",),
-    "add": ("install",),
-    "list": ("run python -m pip list", "env list"),
-    "check": ("doctor", "lock check"),
-    "init": ("install",),
-    "pip": ("",),
-    "show": ("run python -m pip show",),
-    "freeze": ("export requirements", "run python -m pip freeze"),
-    "restore": ("env rollback",),
-    "rollback": ("env rollback",),
-    "undo": ("env rollback",),
-    "repair": ("doctor --fix",),
-    "version": ("--version",),
-    "venv": ("install",),
-    "shell": ("run bash",),
+OTHER_WORDS: dict[str, str] = {
+    "uninstall": "remove",
+    "upgrade": "install --upgrade",
+    "update": "install --upgrade",
+    "add": "install",
+    "list": "run python -m pip list\nenv list",
+    "check": "doctor\nlock check",
+    "init": "install",
+    "pip": "",
+    "show": "run python -m pip show",
+    "freeze": "export requirements\nrun python -m pip freeze",
+    "restore": "env rollback",
+    "rollback": "env rollback",
+    "undo": "env rollback",
+    "repair": "doctor --fix",
+    "version": "--version",
+    "venv": "install",
+    "shell": "run bash",
+    "activate": "run bash",
+    "tree": "run python -m pip list",
+    "why": "run python -m pip show",
+    "cache": "env list\nenv prune",
+    "clean": "env list\nenv prune",
+    "python": "install --python 3.12\nrun python",
+    "info": "probe\ndoctor",
+    "status": "probe\ndoctor",
 }
-"""The commands of pip, uv and others that people type, with ours for the same."""
+"""The commands of pip, uv and others that people type, with ours for the same, a line each."""
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
 _MACHINE_ERRORS = """
@@ -125,24 +134,33 @@ class Commands(click.Group):
         """Return the command that a line begins with.
 
         Raises:
-            UsageError: for a word of other tools, with our command; click would name the one that is spelled alike.
+            UsageError: for a word of other tools, with our command.
+            NoSuchCommand: for any other.
         """
         word, *rest = args
         if word == "pip" and rest and rest[0] in OTHER_WORDS:
             return self.resolve_command(ctx, rest)
-        commands = OTHER_WORDS.get(word, ())
+        commands = OTHER_WORDS.get(word)
         if args == ["uninstall"]:
-            commands = ("self uninstall",)
-        if not commands:
-            return super().resolve_command(ctx, args)
-        if len(commands) > 1:
+            commands = "self uninstall"
+        if commands is None:
+            try:
+                return super().resolve_command(ctx, args)
+            except click.exceptions.NoSuchCommand:
+                # click would guess "remove" for "tree".
+                alike = [_nearest_command(word)]
+                raise click.exceptions.NoSuchCommand(
+                    word, possibilities=alike
+                ) from None
+        if "\n" in commands:
             # These are told what to look at, not what to change.
             rest = []
         raise UsageError(
             "unknown-command",
             f"gpuinstall has no command {word}",
             hint="\n".join(
-                joined(["gpuinstall", *command.split(), *rest]) for command in commands
+                joined(["gpuinstall", *command.split(), *rest])
+                for command in commands.split("\n")
             ),
         )
 
@@ -165,11 +183,6 @@ class Commands(click.Group):
 @click.version_option(__version__, "-V", "--version", prog_name="gpuinstall")
 def entrance() -> None:
     """Install the PyTorch build that runs on this machine's GPUs, lock it, and prove it with kernels."""
-
-
-for _name in COMMANDS:
-    # What is known of a command before it is imported.
-    entrance.add_command(click.Command(_name))
 
 
 def run_command_line(arguments: list[str]) -> int:
@@ -269,7 +282,10 @@ def _run(arguments: list[str]) -> int:
         arguments = [*arguments[1:], "--help"]
     try:
         return int(
-            entrance.main(arguments, prog_name="gpuinstall", standalone_mode=False) or 0
+            entrance.main(
+                _command_first(arguments), prog_name="gpuinstall", standalone_mode=False
+            )
+            or 0
         )
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
@@ -277,6 +293,17 @@ def _run(arguments: list[str]) -> int:
         click.echo(error.ctx.get_help())
         # The program by itself asks what it can do; a group such as "export" lacks its command.
         return 0 if error.ctx.parent is None else UsageError.exit_code
+
+
+def _command_first(arguments: list[str]) -> list[str]:
+    """Return a line with the options before its command behind it; uv and pip take them in both places."""
+    options = list(takewhile(lambda word: word.startswith("-"), arguments))
+    command, *words = arguments[len(options) :] or [""]
+    if command not in COMMANDS or {"-V", "--version"} & {*options}:
+        return arguments
+    if words and words[0] in getattr(load_command(command), "commands", ()):
+        options.insert(0, words.pop(0))
+    return [command, *options, *words]
 
 
 def handed_over(arguments: list[str]) -> list[str]:
@@ -292,12 +319,27 @@ def handed_over(arguments: list[str]) -> list[str]:
         # Who runs bootstrap.py for the first time looks for all commands, not for the options of one.
         return arguments
     for word in arguments:
-        if word.lower() in COMMANDS:
-            raise _misplaced(word, arguments)
+        command = _nearest_command(word)
+        # What is merely spelled like a command may be the value of an option, or a package beside another.
+        if command and (word == arguments[0] or word.lower() == command):
+            raise _misplaced(word, command, arguments)
     return ["install", *arguments]
 
 
-def _misplaced(word: str, arguments: list[str]) -> UsageError:
+def _nearest_command(word: str) -> str:
+    """Return the command that a word is, or is with a typing error; empty if there is none."""
+    from difflib import get_close_matches
+
+    word = word.lower()
+    commands = [
+        name
+        for name in COMMANDS
+        if name[0] == word[:1] and abs(len(name) - len(word)) < 2  # no reportlab
+    ]
+    return next(iter(get_close_matches(word, commands, cutoff=0.75)), "")
+
+
+def _misplaced(word: str, command: str, arguments: list[str]) -> UsageError:
     from gpuinstall.cli.self import program_name
 
     rest = list(arguments)
@@ -305,8 +347,8 @@ def _misplaced(word: str, arguments: list[str]) -> UsageError:
     program = program_name()
     return UsageError(
         "command-or-package",
-        f"{word} is a command, and comes first: no package of that name is installed",
-        hint=f"{program} {joined([word.lower(), *rest])}   # the command\n"
+        f"no package {word} is installed: {command} is a command, and comes first",
+        hint=f"{program} {joined([command, *rest])}   # the command\n"
         f"{program} {joined(['install', *arguments])}   # a package of that name",
     )
 

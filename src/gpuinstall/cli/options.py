@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,43 +40,45 @@ STDOUT = "-"
 _PYTHON_VERSION = r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)"
 OTHER_OPTIONS = {
     ("-i", "--index-url", "--default-index"): (
-        "export UV_DEFAULT_INDEX={value}   # for all but PyTorch; pip's configuration is read too",
-        "export GPUINSTALL_TORCH_INDEX={value}   # if it is a mirror of PyTorch's",
+        "export UV_DEFAULT_INDEX={value}   # for all but PyTorch; pip's configuration is read too\n"
+        "export GPUINSTALL_TORCH_INDEX={value}   # if it is a mirror of PyTorch's"
     ),
     ("--extra-index-url", "--index"): (
-        "export UV_INDEX={value}   # for all but PyTorch",
-        "export GPUINSTALL_TORCH_INDEX={value}   # if it is a mirror of PyTorch's",
+        "export UV_INDEX={value}   # for all but PyTorch\n"
+        "export GPUINSTALL_TORCH_INDEX={value}   # if it is a mirror of PyTorch's"
     ),
-    ("-f", "--find-links"): ("export UV_FIND_LINKS={value}   # a folder of wheels",),
-    ("--cuda",): ("gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",),
-    ("--cpu",): ("{line} --backend cpu",),
-    ("-p",): ("{line} --python {value}",),
-    ("--system",): ("{line}   # into .venv: the system's own Python is never changed",),
-    ("--reinstall", "--force-reinstall", "--reinstall-package"): (
-        "gpuinstall doctor --fix",
-    ),
+    ("-f", "--find-links"): "export UV_FIND_LINKS={value}   # a folder of wheels",
+    ("--cuda",): "gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",
+    ("--cpu",): "{line} --backend cpu",
+    ("-p",): "{line} --python {value}",
+    ("--system",): "{line}   # into .venv: the system's own Python is never changed",
+    (
+        "--reinstall",
+        "--force-reinstall",
+        "--reinstall-package",
+    ): "gpuinstall doctor --fix",
     ("-P", "--upgrade-package"): (
-        "gpuinstall install --upgrade {value}",
-        "gpuinstall lock --upgrade-package {value}   # changes the lock alone",
+        "gpuinstall install --upgrade {value}\n"
+        "gpuinstall lock --upgrade-package {value}   # changes the lock alone"
     ),
-    ("--frozen", "--locked"): ("gpuinstall sync",),
+    ("--frozen", "--locked"): "gpuinstall sync",
     ("--extra",): (
-        "gpuinstall install -e '.[{value}]'",
-        "gpuinstall install --group {value}   # of a project without a build system",
+        "gpuinstall install -e '.[{value}]'\n"
+        "gpuinstall install --group {value}   # of a project without a build system"
     ),
-    ("--all-extras",): ("gpuinstall install -e '.[NAME]'   # each extra by its name",),
-    ("--no-deps",): ("gpuinstall run python -m pip install --no-deps {rest}",),
+    ("--all-extras",): "gpuinstall install -e '.[NAME]'   # each extra by its name",
+    ("--no-deps",): "gpuinstall run python -m pip install --no-deps {rest}",
     ("-t", "--target"): (
-        "gpuinstall install --venv {value}   # an environment of its own",
-        "gpuinstall sync --target {value}   # the lock for cu126, cpu, …",
+        "gpuinstall install --venv {value}   # an environment of its own\n"
+        "gpuinstall sync --target {value}   # the lock for cu126, cpu, …"
     ),
-    ("--pre", "--prerelease"): ("export UV_PRERELEASE=allow   # but for PyTorch",),
-    ("--exclude-newer",): ("export UV_EXCLUDE_NEWER={value}",),
+    ("--pre", "--prerelease"): "export UV_PRERELEASE=allow   # but for PyTorch",
+    ("--exclude-newer",): "export UV_EXCLUDE_NEWER={value}",
     ("--with",): (
-        "gpuinstall install {value}",
-        "Or list it in the block of the script, behind # /// script",
+        "gpuinstall install {value}\n"
+        "Or list it in the block of the script, behind # /// script"
     ),
-    ("-m",): ("gpuinstall run python -m {value} {rest}",),
+    ("-m",): "gpuinstall run python -m {value} {rest}",
 }
 """Options of pip's and uv's that people type, with ours for the same.
 
@@ -558,7 +559,7 @@ def advise_option(option: str, arguments: Sequence[str], options: set[str]) -> s
         options: Those that the command has: the line with another is no advice.
     """
     rows = [lines for names, lines in OTHER_OPTIONS.items() if option in names]
-    lines = "\n".join(chain(*rows))
+    lines = "\n".join(rows)
     before, value, after = _split_at(option, arguments)
     _, backend = split_torch_index(value)
     if backend and lines:

@@ -28,7 +28,9 @@ def test_a_command_is_passed_on(line):
         ["torch"],
         ["vllm", "peft"],
         ["doctor==1"],
-        ["doctr"],
+        ["doctr==1"],
+        ["reportlab"],
+        ["./doctr"],
         ["torch", "--help"],
         ["--nope"],
     ],
@@ -38,11 +40,23 @@ def test_everything_else_is_for_install(line):
 
 
 @pytest.mark.parametrize(
+    ("word", "command"),
+    [("verfy", "verify"), ("plann", "plan"), ("lokc", "lock"), ("Intsall", "install")],
+)
+def test_a_command_that_is_mistyped_is_never_a_package(word, command):
+    with pytest.raises(UsageError, match="no package") as raised:
+        handed_over([word, "six"])
+    first, second = str(raised.value.hint).splitlines()
+    assert f"gpuinstall {command} six " in first
+    assert f"gpuinstall install {word} six " in second
+
+
+@pytest.mark.parametrize(
     "line",
     [["-q", "doctor"], ["torch", "verify"], ["Doctor"], ["--venv", "env", "lock"]],
 )
 def test_a_command_in_the_wrong_place_is_never_a_package(line):
-    with pytest.raises(UsageError, match="no package of that name") as raised:
+    with pytest.raises(UsageError, match="no package") as raised:
         handed_over(line)
     assert raised.value.exit_code == 2
     assert f"gpuinstall install {' '.join(line)}" in str(raised.value.hint)

@@ -26,6 +26,11 @@ COMMANDS = [
     ("version", "gpuinstall --version"),
     ("venv", "gpuinstall install"),
     ("shell", "gpuinstall run bash"),
+    ("tree", "gpuinstall run python -m pip list"),
+    ("why torch", "gpuinstall run python -m pip show torch"),
+    ("cache clean", "gpuinstall env list\ngpuinstall env prune"),
+    ("python install 3.12", "gpuinstall install --python 3.12\ngpuinstall run python"),
+    ("status", "gpuinstall probe\ngpuinstall doctor"),
     (
         "install --extra-index-url https://index.example/whl/cu126 torch",
         "gpuinstall install torch --backend cu126",
@@ -102,6 +107,20 @@ GUESSES = {
     "--user": "",
     "--link-mode": "",
 }
+
+
+def test_a_command_is_guessed_by_its_beginning(capsys):
+    guesses = {"verfy": "verify", "isntall": "install", "clang": "", "mock": ""}
+    for word, guess in guesses.items():
+        run_command_line([word])
+        message = capsys.readouterr().err.splitlines()[0]
+        assert message.partition("Did you mean ")[2].strip("'?") == guess
+
+
+def test_an_option_may_stand_before_its_command(capsys):
+    for line in ("-q plan", "--offline --json plan", "-q env list", "-v lock check"):
+        run_command_line([*line.split(), "--nope"])
+        assert "No such option '--nope'" in "".join(capsys.readouterr())
 
 
 def test_an_option_is_guessed_by_its_beginning(capsys):

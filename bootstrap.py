@@ -63,7 +63,8 @@ PIP_DOWNLOAD = (
 UV_VENV = "venv --quiet --relocatable --no-project --python"
 UV_INSTALL = "pip install --quiet --compile-bytecode"
 LARGEST_ARCHIVE = 200_000_000
-NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
+OFFLINE_SWITCHES = ("GPUINSTALL_OFFLINE", "UV_OFFLINE")
+SWITCHED_ON = {"1", "true", "yes", "on"}
 DAMAGES = (tarfile.TarError, zipfile.BadZipFile, EOFError, KeyError)
 OUR_DEFAULTS = {
     "UV_HTTP_RETRIES": "1",
@@ -87,10 +88,23 @@ ROOM = [
     f"{SET} TMPDIR=/path/to/folder   # and for temporary files",
 ]
 NETWORK = [
-    f"{SET} HTTPS_PROXY=http://proxy.example:3128   # behind a proxy",
+    f"{SET} HTTPS_PROXY=http://proxy.example:3128   # behind a proxy; one that is set may be wrong",
     f"{SET} PIP_INDEX_URL=https://index.example/simple   # for an index of your own",
     f"{SET} SSL_CERT_FILE=/path/to/certificates.pem   # for certificates of your own",
 ]
+OFFLINE = [
+    "Run this once with a network: the tool stays",
+    f"{SET} PIP_FIND_LINKS=/path/to/wheels   # pip download -r lockfiles/tool.txt",
+]
+# By what was seen.
+WAYS_OUT = {
+    "No space left on device|Disk quota exceeded": ROOM,
+    "this run is offline": OFFLINE,
+    "No module named pip": [
+        "sudo apt-get install python3-pip   # or python3 -m ensurepip",
+        *NETWORK,
+    ],
+}
 
 
 class BootstrapError(Exception):
@@ -200,6 +214,10 @@ def environment() -> Dict[str, str]:
         for name, value in re.findall(line, listing, re.MULTILINE):
             env["PIP_" + name.upper().replace("-", "_")] = str(literal_eval(value))
     env.update(os.environ)
+    switches = {env.get(name, "").lower() for name in OFFLINE_SWITCHES}
+    if "--offline" in sys.argv or SWITCHED_ON & switches:
+        # pip knows no other word for it.
+        env.update(UV_OFFLINE="1", PIP_NO_INDEX="1")
     for name, variable in FROM_PIP.items():
         if env.get(name):
             env.setdefault(variable, env[name])
@@ -236,11 +254,10 @@ def get_uv(stage: Path) -> Path:
         else:
             step(f"uv {version}", name, began)
             return uv
-    mirror = f"{SET} GPUINSTALL_UV_MIRROR=https://mirror.example"
-    ways = [
-        *ways_out("; ".join(reasons)),
-        f"{mirror}   # a mirror that has {archive_path(stage)}",
-    ]
+    ways = ways_out("; ".join(reasons))
+    if ways is not OFFLINE:
+        mirror = f"{SET} GPUINSTALL_UV_MIRROR=https://mirror.example"
+        ways = [*ways, f"{mirror}   # a mirror that has {archive_path(stage)}"]
     raise BootstrapError(4, f"uv {version} could not be downloaded", reasons, ways)
 
 
@@ -324,6 +341,8 @@ def wheel_platform() -> str:
 
 def fetch(url: str) -> "io.BytesIO":
     """Return what lies at an address; raise PassedOverError with the reason if it cannot be read."""
+    if environment().get("UV_OFFLINE") == "1":
+        raise PassedOverError("this run is offline")
     try:
         # Not every Python has them.
         import ssl
@@ -421,7 +440,7 @@ def build(uv: Path, stage: Path) -> None:
         # uv itself, which pip has downloaded.
         run([uv, *install, "--no-deps", "--no-index", wheel], stage)
     pinned = ["--no-build", "--require-hashes", "--requirements", "lockfiles/tool.txt"]
-    if environment().get("PIP_NO_INDEX", "").lower() in {"1", "true", "yes", "on"}:
+    if environment().get("PIP_NO_INDEX", "").lower() in SWITCHED_ON:
         pinned.append("--no-index")
     run([uv, *install, *pinned], stage)
     own_uv = python_of(tool).with_name(f"uv{EXE}")
@@ -537,7 +556,10 @@ def hand_over(tool: Path, arguments: Sequence[str]) -> int:
 
 def ways_out(seen: str) -> List[str]:
     """Return what a person can do, by what was seen: room, or what stands between a person and an index."""
-    return ROOM if NO_SPACE.search(seen) else NETWORK
+    for cause, ways in WAYS_OUT.items():
+        if re.search(cause, seen, re.IGNORECASE):
+            return ways
+    return NETWORK
 
 
 def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:

@@ -94,6 +94,30 @@ def test_uvs_own_variables_are_left_alone(monkeypatch):
     assert bootstrap.environment()["UV_DEFAULT_INDEX"] == "https://uv.example/"
 
 
+@pytest.mark.parametrize("name", ["GPUINSTALL_OFFLINE", "UV_OFFLINE", ""])
+def test_an_offline_run_asks_no_index_and_no_address(name, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["bootstrap.py", *([] if name else ["--offline"])])
+    if name:
+        monkeypatch.setenv(name, "true")
+
+    given = bootstrap.environment()
+    with pytest.raises(bootstrap.PassedOverError) as passed:
+        bootstrap.fetch("http://127.0.0.1:9")
+
+    assert (given["PIP_NO_INDEX"], given["UV_OFFLINE"]) == ("1", "1")
+    assert bootstrap.ways_out(str(passed.value)) is bootstrap.OFFLINE
+
+
+def test_what_is_in_the_way_chooses_the_ways_out():
+    seen = ("by pip: No module named pip", "No space left on device", "refused")
+    first = [bootstrap.ways_out(text)[0].partition("   #")[0] for text in seen]
+    assert first == [
+        "sudo apt-get install python3-pip",
+        "df -h",
+        "export HTTPS_PROXY=http://proxy.example:3128",
+    ]
+
+
 def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
     monkeypatch,
 ):

@@ -460,7 +460,7 @@ def unwritable(path: Path, error: OSError) -> InstallationError:
         path: What was to be written.
         error: What the system said.
     """
-    hint = f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}"
+    hint = look_at(path.parent)
     if os.name == "nt":
         hint = (
             "Run it again once nothing there is in use"
@@ -470,6 +470,18 @@ def unwritable(path: Path, error: OSError) -> InstallationError:
     return InstallationError(
         "not-writable", f"{path} cannot be written: {error.strerror}", hint=hint or None
     )
+
+
+def look_at(path: Path) -> str:
+    """Return the commands that show the rights and the room of a path, or of the nearest folder that stays there."""
+    # What a failed change has made is gone when they are pasted.
+    staying = (
+        place
+        for place in (path, *path.parents)
+        if os.path.lexists(place) and ".gpuinstall" not in str(place)
+    )
+    folder = quoted(next(staying, path))
+    return f"ls -ld {folder}; df -h {folder}"
 
 
 def make_private_folder(folder: Path) -> None:

@@ -326,4 +326,8 @@ def _digest(hashes: dict[str, Any]) -> str | None:
 
 
 def _malformed(url: str) -> InstallationError:
-    return InstallationError("malformed-page", f"the page {url} is not a package index")
+    return InstallationError(
+        "malformed-page",
+        f"the page {url} is not a package index",
+        hint="Check the address of the index: what lies there is something else",
+    )

@@ -23,9 +23,9 @@ from gpuinstall.base.errors import (
     InterruptedByUserError,
     UsageError,
 )
-from gpuinstall.base.files import close_umask, keep_temporary_files_apart
+from gpuinstall.base.files import close_umask, keep_temporary_files_apart, look_at
 from gpuinstall.base.interruption import TransferInterrupted, interrupted
-from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.shell import joined
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.outcome import fail
 from gpuinstall.cli.terminal import CURRENT, Terminal
@@ -394,9 +394,8 @@ def _known(error: Exception) -> InstallationError | None:
     if not error.filename or isinstance(error.filename, int):
         return InstallationError("limit", message, hint=_RESOURCES)
     path = Path(os.fsdecode(error.filename))
-    hint = f"ls -ld {quoted(path)}; df -h {quoted(path.parent)}"
     message = f"{path} cannot be used: {message}"
-    return InstallationError("file-unusable", message, hint=hint)
+    return InstallationError("file-unusable", message, hint=look_at(path))
 
 
 def _command_of(arguments: list[str]) -> str:

@@ -78,6 +78,7 @@ OTHER_OPTIONS = {
         "gpuinstall install {value}\n"
         "Or list it in the block of the script, behind # /// script"
     ),
+    ("--no-color", "--color"): "export NO_COLOR=1   # or FORCE_COLOR=1",
     ("-m",): "gpuinstall run python -m {value} {rest}",
 }
 """Options of pip's and uv's that people type, with ours for the same.

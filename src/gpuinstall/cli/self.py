@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import display_path, own_cache_folder
+from gpuinstall.base.files import display_path, look_at, own_cache_folder
 from gpuinstall.base.removal import is_folder, remove_file, remove_path
 from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
@@ -138,7 +138,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
         raise InstallationError(
             "not-writable",
             f"{some(remaining)} in {home} cannot be removed",
-            hint=f"ls -ld {quoted(home)}; df -h {quoted(home)}",
+            hint=look_at(home),
         )
     for folder in (home / "bin", home):
         with suppress(OSError):  # what else lies there stays

@@ -67,7 +67,7 @@ class Terminal(Reporter, Value):
         """Whether ``stream`` gets colour: NO_COLOR decides, then FORCE_COLOR, then whether it is a terminal."""
         if os.environ.get("NO_COLOR"):
             return False
-        return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
+        return bool(os.environ.get("FORCE_COLOR")) or _moves_cursor(stream)
 
     def _styled(
         self,
@@ -241,7 +241,7 @@ class Terminal(Reporter, Value):
             else:
                 self.step(label, str(meter))
 
-        if self.as_events or not self.err.isatty():
+        if self.as_events or not _moves_cursor(self.err):
             seconds = EVENT_EVERY_S if self.as_events else LINE_EVERY_S
             meter: tqdm[Any] = WorkMeter(report, seconds, parts, unit)
         else:
@@ -302,6 +302,11 @@ class Terminal(Reporter, Value):
 
 CURRENT = ContextVar[Terminal | None]("CURRENT", default=None)
 """That of the command that runs; None until its options are parsed: words behind ``run`` may be another program's."""
+
+
+def _moves_cursor(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that draws bars and colours."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def failure_mark(identity: str | None) -> str:

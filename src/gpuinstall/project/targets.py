@@ -120,7 +120,7 @@ def lock_requests(
         raise UsageError(
             "backend-and-target",
             f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
-            hint="Leave out --backend (and GPUINSTALL_BACKEND)",
+            hint=f"Leave out {request.places.get(request.backend, 'the backend at the end of --torch-index')}",
         )
     if alone:
         from gpuinstall.lock.cover import (

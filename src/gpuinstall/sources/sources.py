@@ -504,7 +504,10 @@ def torch_index_of(requested: str | None) -> str:
         return OFFICIAL
     is_url = re.match(r"(?!.*\$\{)https?://[^/]", requested)
     if not is_url or fault_in(requested):
-        hint = "Run it again with --torch-index https://index.example/whl: the URL above <backend>/<package>/"
+        hint = (
+            "Run it again with --torch-index https://index.example/whl: the URL above <backend>/<package>/\n"
+            "Set UV_FIND_LINKS to a folder of wheels, if one is meant"
+        )
         raise UsageError(
             "torch-index", f"the torch index {requested!r} is not a URL", hint=hint
         )

@@ -11,6 +11,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
     close_umask,
+    look_at,
     make_private_folder,
     open_regular,
     restore_umask,
@@ -37,6 +38,15 @@ def test_old_file_stays_when_writing_fails(tmp_path):
         _half_written(file)
     assert path.read_text("utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_to_look_at_is_there_when_it_is_pasted(tmp_path):
+    staging = tmp_path / ".venv.gpuinstall" / "staging-1"
+    staging.mkdir(parents=True)
+    (tmp_path / "file").touch()
+    places = [staging / "bin", tmp_path / "none" / "none", tmp_path / "file"]
+    seen = [look_at(place).rpartition(" ")[2] for place in places]
+    assert seen == [str(tmp_path), str(tmp_path), str(tmp_path / "file")]
 
 
 def test_disk_that_is_full_is_named():

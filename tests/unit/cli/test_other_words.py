@@ -84,6 +84,7 @@ COMMANDS = [
         "install --exclude-newer 2026-01-31 six",
         "export UV_EXCLUDE_NEWER=2026-01-31",
     ),
+    ("--no-color plan", "export NO_COLOR=1   # or FORCE_COLOR=1"),
     ("install --prefix here torch", "gpuinstall install --help"),
     ("install --exact torch", "gpuinstall install --help"),
     ("run --quit train.py", "gpuinstall run --help"),

@@ -81,3 +81,18 @@ def test_no_line_is_broken_so_that_commands_can_be_copied():
         f"  do    {command}",
         "        Or leave it",
     ]
+
+
+@pytest.mark.parametrize(("kind", "is_drawn"), [("dumb", False), ("xterm", True)])
+def test_a_terminal_that_moves_no_cursor_gets_lines_without_colour(
+    kind, is_drawn, monkeypatch
+):
+    monkeypatch.setenv("TERM", kind)
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    with screen(80) as (stream, drawn):
+        terminal = Terminal(err=stream)
+        with terminal.progress("Download", WHEELS) as advance:
+            advance("torch", 5_000_000)
+        is_colored = terminal.colored(stream)
+    assert (is_colored, bool("".join(drawn).strip())) == (is_drawn, is_drawn)

@@ -440,7 +440,8 @@ def _unchanged_projects(
         project = package.directory
         if not project or not project.editable or name in existing.changed_projects:
             continue
-        if lock.addresses.get(name) == new.addresses[name]:
+        is_same = lock.record.build_files_digest == new.record.build_files_digest
+        if is_same and lock.addresses.get(name) == new.addresses[name]:
             yield name
 
 

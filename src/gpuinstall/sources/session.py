@@ -50,6 +50,9 @@ class Session(Value):
     folder: Path = field(default_factory=Path.cwd)
     sourcing: Sourcing = DEFAULT_SOURCING
     announced: set[str] = field(default_factory=set)
+    outdated: set[str] = field(default_factory=set)
+    """The requirements by address of which uv has to learn anew what they require."""
+
     rows: dict[Any, Any] = field(default_factory=dict)
     """What wheels said, as ``Reader.rows`` has it."""
 

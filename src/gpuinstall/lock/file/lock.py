@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Strings = tuple[str, ...]
     _Versions = Mapping[str, str]
 
-BUILD_FILES = "an archive, or pyproject.toml, setup.py or setup.cfg of a folder,"
+BUILD_FILES = "an archive, or a folder's pyproject.toml, setup.py, setup.cfg or a list that they name,"
 """What the files behind ``build_files_digest`` are called in messages."""
 
 LOCK_IN_CONFLICT = "lock-in-conflict"

@@ -52,6 +52,7 @@ _IN_ARCHIVE = re.compile(
 _REQUIRED = re.compile(r"(?im)^Requires-Dist:[ \t]*(.+@.+?)\s*$")
 _LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
 """A requirement by address, as METADATA and requires.txt have it."""
+_LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
 _MOST_BYTES = 1_000_000_000
 """How far a source archive is unpacked in search of its project: it may have no end."""
 
@@ -199,6 +200,8 @@ def _from(folder: Path, setting: SourceSetting) -> str:
 def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     """Return the digest of the build files of all folders that are requested, or required by one, and of all archives.
 
+    The lists that a build file names count with it.
+
     It is empty if there are none.
 
     The project in ``folder`` itself counts only if its requirements are not written in its pyproject.toml: those are
@@ -211,11 +214,15 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
         with suppress(OSError):
             if place.is_file():
                 contents.append(f"{place.name} {sha256_of(place)}".encode())
-        for name in PROJECT_FILES:
+        names = [*PROJECT_FILES]
+        for name in names:
             with suppress(OSError):
                 # One digest for both line ends: Git writes those of the system.
                 text = read_raw(place / name, place).replace(b"\r\n", b"\n")
                 contents.append(f"{place.name} {name}\n".encode() + text)
+                # Such as the requirements that setup.py reads, or that setuptools is to read.
+                if name in PROJECT_FILES:
+                    names += _LIST_NAME.findall(text.decode(errors="replace"))
     if not contents:
         return ""
     return hashlib.sha256(b"\n".join(contents)).hexdigest()
@@ -245,6 +252,7 @@ def static_project(folder: Path) -> dict[str, Any] | None:
     """Return the ``[project]`` of a folder; None if only its build backend knows what it requires."""
     try:
         table = parse_toml(read_raw(folder / PROJECT).decode())["project"]
-        return None if "dependencies" in table.get("dynamic", ()) else table
+        is_static = {"dependencies", "optional-dependencies"}.isdisjoint
+        return table if is_static(table.get("dynamic", ())) else None
     except (OSError, ValueError, LookupError, AttributeError):
         return None

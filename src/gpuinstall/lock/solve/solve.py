@@ -22,6 +22,7 @@ from gpuinstall.lock.solve.problem import (
 )
 from gpuinstall.lock.solve.relax import name_relax, resolve_relaxed
 from gpuinstall.lock.uv.errors import Conflict
+from gpuinstall.lock.uv.project import requirement_lines
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import minor_version
@@ -71,6 +72,12 @@ def resolve_locks(
     reported: dict[str, str] = {}
     for lock in locks:
         reported |= lock.all_versions
+    request = requests[0].request
+    digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
+    # uv goes by the times of a project's own files, and not by those of the lists that these name.
+    if request.build_files_digest not in {"", *digests}:
+        texts = requirement_lines(request.requirements, session.folder)
+        session.outdated.update(texts)
     attempts = [Near(versions=installed or {}, reported=reported)]
     if not installed:
         attempts = [*_nearness(attempts[0], live, locks, moving, upgrade=upgrade)]

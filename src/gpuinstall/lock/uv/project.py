@@ -322,7 +322,8 @@ class _Resolver:
 
     def resolve(self, inputs: Sequence[str]) -> Finished:
         """Run uv on files of the folder; every package whose code has to run is named before."""
-        failed = None if self.are_named else self.build_addresses()
+        is_known = self.are_named and self.session.outdated.isdisjoint(self.addresses)
+        failed = None if is_known else self.build_addresses()
         tried = set[str]()
         while failed is None:
             done = self.run(*self.options, *inputs, code=False)
@@ -378,14 +379,18 @@ class _Resolver:
         """
         addresses, self.addresses = self.addresses, []
         for address in addresses:
-            done = self.alone(address, "--no-deps", *_WHEELS_ALONE, code=False)
+            words = ["--no-deps"]
+            if address in self.session.outdated:
+                words.append("--refresh")
+            done = self.alone(address, *words, *_WHEELS_ALONE, code=False)
             if _STOPPED.search(unwrapped(done.err)):
                 self.check_wheels_alone(address)
                 requirement = parse_requirement(address)
                 self.announce(address.removeprefix("-e "), requirement.name)
-                done = self.alone(address, "--no-deps")
+                done = self.alone(address, *words)
             if not done.ok:
                 return done
+            self.session.outdated.discard(address)
             document = tomli.loads(done.out)
             names = versions_in(document).keys()
             self.exceptions |= names - self.project.wheels_only

@@ -1,6 +1,7 @@
 from gpuinstall.lock.request.project import build_files_digest
 
 STATIC = '[project]\nname = "a"\ndependencies = ["numpy"]\n'
+EXTRAS = f'{STATIC}dynamic = ["optional-dependencies"]\n'
 DYNAMIC = '[project]\nname = "a"\ndynamic = ["dependencies"]\n'
 
 
@@ -12,6 +13,7 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
         ("-e .", "setup.cfg", ("[options]\n", "[options]\na = b\n"), True),
         ("-e .", "pyproject.toml", (DYNAMIC, f"{DYNAMIC}[tool.builder]\n"), True),
         ("-e .", "pyproject.toml", (STATIC, STATIC.replace("numpy", "rich")), False),
+        ("-e .[dev]", "pyproject.toml", (EXTRAS, f"{EXTRAS}[tool.builder]\n"), True),
         ("./my lib", "my lib/setup.py", ("setup(a)\n", "setup(b)\n"), True),
         (
             "lib @ ./lib",
@@ -40,6 +42,26 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
         if (len(digests) > 1) != is_other:
             wrong.append((requirement, name, digests))
     assert wrong == []
+
+
+def test_a_file_counts_that_a_build_file_names(tmp_path):
+    names = {
+        "setup.py": 'setup(install_requires=open("reqs/base.txt").read())',
+        "setup.cfg": "[options]\ninstall_requires = file: reqs/base.txt",
+        "pyproject.toml": f'{DYNAMIC}[tool.setuptools.dynamic]\ndependencies = {{ file = "reqs/base.txt" }}\n',
+    }
+    (tmp_path / "reqs").mkdir()
+    unseen = []
+    for name, text in names.items():
+        (tmp_path / name).write_text(text, "utf-8")
+        digests = set()
+        for required in ("six", "six\nidna"):
+            (tmp_path / "reqs/base.txt").write_text(required, "utf-8")
+            digests.add(build_files_digest(["-e ."], tmp_path))
+        (tmp_path / name).unlink()
+        if len(digests) < 2:
+            unseen.append(name)
+    assert unseen == []
 
 
 def test_an_archive_counts_by_its_contents(tmp_path):

@@ -28,6 +28,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import some
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import check_startable, served
 from gpuinstall.cli.options import SOURCING, CommandOptions
@@ -90,7 +91,11 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
         else:
             paths = project.paths
             _make_right(project)
-            check(project)
+            misplaced = check(project).misplaced_projects
+            if misplaced:
+                project.reporter.warn(
+                    f"{some(sorted(misplaced))} is gone, a copy, or from another folder; run gpuinstall sync"
+                )
             check_startable(paths.venv, project.reporter)
         libraries = project.compat_libraries
     _become(command_words, paths, libraries)

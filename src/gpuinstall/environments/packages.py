@@ -11,7 +11,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, sha256_of
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, parse_json, sha256_of
+from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import normalised, standard_requirement
 from gpuinstall.base.values import Value
 
@@ -98,6 +100,15 @@ class InstalledPackage(Value):
     def has_address(self) -> bool:
         """Whether it came from a folder, a repository or a file, so that no index need have its version (PEP 610)."""
         return (self.record / "direct_url.json").is_file()
+
+    @property
+    def source(self) -> tuple[Path, bool] | None:
+        """The folder that it came from, and whether it is editable, by the same file; None if it came from none."""
+        with suppress(ValueError, LookupError, TypeError, AttributeError, UsageError):
+            origin = parse_json(_text(self.record / "direct_url.json"))
+            folder = Path(Location.parse(origin["url"]).path)
+            return folder, bool(origin["dir_info"].get("editable"))
+        return None
 
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:

@@ -19,7 +19,7 @@ from gpuinstall.base.environment_paths import (
     venv_option,
 )
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
-from gpuinstall.base.files import own_cache_folder
+from gpuinstall.base.files import own_cache_folder, real_path
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
@@ -127,20 +127,40 @@ class ExistingEnvironment(Value):
         return damaged | {name: f"{name} is installed twice" for name in twice}
 
     @cached_property
+    def _projects(self) -> dict[str, tuple[Path, bool]]:
+        """The folders of the packages from folders, and whether these are editable, by the lock."""
+        packages = self.lock.pylock.packages if self.lock else ()
+        return {
+            one.name: (
+                self.paths.folder / one.directory.path,
+                bool(one.directory.editable),
+            )
+            for one in packages
+            if one.directory
+        }
+
+    @cached_property
+    def misplaced_projects(self) -> set[str]:
+        """The packages from folders that are gone, or not there as the lock has them: a copied environment has its original's."""
+        sources = {package.name: package.source for package in self.packages}
+        return {
+            name
+            for name, (folder, is_editable) in self._projects.items()
+            if sources.get(name) != (real_path(folder), is_editable)
+        }
+
+    @cached_property
     def changed_projects(self) -> set[str]:
-        """The packages from folders whose project files are newer than it: uv would build others."""
-        changed = set[str]()
+        """The packages from folders that are misplaced, or whose project files are newer than it: uv would build others."""
         if self.lock is None:
-            return changed
+            return set()
         # Each change writes it last.
         _, built_ns, _ = file_stamp(str(self.paths.venv / self.lock.name))
-        for package in self.lock.pylock.packages:
-            project = package.directory
-            if project is None:
-                continue
-            files = [self.paths.folder / project.path / name for name in PROJECT_FILES]
+        changed = set(self.misplaced_projects)
+        for name, (folder, _) in self._projects.items():
+            files = [folder / file for file in PROJECT_FILES]
             if any(file_stamp(str(file))[1] > built_ns for file in files):
-                changed.add(package.name)
+                changed.add(name)
         return changed
 
     @property

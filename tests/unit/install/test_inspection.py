@@ -3,10 +3,12 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.values import replace
 from gpuinstall.install.state import (
     check_movable,
     inspect_environment,
 )
+from gpuinstall.lock.file.lock import parse
 from tests.unit.install.environments import lock_text, make_environment
 
 
@@ -46,6 +48,32 @@ def test_a_version_that_another_tool_moved_is_named_with_both(paths):
     existing = inspect_environment(paths)
     assert existing.changed_versions == {"torch": "torch is 2.13.0 instead of 2.14.1"}
     assert existing.changed_build == "torch is 2.13.0 instead of 2.14.1"
+
+
+def test_a_project_that_is_not_there_as_the_lock_has_it_has_changed(paths, tmp_path):
+    directory = '{ path = "my lib", editable = true }'
+    text = f'{lock_text()}[[packages]]\nname = "lb"\ndirectory = {directory}\n'
+    lock = parse("pylock.cu126.toml", text)
+    make_environment(paths.venv, "ours")
+    here = (tmp_path / "my lib").as_uri()
+    cases = {
+        f'{{"url":"{here}","dir_info":{{"editable":true}}}}': set(),
+        f'{{"url": "{here}", "dir_info": {{}}}}': {"lb"},
+        f'{{"url":"{here}2","dir_info":{{"editable":true}}}}': {"lb"},
+        '{"url":"b:c","dir_info":{}}': {"lb"},
+        '{"url":"file:///","dir_info":""}': {"lb"},
+        "[]": {"lb"},
+        "": {"lb"},
+    }
+    record = paths.venv / "lib/python3.12/site-packages/lb-1.0.dist-info"
+    assert replace(inspect_environment(paths), lock=lock).changed_projects == {"lb"}
+    record.mkdir()
+    found = {}
+    for text in cases:
+        (record / "direct_url.json").write_text(text)
+        existing = replace(inspect_environment(paths), lock=lock)
+        found[text] = existing.changed_projects
+    assert found == cases
 
 
 def test_nothing_starts_by_a_lock_that_an_environment_was_not_made_from(

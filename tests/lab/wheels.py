@@ -27,6 +27,7 @@ def make_wheel(
     requires_python: str | None = None,
     extras: Iterable[str] = (),
     classifiers: Iterable[str] = (),
+    description: str = "",
     modules: Mapping[str, str | bytes] | None = None,
 ) -> Path:
     """Write ``<name>-<version>-<tags>.whl`` into ``folder``; without ``modules`` it holds one empty package."""
@@ -43,6 +44,7 @@ def make_wheel(
             requires_python,
             extras=extras,
             classifiers=classifiers,
+            description=description,
         ),
         f"{info}/WHEEL": _wheel(tags),
     }
@@ -72,6 +74,7 @@ def _metadata(
     *,
     extras: Iterable[str] = (),
     classifiers: Iterable[str] = (),
+    description: str = "",
 ) -> str:
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     lines += [f"Classifier: {classifier}" for classifier in classifiers]
@@ -79,6 +82,7 @@ def _metadata(
         lines.append(f"Requires-Python: {requires_python}")
     lines += [f"Provides-Extra: {extra}" for extra in extras]
     lines += [f"Requires-Dist: {requirement}" for requirement in requires]
+    lines += ["", description]
     return "\n".join(lines) + "\n"
 
 

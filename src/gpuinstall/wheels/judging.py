@@ -284,21 +284,33 @@ def process_cuda(reading: LearnedRow) -> int | None:
     None for a runtime that is linked in or lies in the wheel, which is its own; and for a file with a library for each
     CUDA, of which the one for the torch beside it was read.
     """
-    shared = load_libraries()
-    majors = shared.cuda_majors(reading.needs)
-    windows = [name for name in reading.opens if name.endswith(".dll")]
-    runtimes = [name for name in reading.opens if name.startswith("libcudart.so")]
-    majors = majors or shared.cuda_majors([*windows, *runtimes])
+    majors = _shared_majors(reading)
     if len(majors) > 1:
         return None
     major = next(iter(majors), None)
-    if not major:
+    has_own_runtime = reading.codes and reading.torch.kind == "none"
+    if not major and not has_own_runtime:
         # Only the name of the file has the label of its version.
         label = reading.file.partition("+")[2].partition("-")[0]
         major = declared_cuda(reading.package, Version(reading.version), label)
     beside = Backend.parse(reading.backend).version or ""
     is_for_each = load_members().has_runtimes_apart(reading.package)
     return None if is_for_each and beside.startswith(f"{major}.") else major
+
+
+def is_tied_by_name_alone(reading: LearnedRow) -> bool:
+    """Whether a file may turn out to have a runtime of its own once more of it is read, whatever CUDA its name carries."""
+    is_tied = process_cuda(reading) and not _shared_majors(reading)
+    return bool(is_tied) and reading.torch.kind in {"none", "unknown"}
+
+
+def _shared_majors(reading: LearnedRow) -> set[int]:
+    """Return the CUDA majors of the runtimes that the code of a file shares with the process."""
+    shared = load_libraries()
+    windows = [name for name in reading.opens if name.endswith(".dll")]
+    runtimes = [name for name in reading.opens if name.startswith("libcudart.so")]
+    linked = shared.cuda_majors(reading.needs)
+    return linked or shared.cuda_majors([*windows, *runtimes])
 
 
 def misfit_beside(

@@ -198,8 +198,8 @@ class Needs(Value):
 
     libraries: tuple[str, ...] = ()
     """Those that the loader looks for and the wheel has not itself, without those of every Linux."""
-    opened: tuple[str, ...] = ()
-    """Those that a string alone names."""
+    opened: frozenset[str] = frozenset()
+    """Those that a string names."""
     cudas: frozenset[int] = frozenset()
     """The CUDA majors of what the loader looks for."""
     linked: str | None = None
@@ -394,8 +394,8 @@ def read_needs(
         newest = max(newest, elf.newest("GLIBC") or ())
     is_whole = len(read) == len(elves)
     return Needs(
-        libraries=_from_outside(needs - own_names, wheel),
-        opened=_from_outside(opened - needs, wheel),
+        libraries=from_outside(needs - own_names, wheel),
+        opened=frozenset(opened),
         cudas=frozenset(load_libraries().cuda_majors(needs)),
         linked=next(filter(partial(_is_linked_to_cuda, read), read), None),
         glibc=".".join(map(str, newest)) or None,
@@ -456,14 +456,16 @@ def _own_names(path: str, elf: Elf) -> Iterator[str]:
             yield need
 
 
-def _from_outside(
+def from_outside(
     libraries: Iterable[str],
     wheel: WheelReader,
 ) -> tuple[str, ...]:
-    """Return the libraries that neither the wheel nor every Linux has, sorted."""
+    """Return the libraries that neither a wheel nor every Linux has, sorted."""
     of_the_system = load_libraries().of_the_system
+    own = {basename(path) for path in wheel.members}
+    own |= {_HASHED.sub("", name) for name in own}
     # Of libx.so.1.2.3 the loader may know libx.so.1 alone.
-    files = [f"{basename(path)}." for path in wheel.members]
+    files = [f"{name}." for name in own]
     outside = []
     for library in sorted(libraries):
         is_own = any(file.startswith(f"{library}.") for file in files)
@@ -540,6 +542,11 @@ def comes_apart(library: str) -> bool:
         return not load_members().with_torch.fullmatch(package)
     of_the_driver = libraries.of_the_driver.fullmatch(library)
     return not (of_the_driver or _OF_TORCH.match(library))
+
+
+def is_of_a_package(library: str) -> bool:
+    """Whether a package alone can bring a library, and not torch: those of a system carry a version in their names."""
+    return library.endswith(".so") and comes_apart(library)
 
 
 def is_linked_to_torch(elf: Elf) -> bool:

@@ -13,6 +13,7 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     Needs,
     TorchNeeds,
+    from_outside,
     load_libraries,
     own_cuda,
     read_needs,
@@ -107,15 +108,15 @@ def read_package(
         # Of its libraries, some for each CUDA, only those of this one count.
         names = _for_cuda(answering, cuda)
         code = _read_code(wheel, names, whole=whole)
-        return _facts(code, read_needs(wheel, names))
+        return _facts(wheel, code, read_needs(wheel, names))
     deciding = deciding_libraries(package, wheel.members)
     needs = read_needs(wheel, deciding, to_the_end=whole)
     brings_runtime = any(map(_is_bundled_runtime, wheel.members))
     if not (needs.is_for_gpus or brings_runtime or may_have_code):
-        return _facts(_Code(), needs)
+        return _facts(wheel, _Code(), needs)
     if answering:
         first = answering[0][0]
-        return _facts(_read_code(wheel, [first], whole=whole), needs)
+        return _facts(wheel, _read_code(wheel, [first], whole=whole), needs)
     # Some have no library, and hand the driver files with code (cpm-kernels 1.0.11).
     own = set(deciding) or {one for one in wheel.members if one.endswith(_CODE_ALONE)}
     # What auditwheel calls a library of others may be the package's own.
@@ -132,7 +133,7 @@ def read_package(
             for name in libraries
             if _BUNDLED not in name and _module(name) in modules
         )
-    return _facts(_read_code(wheel, own, whole=whole), needs)
+    return _facts(wheel, _read_code(wheel, own, whole=whole), needs)
 
 
 def read_tables(wheel: WheelReader, package: str) -> WheelFacts:
@@ -144,11 +145,11 @@ def read_tables(wheel: WheelReader, package: str) -> WheelFacts:
     members = load_members()
     unread = _Code(is_whole=False)
     if members.has_runtimes_apart(package):
-        return _facts(unread, Needs())
+        return _facts(wheel, unread, Needs())
     names = [match[0] for match in members.answering(package, wheel.members)]
     names = names or deciding_libraries(package, wheel.members)
     smallest_first = sorted(names, key=lambda name: wheel.members[name].file_size)
-    return _facts(unread, read_needs(wheel, smallest_first[-_TRIED:]))
+    return _facts(wheel, unread, read_needs(wheel, smallest_first[-_TRIED:]))
 
 
 def _is_bundled_runtime(name: str) -> bool:
@@ -156,16 +157,18 @@ def _is_bundled_runtime(name: str) -> bool:
     return _BUNDLED in name and load_libraries().cuda(basename(name)) is not None
 
 
-def _facts(code: _Code, needs: Needs) -> WheelFacts:
+def _facts(wheel: WheelReader, code: _Code, needs: Needs) -> WheelFacts:
     """Return what the code of libraries says with what they need."""
-    opens = {*needs.opened, *code.opens}.difference(needs.libraries)
+    # A library that auditwheel renamed still has its old name among its strings.
+    opened = from_outside(needs.opened | code.opens, wheel)
+    opens = sorted({*opened}.difference(needs.libraries))
     return WheelFacts(
         codes=code.codes,
         is_whole=code.is_whole,
         cuda=own_cuda(needs, opens, code.isa),
         linked=needs.linked,
         needs=needs.libraries,
-        opens=tuple(sorted(opens)),
+        opens=tuple(opens),
         glibc=needs.glibc,
         torch=needs.torch,
         writes_ptx=needs.writes_ptx,

@@ -226,6 +226,11 @@ OF_PROCESS = [
     ({"opens": ("libcudart.so.12", "libcudart.so.13")}, None),
     # A runtime of its own.
     ({"cuda": "12.0"}, None),
+    (
+        {"package": "some-cu11", "codes": libraries(a="sm_70"), "torch": TorchNeeds()},
+        None,
+    ),
+    ({"package": "some-cu11", "codes": libraries(a="sm_70")}, 11),
     # A name, a label, a maker's statement.
     ({"package": "some-cu13"}, 13),
     ({"package": "cupy-cuda12x"}, 12),

@@ -281,6 +281,12 @@ def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda
     assert (code.cuda, code.opens) == (None, ("libcudart.so.13",))
 
 
+def test_a_library_that_the_wheel_brings_under_a_new_name_is_not_told_as_opened():
+    named = b"\0libcudart.so.12\0" + fatbin((2, 90, 0)) * 3
+    files = {"some/_C.so": named, "some.libs/libcudart-0b3e2b5d.so.12.8.90": b""}
+    assert _read(files, "some", "12.9").opens == ()
+
+
 @pytest.mark.parametrize(
     ("package", "member"),
     [

@@ -25,6 +25,7 @@ from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
 from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.judging import (
+    is_tied_by_name_alone,
     judge_reading,
     loads_beside,
     misfit_beside,
@@ -506,6 +507,7 @@ class Judge:
             reading = self._read_to(wheel, depth)
             is_settled = all(one.is_settled for _, one in reading.rows.values())
             is_ruled_out = depth >= Depth.TABLES and not reading.serves(builds)
+            is_ruled_out &= not is_tied_by_name_alone(reading.row)
             if depth == deepest or is_settled or is_ruled_out:
                 break
         return reading

@@ -5,10 +5,12 @@ It is known from facts and METADATA; of uv's account nothing is decided.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
@@ -21,7 +23,7 @@ from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.judging import unreadable_ptx
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import name_for_cuda
+from gpuinstall.wheels.needs import is_of_a_package, name_for_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -339,8 +341,22 @@ class Remarks:
             if not why:
                 gpus = self._problem.gpus
                 why = unreadable_ptx(row, self._answer.build, gpus, self._versions)
+            why = why or self._lacks_library(reading)
             if why:
                 yield reading.wheel.package, why
+
+    def _lacks_library(self, reading: WheelReading) -> str:
+        """Return that a package is linked to a library which nothing that it requires has; empty if that is not known."""
+        lacking = set(filter(is_of_a_package, reading.row.needs))
+        if lacking:
+            required = {one.name for one in self._requirements(reading.wheel)}
+            users = [one for one in self._answer.wheels if one.package in required]
+            with suppress(InstallationError):
+                lacking.difference_update(*side_by_side(self._shelf.names_in, users))
+                names = some(sorted(lacking))
+                if lacking:
+                    return f"may not run: it is linked to {names}, which neither it nor what it requires has"
+        return ""
 
     def _readings(self) -> Iterator[WheelReading]:
         """Yield what the wheels of the answer said, as far as they were read."""

@@ -361,6 +361,14 @@ class Shelf:
         """Whether a wheel may have GPU code, by its name and its METADATA."""
         return self._reader.may_have_code(wheel)
 
+    def names_in(self, wheel: Wheel) -> set[str]:
+        """Return the names of the files in a wheel.
+
+        Raises:
+            InstallationError: if it cannot be read.
+        """
+        return self._reader.names(wheel)
+
     def metadata(self, wheel: Wheel) -> Message:
         """Return METADATA of a wheel.
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
+from posixpath import basename
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -207,6 +208,14 @@ class Reader(Value):
         """Return METADATA as its server tells it apart, else of the wheel itself, whose end has it."""
         return self._served_metadata(wheel) or self._open(wheel).metadata()
 
+    def names(self, wheel: Wheel) -> set[str]:
+        """Return the names of the files in a wheel.
+
+        Raises:
+            InstallationError: if it cannot be read.
+        """
+        return {basename(path) for path in self._open(wheel).members}
+
     def _served_metadata(self, wheel: Wheel) -> Message | None:
         """Return METADATA without a look into a wheel of another machine; None if its server does not tell it apart."""
         if wheel.url.startswith("file:"):
@@ -321,7 +330,8 @@ def _facts(
         facts = read_package(
             opened,
             wheel.package,
-            may_have_code=_may_have_code(wheel.package, metadata),
+            may_have_code=_may_have_code(wheel.package, metadata)
+            or _is_described_with_cuda(metadata),
             cuda=backend.version,
             whole=depth is Depth.WHOLE,
         )
@@ -402,6 +412,12 @@ def _may_have_code(package: str, metadata: Message) -> bool:
         if name and members.compiled_beside.fullmatch(name[0]):
             return True
     return False
+
+
+def _is_described_with_cuda(metadata: Message) -> bool:
+    """Whether its description names CUDA: mitsuba 3.9.1 says it nowhere else, and has PTX as text."""
+    texts = metadata.get_payload(), metadata.get("Description", "")
+    return any(re.search(r"\bCUDA\b", str(text)) for text in texts)
 
 
 def _backend(wheel: Wheel, code: TorchCode) -> Backend:

@@ -15,6 +15,7 @@ from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
+from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.learned.store import LearnedStore
 from gpuinstall.wheels.ranges import WheelError
 from tests.lab.host import Answer
@@ -129,6 +130,33 @@ def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_p
             (wheel,) = default_wheels(sources, client, package)
             answers[package] = reader.may_have_code(wheel)
     assert answers == {"plain": False, "engine": True, "some-kernels": True}
+
+
+def test_what_its_description_alone_calls_code_for_cuda_is_read(tmp_path):
+    ptx = b"//\n.version 8.2\n.target sm_75,"
+    named = {
+        "described": "It renders on the CPU, or with CUDA.",
+        "plain": "It renders.",
+    }
+    read = {}
+    for package, description in named.items():
+        path = make_wheel(
+            tmp_path,
+            package,
+            "1.0",
+            "cp312-cp312-manylinux_2_28_x86_64",
+            description=description,
+            modules={f"{package}.so": ptx},
+        )
+        _, version, _, tags = parse_wheel_filename(path.name)
+        wheel = Wheel(package, version, path.name, path.as_uri(), tags)
+        sources = read_sources(None, {}, tmp_path)
+        with Client() as client:
+            store = LearnedStore(tmp_path / "learned")
+            reader = Reader(sources, client, store, Reporter())
+            row = reader.companion(wheel, CU130.backend, "linux-x86_64", Depth.PART)
+            read[package] = row.architectures
+    assert read == {"described": ("compute_75",), "plain": ()}
 
 
 @pytest.mark.parametrize("is_of_source", [True, False])

@@ -288,8 +288,7 @@ def process_cuda(reading: LearnedRow) -> int | None:
     if len(majors) > 1:
         return None
     major = next(iter(majors), None)
-    has_own_runtime = reading.codes and reading.torch.kind == "none"
-    if not major and not has_own_runtime:
+    if not major and not _has_linked_in_runtime(reading):
         # Only the name of the file has the label of its version.
         label = reading.file.partition("+")[2].partition("-")[0]
         major = declared_cuda(reading.package, Version(reading.version), label)
@@ -302,6 +301,17 @@ def is_tied_by_name_alone(reading: LearnedRow) -> bool:
     """Whether a file may turn out to have a runtime of its own once more of it is read, whatever CUDA its name carries."""
     is_tied = process_cuda(reading) and not _shared_majors(reading)
     return bool(is_tied) and reading.torch.kind in {"none", "unknown"}
+
+
+def _has_linked_in_runtime(reading: LearnedRow) -> bool:
+    """Whether the code of a file shares no runtime: what was read is linked to none, and if not all could be read, METADATA
+    requires nothing that brings one.
+    """
+    kind = reading.torch.kind
+    if not reading.codes or kind in {"stable", "ordinary"}:
+        return False
+    is_alone = not load_members().is_compiled_beside(reading.requires)
+    return kind == "none" or (is_alone and reading.depth == Depth.WHOLE)
 
 
 def _shared_majors(reading: LearnedRow) -> set[int]:

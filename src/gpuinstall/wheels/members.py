@@ -15,7 +15,7 @@ from gpuinstall.base.codec import read_object
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 _Pattern = re.Pattern[str]
 
@@ -119,6 +119,11 @@ class Members(Value):
     def names(self, package: str) -> bool:
         """Whether it is known which library answers for a package."""
         return bool(self._libraries_of(package))
+
+    def is_compiled_beside(self, requires: Iterable[str]) -> bool:
+        """Whether requirements name what code for GPUs is compiled beside."""
+        names = (re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in requires)
+        return any(map(self.compiled_beside.fullmatch, names))
 
     def has_runtimes_apart(self, package: str) -> bool:
         """Whether a package has one library for each CUDA, of which torch's own is taken."""

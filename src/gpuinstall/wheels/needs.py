@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from posixpath import basename
@@ -42,10 +43,10 @@ _BEGINNING = 256 << 10
 _SMALL = 10 << 20
 """If the beginning tells nothing, files up to so many packed bytes are read whole."""
 _SMALL_INFLATED = 48 << 20
-_LARGE = 1 / 4
+_LARGE = 2 / 5
 """How much of what may be read of a wheel goes into larger files whose tables patchelf put at their end, where these count
 (torch-projectors 0.13.1, 12 MB)."""
-_LARGE_INFLATED = 128 << 20
+_LARGE_INFLATED = 512 << 20
 _MOST_LIBRARIES = 32
 """How many libraries are read, the largest first."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
@@ -433,7 +434,7 @@ def _read_library(
     Its beginning is read, or all of a small one if that tells nothing, or of one of at most ``large`` packed bytes.
     """
     member = wheel.members[path]
-    data = b""
+    data: bytes | mmap = b""
     elf = None
     if member.compress_size > _BEGINNING:
         data = wheel.beginning(path, _BEGINNING)
@@ -441,8 +442,10 @@ def _read_library(
     is_small = member.compress_size <= _SMALL and member.file_size <= _SMALL_INFLATED
     is_small |= member.compress_size <= large and member.file_size <= _LARGE_INFLATED
     if elf is None and is_small:
-        data = wheel.whole(path)
-        elf = read_elf(data, whole=True)
+        # A disk that is full leaves it unread.
+        with suppress(OSError):
+            data = wheel.whole(path)
+            elf = read_elf(data, whole=True)
     return elf, load_libraries().opened_by(data)
 
 

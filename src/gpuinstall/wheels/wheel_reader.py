@@ -7,7 +7,9 @@ import struct
 import zlib
 from contextlib import closing, contextmanager, suppress
 from email.parser import Parser
+from mmap import ACCESS_READ, mmap
 from operator import attrgetter
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
@@ -24,6 +26,7 @@ _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _PIECE = 64 << 10
 _SMALL = 4 << 20
 _MOST_KEPT = 128 << 20
+"""In memory."""
 _HIGHEST_RATIO = 16
 """How much of the beginning of a file may inflate to; that of libraries does to eight times its size at most."""
 
@@ -54,7 +57,7 @@ class WheelReader:
                 "wheel-malformed",
                 "the zip directory of the wheel is not complete",
             )
-        self._kept: dict[str, bytes] = {}
+        self._kept: dict[str, bytes | mmap] = {}
         # No file reaches into the next one, so that no byte of an archive is inflated twice.
         ends = [*starts[1:], self._zip.start_dir]
         self._ends = dict(zip(self.members, ends, strict=True))
@@ -101,17 +104,28 @@ class WheelReader:
                     break
         return bytes(data)
 
-    def whole(self, name: str) -> bytes:
-        """Return a file whole; it is kept for who streams it later, unless much is kept already."""
-        data = b"".join(self.stream(name))
-        if sum(map(len, self._kept.values())) + len(data) <= _MOST_KEPT:
-            self._kept[name] = data
-        return data
+    def whole(self, name: str) -> bytes | mmap:
+        """Return a file whole, and keep it for who streams it later: in memory, or if much is there already on the disk.
+
+        Raises:
+            OSError: if the disk is full.
+        """
+        size = self.members[name].file_size
+        if sum(map(len, self._kept.values())) + size <= _MOST_KEPT:
+            self._kept[name] = b"".join(self.stream(name))
+        else:
+            with TemporaryFile() as file:
+                file.writelines(self.stream(name))
+                file.flush()
+                self._kept[name] = mmap(file.fileno(), 0, access=ACCESS_READ)
+        return self._kept[name]
 
     def stream(self, name: str) -> Pieces:
         """Yield the bytes of a file; what is read to its end is checked against the size and checksum in the zip."""
         if name in self._kept:
-            yield self._kept[name]
+            data = self._kept[name]
+            for start in range(0, len(data), _PIECE):
+                yield data[start : start + _PIECE]
             return
         pieces = self._inflated(name, self._ends[name])
         with _malformed_if_unreadable(name), closing(pieces):

@@ -230,7 +230,15 @@ OF_PROCESS = [
         {"package": "some-cu11", "codes": libraries(a="sm_70"), "torch": TorchNeeds()},
         None,
     ),
-    ({"package": "some-cu11", "codes": libraries(a="sm_70")}, 11),
+    ({"package": "some-cu11", "codes": libraries(a="sm_70")}, None),
+    (
+        {"package": "some-cu11", "codes": libraries(a="sm_70"), "requires": ("torch",)},
+        11,
+    ),
+    (
+        {"package": "some-cu11", "codes": libraries(a="sm_70"), "depth": Depth.PART},
+        11,
+    ),
     # A name, a label, a maker's statement.
     ({"package": "some-cu13"}, 13),
     ({"package": "cupy-cuda12x"}, 12),

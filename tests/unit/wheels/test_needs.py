@@ -224,7 +224,7 @@ def test_two_witnesses_that_differ_and_a_string_alone_are_no_answer(tmp_path):
     assert (string.cudas, string.libraries, string.opened) == (
         frozenset(),
         (),
-        ("libcublas.so.12",),
+        {"libcublas.so.12"},
     )
     assert own_cuda(string, string.opened, None) is None
 

@@ -230,3 +230,17 @@ def test_a_large_text_is_not_read():
     wheel = WheelReader(Bytes(archive({"a/b": bytes(5 << 20)})))
     with pytest.raises(WheelError, match="5242880"):
         wheel.read("a/b")
+
+
+def test_a_file_that_was_read_whole_is_kept_on_the_disk_if_much_is_in_memory(
+    monkeypatch,
+):
+    monkeypatch.setattr("gpuinstall.wheels.wheel_reader._MOST_KEPT", 5)
+    wheel = WheelReader(Bytes(archive({"a.so": b"small", "b.so": b"larger" * 20_000})))
+
+    whole = [wheel.whole(name)[:] for name in ("a.so", "b.so")]
+    read = wheel.bytes_read
+    again = [b"".join(wheel.stream(name)) for name in ("a.so", "b.so")]
+
+    assert whole == again == [b"small", b"larger" * 20_000]
+    assert wheel.bytes_read == read

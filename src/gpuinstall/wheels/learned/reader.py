@@ -407,11 +407,7 @@ def _may_have_code(package: str, metadata: Message) -> bool:
     texts += metadata.get_all("Classifier", ())
     if any(_FOR_GPUS.search(str(text)) for text in texts):
         return True
-    for text in metadata.get_all("Requires-Dist", ()):
-        name = re.match(r"[\w.-]*", str(text))
-        if name and members.compiled_beside.fullmatch(name[0]):
-            return True
-    return False
+    return members.is_compiled_beside(map(str, metadata.get_all("Requires-Dist", ())))
 
 
 def _is_described_with_cuda(metadata: Message) -> bool:

@@ -140,8 +140,8 @@ class LearnedRow(Value):
 
     @property
     def links_count(self) -> bool:
-        """Whether what its libraries are linked to counts: they have GPU code, or METADATA requires torch."""
-        if self.codes:
+        """Whether what its libraries are linked to counts: they have GPU code, name its runtime, or METADATA requires torch."""
+        if self.codes or any(name.startswith("libcudart") for name in self.opens):
             return True
         return any(map(_TORCH.match, self.requires))
 

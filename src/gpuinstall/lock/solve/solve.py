@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import (
     GpuInstallError,
+    InstallationError,
     UsageError,
 )
 from gpuinstall.base.finding import Reason
@@ -69,6 +70,7 @@ def resolve_locks(
     live, unreachable = live_requests(overridden, session)
     if unreachable:
         raise refusal_anyway(requests, unreachable, session)
+    _refuse_lost_torch(live, locks, session)
     reported: dict[str, str] = {}
     for lock in locks:
         reported |= lock.all_versions
@@ -104,6 +106,43 @@ def resolve_locks(
         return resolve_relaxed(live, error, session)
     name_relax(live, error, session)
     raise error
+
+
+def _refuse_lost_torch(
+    requests: Requests,
+    locks: Iterable[Lock],
+    session: Session,
+) -> None:
+    """Refuse to lock again while the torch index has no answer, or no torch: another source's may be far older.
+
+    Args:
+        requests: What the sources list today.
+        locks: The locks that are there.
+        session: The run.
+
+    Raises:
+        InstallationError: if the torch of a lock is of a build that cannot be had for that reason.
+    """
+    index = session.sources.torch_index
+    builds = [
+        build
+        for request in requests
+        for build in request.catalog.builds_for(
+            request.machine.os, request.machine.arch
+        )
+    ]
+    listed = [build for build in builds if not build.absent]
+    is_empty = not any(str(build.source).startswith(index) for build in listed)
+    for lock in locks:
+        torch = lock.all_versions.get("torch", "")
+        reasons = {build.absent for build in builds if build.name == torch}
+        is_lost = is_empty or "unreachable" in reasons
+        if reasons and None not in reasons and is_lost:
+            raise InstallationError(
+                "torch-index-lost",
+                f"{index} does not have torch {torch} of {lock.name} now; the lock stays as it is",
+                hint="Try again later",
+            )
 
 
 def _overridden(requests: Requests, session: Session) -> Requests:

@@ -350,7 +350,16 @@ class Client:
                 self._session = requests.Session()
                 self._session.headers["User-Agent"] = f"gpuinstall/{__version__}"
                 # Once more if the host had closed a connection that was kept open.
-                again = Retry(1, connect=0, respect_retry_after_header=False)
+                # And three times while it has trouble of its own, as uv does.
+                again = Retry(
+                    3,
+                    connect=0,
+                    read=1,
+                    status_forcelist={500, 502, 504},
+                    backoff_factor=0.2,
+                    raise_on_status=False,
+                    respect_retry_after_header=False,
+                )
                 for scheme in ("http://", "https://"):
                     adapter = HTTPAdapter(pool_maxsize=32, max_retries=again)
                     self._session.mount(scheme, adapter)

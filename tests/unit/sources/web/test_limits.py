@@ -159,6 +159,14 @@ def test_a_host_that_is_busy_for_longer_is_not_waited_for(client, when):
         assert len(served.log) == 1
 
 
+def test_a_host_with_trouble_of_its_own_is_asked_again(client):
+    trouble = [Answer(502, b""), Answer(500, b"")]
+    replies = iter([*trouble, Answer(200, b"now", "text/html")])
+    with host(lambda *_: next(replies)) as served:
+        page = client.page(f"{served.url}/page/")
+    assert page is not None
+
+
 def test_a_host_that_asks_for_time_again_and_again_is_given_up(tmp_path):
     busy = Answer(429, b"later", headers={"Retry-After": "0"})
     with within(4):

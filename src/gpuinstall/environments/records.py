@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MOST_IDENTITIES = 64
 """How many identities of one path are known: each proof of an environment gives it another, and the previous one,
 which may have been replaced many proofs ago, has to be among them."""
+_ANOTHER_HOME = "export XDG_STATE_HOME=/tmp/state   # or another folder of yours: what was made here is remembered there"
 
 
 def remember(venv: Path, identity: str) -> None:
@@ -61,7 +62,11 @@ def check_records() -> None:
         InstallationError: the state folder is full, or cannot be written.
     """
     trial = _folder() / f".trial-{os.getpid()}"
-    write_atomically(trial, " " * 4096)
+    try:
+        write_atomically(trial, " " * 4096)
+    except InstallationError as error:
+        error.hint = f"{_ANOTHER_HOME}\n{error.hint}"
+        raise
     remove_file(trial)
 
 

@@ -322,7 +322,8 @@ def held_state(
     if state.action is Action.NOTHING and not needs_tidying(place):
         yield state
         return
-    _check_rights(state, project)
+    check_rights(project.paths)
+    check_records()
     with hold(place, project.reporter) as may_have_changed:
         relocate_environment(place, state.here, project.reporter)
         # Every run that changes or relocates an environment gives it another marker.
@@ -336,19 +337,6 @@ def held_state(
         if state.action is not Action.NOTHING and not state.existing.is_proven:
             state = with_preflight(state, project)
         yield state
-
-
-def _check_rights(state: InstallState, project: Project) -> None:
-    """Check that what is to come can be written and recorded; raise InstallationError."""
-    check_rights(project.paths)
-    try:
-        check_records()
-    except InstallationError as error:
-        if state.existing.marker:
-            raise
-        project.reporter.warn(
-            f"{error.message}; the next command will not know that you have made this environment"
-        )
 
 
 def with_preflight(state: InstallState, project: Project) -> InstallState:

@@ -101,3 +101,13 @@ def test_a_state_folder_that_takes_no_file_is_named(folder, monkeypatch):
         with pytest.raises(InstallationError, match="No space left on device"):
             check_records()
         assert [*records.iterdir()] == []
+
+
+def test_a_state_folder_that_cannot_be_made_is_answered_by_the_variable_of_another(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(InstallationError) as refused:
+        check_records()
+    assert "export XDG_STATE_HOME=" in (refused.value.hint or "")

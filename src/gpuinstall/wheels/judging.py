@@ -24,6 +24,7 @@ from gpuinstall.wheels.needs import (
     comes_apart,
     cuda_of_isa,
     declared_cuda,
+    is_of_a_package,
     load_libraries,
 )
 from gpuinstall.wheels.package import LibraryCode
@@ -105,9 +106,17 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
     if lack is None:
         is_known = reading.torch.kind != "unknown" or not reading.links_count
         return replace(judgement, is_settled=is_known or is_all_read)
-    if lack.is_whole and not lack.is_tied:
+    if lack.is_whole and not lack.is_tied and not _is_fast_way(reading):
         return replace(judgement, excluded=str(lack))
     return replace(judgement, doubt=str(lack), is_settled=is_all_read)
+
+
+def _is_fast_way(reading: LearnedRow) -> bool:
+    """Whether all code is for single chips, beside the code of another package that it is linked to
+    (cuequivariance-ops-torch-cu13 0.13.0).
+    """
+    is_for_single = all(name.endswith("a") for name in reading.architectures)
+    return is_for_single and any(map(is_of_a_package, reading.needs))
 
 
 def for_windows_alone(reading: LearnedRow, gpus: ServedGpus) -> str | None:  # noqa: ARG001  as all rules

@@ -76,6 +76,15 @@ def test_most_libraries_must_lack_code(a, b, c, lacking):
     assert ("V100" in answer.excluded) == bool(lacking)
 
 
+def test_code_for_single_chips_beside_that_of_another_package_is_doubtful_alone():
+    fast = replace(READING, codes=libraries(a="sm_90a sm_100a"))
+    beside = replace(fast, needs=("libothers.so",))
+
+    assert judge_reading(fast, gpus("RTX 4090")).excluded
+    answer = judge_reading(beside, gpus("RTX 4090"))
+    assert (answer.excluded, bool(answer.doubt)) == ("", True)
+
+
 def test_where_as_many_have_code_as_lack_it_a_warning_says_so():
     tied = replace(READING, codes=libraries(large="sm_70", second="sm_80"))
     answer = judge_reading(tied, gpus("V100"))

@@ -426,6 +426,26 @@ def missing_libraries(
     return list(missing)
 
 
+def unbrought_libraries(
+    reading: LearnedRow,
+    versions: Mapping[str, str],
+) -> list[str]:
+    """Return the libraries, each with its package, that a file is linked to and ``versions`` do not have.
+
+    Nothing is known of them where torch has them in its own wheel.
+    """
+    if not any(map(load_members().runtime.fullmatch, versions)):
+        return []
+    cuda = reading.toolkit[0] if reading.toolkit else None
+    unbrought = []
+    for name in reading.needs:
+        row = load_libraries().row(name)
+        package = row.package_for(cuda) if row else None
+        if package and package not in versions:
+            unbrought.append(f"{name} ({package})")
+    return unbrought
+
+
 def packages_apart(reading: LearnedRow) -> list[str]:
     """Return the packages with what a file is linked to and does not come with torch, as far as they are known."""
     cuda = reading.toolkit[0] if reading.toolkit else None

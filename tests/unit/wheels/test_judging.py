@@ -12,6 +12,7 @@ from gpuinstall.wheels.judging import (
     loads_beside,
     misfit_beside,
     process_cuda,
+    unbrought_libraries,
     unreadable_ptx,
 )
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
@@ -83,6 +84,24 @@ def test_code_for_single_chips_beside_that_of_another_package_is_doubtful_alone(
     assert judge_reading(fast, gpus("RTX 4090")).excluded
     answer = judge_reading(beside, gpus("RTX 4090"))
     assert (answer.excluded, bool(answer.doubt)) == ("", True)
+
+
+UNBROUGHT = [
+    (("libcublas.so.13", "libcurand.so.10"), ["libcurand.so.10 (nvidia-curand)"]),
+    (("libcuda.so.1", "libtorch.so", "libz.so.1"), []),
+]
+
+
+@pytest.mark.parametrize(("needs", "unbrought"), UNBROUGHT)
+def test_a_library_that_no_package_of_a_lock_has_is_named_with_its_package(
+    needs, unbrought
+):
+    reading = replace(READING, cuda="13.0", needs=needs)
+    versions = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cublas": "13.1.0.3"}
+
+    assert unbrought_libraries(reading, versions) == unbrought
+    # torch has them in its own wheel, as far as is known.
+    assert unbrought_libraries(reading, {"torch": "2.9.0"}) == []
 
 
 def test_where_as_many_have_code_as_lack_it_a_warning_says_so():

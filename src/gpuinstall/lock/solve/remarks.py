@@ -5,7 +5,6 @@ It is known from facts and METADATA; of uv's account nothing is decided.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -20,7 +19,7 @@ from gpuinstall.lock.solve.facts import WHEELS_AT_ONCE
 from gpuinstall.lock.solve.problem import newest_for
 from gpuinstall.lock.uv.project import MISSING_EXTRAS, OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
-from gpuinstall.wheels.judging import unreadable_ptx
+from gpuinstall.wheels.judging import unbrought_libraries, unreadable_ptx
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_of_a_package, name_for_cuda
@@ -346,17 +345,19 @@ class Remarks:
                 yield reading.wheel.package, why
 
     def _lacks_library(self, reading: WheelReading) -> str:
-        """Return that a package is linked to a library which nothing that it requires has; empty if that is not known."""
+        """Return that a package is linked to a library which nothing in the lock has; empty if that is not known."""
         lacking = set(filter(is_of_a_package, reading.row.needs))
         if lacking:
             required = {one.name for one in self._requirements(reading.wheel)}
             users = [one for one in self._answer.wheels if one.package in required]
-            with suppress(InstallationError):
+            try:
                 lacking.difference_update(*side_by_side(self._shelf.names_in, users))
-                names = some(sorted(lacking))
-                if lacking:
-                    return f"may not run: it is linked to {names}, which neither it nor what it requires has"
-        return ""
+            except InstallationError:
+                lacking.clear()
+        names = sorted(lacking) + unbrought_libraries(reading.row, self._versions)
+        if not names:
+            return ""
+        return f"may not run: it is linked to {some(names)}, which nothing in this lock has"
 
     def _readings(self) -> Iterator[WheelReading]:
         """Yield what the wheels of the answer said, as far as they were read."""

@@ -159,15 +159,14 @@ class Machine(Value):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Machine:
-        """Read a Machine document, with or without the envelope.
+        """Read a Machine document, with or without the envelope; also a node's record, or doctor's document.
 
         Raises:
             UsageError: It is malformed.
         """
-        if isinstance(document, dict) and "schema" not in document:
-            data = document.get("data")
-            if isinstance(data, dict):
-                document = data
+        for key in ("data", "machine"):
+            if isinstance(document, dict) and "schema" not in document:
+                document = document.get(key, document)
         try:
             return cls.from_document(document, "the document")
         except MalformedError as fault:

@@ -73,9 +73,12 @@ def test_a_machine_of_another_maker_is_written_as_it_was_read():
 
 
 def test_the_envelope_around_a_machine_is_taken_off():
-    assert Machine.from_dict(
-        {"gpuinstall": 1, "command": "probe", "data": FULL}
-    ) == Machine.from_dict(FULL)
+    documents = (
+        {"gpuinstall": 1, "command": "probe", "data": FULL},
+        {"gpuinstall": 1, "command": "doctor", "data": {"machine": FULL}},
+        {"node": "n1", "command": "probe", "machine": FULL, "document": {}},
+    )
+    assert {Machine.from_dict(one) for one in documents} == {Machine.from_dict(FULL)}
 
 
 def test_missing_pythons_mean_that_any_can_be_had_and_an_empty_list_that_none_can():

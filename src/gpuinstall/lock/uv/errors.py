@@ -117,7 +117,7 @@ _OF_THE_WORLD = (
     _Row(
         _OFFLINE,
         "offline",
-        "this run is offline, and a package is not in the cache",
+        "this run is offline, and the cache lacks what uv needs",
         OFFLINE.hint,
     ),
     _Row(_NETWORK, "network", "the package index is unreachable"),

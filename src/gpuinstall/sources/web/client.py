@@ -132,7 +132,8 @@ class Cause(NamedTuple):
 
 OFFLINE = Cause(
     "this run is offline",
-    "Run it again without --offline, GPUINSTALL_OFFLINE or UV_OFFLINE",
+    "Run it again without --offline, GPUINSTALL_OFFLINE or UV_OFFLINE\n"
+    "Make the lock where there is a network: sync --offline installs it if uv's cache has the files",
 )
 _UNTRUSTED = Cause(
     "its certificate could not be verified",
@@ -297,8 +298,8 @@ class Client:
         page = Page(
             text, fields.get("Content-Type", ""), response.url, fields.get("ETag")
         )
-        # Without a tag no later run could ask whether it still holds.
-        if page.etag and "no-store" not in fields.get("Cache-Control", ""):
+        # Without a tag it serves only a run that is offline.
+        if "no-store" not in fields.get("Cache-Control", ""):
             self._pages.keep(url, page)
         return page
 

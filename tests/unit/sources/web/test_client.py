@@ -25,8 +25,9 @@ def host():
 
     def respond(path, headers):
         match path:
-            case "/page/":
-                return Answer(200, "Fenêtre".encode(), "text/html")
+            case "/page/" | "/untagged/":
+                tags = {"ETag": ""} if path == "/untagged/" else {}
+                return Answer(200, "Fenêtre".encode(), "text/html", tags)
             case "/secret/":
                 login = headers.get("authorization") == "Basic bWU6c2VjcmV0"
                 return Answer(200, b"open", "text/html") if login else UNAUTHORIZED
@@ -79,11 +80,14 @@ def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host, tmp_path):
     ]
 
 
-def test_offline_client_asks_nobody_and_knows_what_it_holds(host, client, tmp_path):
-    page = client.page(f"{host.url}/page/")
+@pytest.mark.parametrize("path", ["page", "untagged"])
+def test_offline_client_asks_nobody_and_knows_what_it_holds(
+    path, host, client, tmp_path
+):
+    page = client.page(f"{host.url}/{path}/")
     host.log.clear()
     with Client(cache=tmp_path / "cache", offline=True) as offline:
-        assert offline.page(f"{host.url}/page/") == page
+        assert offline.page(f"{host.url}/{path}/") == page
         with pytest.raises(UnreachableError):
             offline.page(f"{host.url}/nothing/")
     assert host.log == []

@@ -224,8 +224,9 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
     )
     if not (is_virtual(venv) or is_others):
         return ()
-    arguments = ("--venv", str(made_for(venv)))
-    if read_marker(venv):
+    place = made_for(venv)
+    arguments = ("--venv", str(place))
+    if read_marker(place):
         return arguments
     return ("--into", *arguments)
 

@@ -545,7 +545,8 @@ def _change(
     fit = unpacked.fit
     ahead = None
     if "torch" in priced.change.comes and unpacked.python:
-        ahead = prove(fit, unpacked.python, here, project)
+        goes = priced.change.goes
+        ahead = prove(fit, unpacked.python, here, project, leaving=goes)
     if read_packages(place.packages_folders) != existing.packages:
         raise ChangedMeanwhileError
     change = _planned(unpacked, leaving, existing)

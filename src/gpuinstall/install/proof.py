@@ -193,6 +193,7 @@ def prove(
     project: Project,
     *,
     programs: Collection[str] | None = None,
+    leaving: Collection[str] = (),
 ) -> Verdict:
     """Run the kernels of an environment on this machine's GPUs.
 
@@ -202,6 +203,7 @@ def prove(
         here: This machine; None: the verdict says that its GPUs are not here.
         project: The run.
         programs: The modules whose checks are run alone.
+        leaving: The packages that are about to go, of which nothing is tested.
 
     Raises:
         KernelFailedError: a kernel failed.
@@ -216,7 +218,9 @@ def prove(
     if programs:
         verdict = verify_programs(programs, python, machine, origin, reporter)
     else:
-        verdict = verify_environment(python, machine, origin, reporter=reporter)
+        verdict = verify_environment(
+            python, machine, origin, leaving=leaving, reporter=reporter
+        )
     verdict = _confirmed(verdict, fit.choice.build)
     reporter.step("Verified", summary(verdict), monotonic() - start)
     if verdict.status == "failed":

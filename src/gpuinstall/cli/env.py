@@ -40,6 +40,7 @@ def _list(_options: CommandOptions) -> Outcome:
         unfinished_change,
     )
     from gpuinstall.install.journal import journal_entry
+    from gpuinstall.install.state import inspect_environment
 
     # One that came with the folder is listed too: env remove takes it.
     venvs = set(remembered())
@@ -61,6 +62,9 @@ def _list(_options: CommandOptions) -> Outcome:
         size = readable(environment["bytes"])
         text = "torch {torch} · Python {python} · {status}".format(**environment)
         rows.append((display_path(venv), f"{text} · {size}"))
+        changed = inspect_environment(paths).changed_build
+        if changed:
+            rows.append(("", changed))
         if environment["rollback"]:
             size = readable(environment["rollback"]["bytes"])
             rows.append(("", f"{size} for {undo_command(paths)}"))

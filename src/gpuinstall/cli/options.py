@@ -187,7 +187,9 @@ class CommandOptions:
     wheels: Path | None = _row(
         "--wheels DIR",
         "Take the wheels from this folder.",
-        type=click.Path(path_type=Path, resolve_path=True),
+        type=click.Path(
+            exists=True, file_okay=False, path_type=Path, resolve_path=True
+        ),
     )
     requirements: tuple[str, ...] = _list("[REQ]...", place=_requirement_from)
     requirement_files: tuple[str, ...] = _list(

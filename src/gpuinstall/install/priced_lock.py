@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import tomli
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import check_cache, display_path
 from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
@@ -165,6 +167,7 @@ def price_lock(
         LockError: an address of it is on a host that is no source.
         InstallationError: it cannot be built here, or uv's cache is not to be trusted.
     """
+    from gpuinstall.lock.file.fetch import near_file
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
 
     lock = fit.lock
@@ -185,8 +188,9 @@ def price_lock(
         )
     files = selected(lock, fit.choice.python, machine)
     # Files that lie here are asked of no host.
-    if not project.sourcing.wheels and not session.environment.get("UV_OFFLINE"):
-        check_hosts(lock, files, fit.choice.build.backend.tag, session)
+    asked = [file for file in files if not near_file(file, session.sourcing.wheels)]
+    if not session.environment.get("UV_OFFLINE"):
+        check_hosts(lock, asked, fit.choice.build.backend.tag, session)
     name_torch_source(files, "", session)
     return _with_bill(fit, change, state, project, {})
 
@@ -343,11 +347,11 @@ def price_files(
     Raises:
         InstallationError: uv's cache is not to be trusted.
     """
-    from gpuinstall.lock.file.fetch import (
-        cached_wheel,
-        local_path,
-    )  # which takes long to load
+    # They take long to load.
+    from gpuinstall.lock.file.fetch import cached_wheel, near_file
+    from gpuinstall.sources.web import UnreachableError
 
+    wheels = session.sourcing.wheels
     cache = session.uv_cache
     check_cache(cache, session.reporter)
     # uv links files of its cache into an environment on the same file system, and copies them onto another.
@@ -356,7 +360,12 @@ def price_files(
     counted = new if is_linked else list(files)
 
     def size(file: LockedFile) -> int:
-        return listed.get(file.url) or _size(file, session)
+        near = near_file(file, wheels)
+        if near:
+            return near.stat().st_size if near.is_file() else 0
+        with suppress(UnreachableError):
+            return listed.get(file.url) or session.client.head(file.url).size or 0
+        return 0
 
     found = side_by_side(size, counted)
     sizes = dict(zip(counted, found, strict=True))
@@ -364,26 +373,17 @@ def price_files(
         cache: int(UNPACKED * sum(sizes[file] for file in new)),
         venv: 0 if is_linked else int(UNPACKED * sum(sizes.values())),
     }
+    missing = {file: sizes[file] for file in new if not near_file(file, wheels)}
+    if wheels and missing:
+        names = some([file.package for file in missing])
+        session.reporter.warn(
+            f"neither in {wheels} nor in uv's cache: {names}; "
+            f"gpuinstall lock download {quoted(wheels)} brings what is locked"
+        )
     return Bill(
-        missing={file: sizes[file] for file in new if local_path(file.url) is None},
+        missing=missing,
         folders={folder: size for folder, size in folders.items() if size},
     )
-
-
-def _size(file: LockedFile, session: Session) -> int:
-    """Return the size of a file, which its server is asked for; 0 if it does not say."""
-    from gpuinstall.lock.file.fetch import local_path
-    from gpuinstall.sources.web import UnreachableError
-
-    path = local_path(file.url)
-    if path:
-        if path.is_file():
-            return path.stat().st_size
-        return 0
-    try:
-        return session.client.head(file.url).size or 0
-    except UnreachableError:
-        return 0
 
 
 def _device(folder: Path) -> int:

@@ -144,6 +144,13 @@ def test_every_option_for_a_path_says_so():
     assert silent == WITHOUT_PATHS
 
 
+def test_a_folder_of_wheels_must_be_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    assert run_command_line(["sync", "--wheels", "nodir"]) == 2
+    assert "Directory 'nodir' does not exist" in capsys.readouterr().err
+
+
 def test_a_python_that_is_typed_is_not_passed_over(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 

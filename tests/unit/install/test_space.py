@@ -7,11 +7,15 @@ import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.request import Sourcing
 from gpuinstall.base.text import readable
 from gpuinstall.install.priced_lock import UNPACKED, price_files
 from gpuinstall.lock.file.fetch import cached_wheel
 from gpuinstall.lock.file.lock import LockedFile
 from gpuinstall.sources.session import Session
+from tests.lab.listener import Listener
+
+SILENT = Reporter()
 
 TORCH = LockedFile(
     "torch",
@@ -23,8 +27,10 @@ NUMPY = LockedFile(
 )
 
 
-def priced(tmp_path, sizes):
-    session = SimpleNamespace(uv_cache=tmp_path / "uv", reporter=Reporter())
+def priced(tmp_path, sizes, wheels=None, reporter=SILENT):
+    session = SimpleNamespace(
+        uv_cache=tmp_path / "uv", reporter=reporter, sourcing=Sourcing(wheels=wheels)
+    )
     listed = {file.url: size for file, size in sizes.items()}
     return price_files(
         tuple(sizes), listed, tmp_path / ".venv", cast("Session", session)
@@ -52,6 +58,16 @@ def test_everything_new_is_fetched_and_unpacked_once(tmp_path):
     assert price.folders == {tmp_path / "uv": int(UNPACKED * 1100)}, (
         "the environment has links"
     )
+
+
+def test_what_a_folder_of_wheels_lacks_is_named(tmp_path):
+    (tmp_path / TORCH.name).write_bytes(b"12")
+    reporter = Listener()
+    price = priced(tmp_path, {TORCH: 1000, NUMPY: 100}, tmp_path, reporter)
+    assert price.missing == {NUMPY: 100}
+    assert price.folders == {tmp_path / "uv": int(UNPACKED * 102)}
+    [warning] = reporter.warnings
+    assert warning.startswith(f"neither in {tmp_path} nor in uv's cache: numpy; ")
 
 
 def test_a_change_that_only_removes_takes_no_space(tmp_path):

@@ -250,6 +250,21 @@ def local_path(url: str) -> Path | None:
     return None
 
 
+def near_file(file: LockedFile, wheels: Path | None) -> Path | None:
+    """Return where a file lies on this machine: in a folder of wheels, or at its address; None if it is fetched.
+
+    Args:
+        file: The file.
+        wheels: The folder, which comes first, with files of one name in folders named after their hashes.
+    """
+    if wheels:
+        for folder in (wheels / (file.sha256 or ""), wheels):
+            path = folder / file.name
+            if path.is_file():
+                return path
+    return local_path(file.url)
+
+
 def _chunks_of(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file of this machine; raise InstallationError if it cannot be read."""
     try:
@@ -425,22 +440,13 @@ class Transfer(Value):
             sha256 = None
             entry["hashes"] = {}
         file = LockedFile(package, entry["url"], sha256)
-        near = local_path(file.url)
+        near = near_file(file, self.wheels)
         if near:
             # uv takes an archive of this machine by its path alone.
             del entry["url"]
             entry["path"] = str(near)
         elif is_served(file.url):
             entry["url"] = address(file)
-        if self.wheels is None:
-            return
-        by_hash = self.wheels / (file.sha256 or "")
-        for folder in (by_hash, self.wheels):
-            local = folder / file.name
-            if local.is_file():
-                entry.pop("url", None)
-                entry["path"] = str(local)
-                return
 
 
 def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:

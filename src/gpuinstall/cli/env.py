@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.base.environment_paths import COMPAT_FOLDER, EnvironmentPaths
-from gpuinstall.base.files import display_path
+from gpuinstall.base.files import display_path, real_path
 from gpuinstall.base.removal import is_folder, size_of
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
@@ -44,7 +44,7 @@ def _list(_options: CommandOptions) -> Outcome:
 
     # One that came with the folder is listed too: env remove takes it.
     venvs = set(remembered())
-    here = EnvironmentPaths.at(Path(".venv")).venv
+    here = real_path(".venv")
     if read_marker(here):
         venvs.add(here)
     environments = []

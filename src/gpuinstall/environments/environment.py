@@ -73,7 +73,8 @@ class Origin(Value):
 def read_marker(venv: Path) -> Marker | None:
     """Return an environment's marker; None if it is not one of ours."""
     with suppress(OSError, ValueError):
-        document = read_json(venv / NAME, venv)
+        # Nor is one that a link in a folder leads to.
+        document = read_json(venv / NAME, venv.parent)
         marker = read_object(Marker, document)
         # It may be a stranger's, and hold what we would not have written.
         texts = [text for text in asdict(marker).values() if isinstance(text, str)]

@@ -83,7 +83,11 @@ class Project(Value):
         """Where the environment lies, and in its folder the locks."""
         from gpuinstall.base.environment_paths import EnvironmentPaths
 
-        return EnvironmentPaths.at(self.settings.venv or self.folder / ".venv")
+        venv = self.settings.venv or self.folder / ".venv"
+        # Who only looks may do so where no environment can lie.
+        if self.settings.only_looks:
+            return EnvironmentPaths(venv.absolute())
+        return EnvironmentPaths.at(venv)
 
     @cached_property
     def contents(self) -> Contents:

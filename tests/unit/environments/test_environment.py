@@ -47,6 +47,17 @@ def test_a_folder_without_one_has_none(tmp_path):
     assert read_marker(tmp_path) is None
 
 
+def test_what_a_link_in_a_folder_leads_to_outside_is_not_the_folders(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    MARKER.write(elsewhere)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / ".venv").symlink_to(elsewhere)
+    (tmp_path / "beside").symlink_to(elsewhere)
+    assert read_marker(tmp_path / "project" / ".venv") is None
+    assert read_marker(tmp_path / "beside") == MARKER
+
+
 def test_installed_packages_are_read_whatever_their_spelling(tmp_path):
     packages = tmp_path / "lib" / "python3.12" / "site-packages"
     for name in (

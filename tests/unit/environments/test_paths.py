@@ -7,6 +7,7 @@ from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
 )
 from gpuinstall.base.errors import UsageError
+from gpuinstall.project import Settings, open_project
 
 
 def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path):
@@ -27,6 +28,15 @@ def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path):
 def test_a_name_that_no_environment_can_have_is_refused(tmp_path, name, reason):
     with pytest.raises(UsageError, match=reason):
         EnvironmentPaths.at(tmp_path / name)
+
+
+def test_who_only_looks_may_do_so_where_no_environment_can_lie(tmp_path):
+    (tmp_path / ".venv").symlink_to("/elsewhere")
+    for folder in (tmp_path, tmp_path / os.fsdecode(b"\xff")):
+        with open_project(folder, Settings(only_looks=True)) as project:
+            assert project.paths.folder == folder
+        with open_project(folder) as project, pytest.raises(UsageError):
+            project.paths.folder.stat()
 
 
 def test_a_file_where_transactions_go_is_refused(tmp_path):

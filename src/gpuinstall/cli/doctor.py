@@ -8,8 +8,14 @@ from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.active import environment_to_read, name_active
+from gpuinstall.cli.install import interpreter_of_others
 from gpuinstall.cli.machine_text import machine_line
-from gpuinstall.cli.options import VARIABLES, CommandOptions, names_environment
+from gpuinstall.cli.options import (
+    VARIABLES,
+    CommandOptions,
+    is_typed,
+    names_environment,
+)
 from gpuinstall.cli.outcome import Outcome, confirm, finding_entries, framed
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
@@ -35,12 +41,9 @@ if TYPE_CHECKING:
 def command(options: CommandOptions) -> Outcome:
     """Examine machine, driver, environment and project."""
     folder = environment_to_read(options)
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(
-            "environment-missing",
-            f"{options.environment} is not a folder",
-            hint="Name an environment with --venv",
-        )
+    if is_typed("venv") or folder.is_file():
+        # Raises if there is none: an environment is not made for a typing error.
+        interpreter_of_others("", options.environment)
     name_active(["doctor"], folder, options.terminal)
     is_named = names_environment()
     with options.open(venv=folder, only_looks=True) as project:

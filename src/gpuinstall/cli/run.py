@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, venv_option
 from gpuinstall.base.errors import (
     InstallationError,
     LockError,
@@ -243,7 +243,7 @@ def _nothing_to_start(existing: ExistingEnvironment) -> UsageError:
     """Return why nothing is started in an environment: it is not there, others made it, or its Python is gone."""
     venv = existing.paths.venv
     message = f"there is no environment at {venv}"
-    hint = "gpuinstall install"
+    hint = f"gpuinstall install{venv_option(venv)}"
     if existing.marker:
         message = f"the Python of {venv} is gone"
     elif not existing.is_empty:

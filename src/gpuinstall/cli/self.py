@@ -69,7 +69,8 @@ def _uninstall(options: CommandOptions) -> Outcome:
     home = tool_home()
     # Windows removes no program that runs.
     if home is None or os.name == "nt":
-        hint = "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it"
+        hint = "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it\n"
+        hint += f"{quoted(sys.executable)} -m pip uninstall gpuinstall   # if pip did"
         if home:
             hint = f'rmdir /s /q "{home}"'
         raise UsageError(

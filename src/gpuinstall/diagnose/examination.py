@@ -132,7 +132,7 @@ def examine(
         request: What ``install`` would be asked for here; None if that cannot be read.
         sources: Where the environment's packages would come from again.
         reporter: What is told of the progress.
-        named: Whether the user named the environment, which then has to be there.
+        named: Whether the user named the environment.
     """
     proof = preflight(machine, reporter)
     evidence = DoctorEvidence(
@@ -163,10 +163,6 @@ def examine(
         packages = len(evidence.packages)
         examined = ExaminedEnvironment(venv, None, packages, was_started=False)
         findings += [*build_faults(evidence), not_started(venv)]
-    elif named:
-        fix = Advice(OURS, ("install", *words))
-        message = f"there is no environment at {venv}"
-        findings.append(evidence.fault("environment-missing", message, fixes=(fix,)))
     # An environment that works may hold what no build of the catalogue is: there is nothing to install.
     if request is not None and not (examined and examined.works):
         refused = evidence.machine.with_problems(proof.problems)

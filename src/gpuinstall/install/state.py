@@ -250,7 +250,8 @@ class ExistingEnvironment(Value):
         hint = ""
         if is_environment(venv):
             kind = "an environment gpuinstall did not make"
-            hint = "Run it again with --into: torch is installed into it, and the rest stays\n"
+            if self.paths.python.exists():
+                hint = "Run it again with --into: torch is installed into it, and the rest stays\n"
         hint += (
             f"Run it again with {other_venv(venv.parent)}: another folder\n"
             "Run it again with --replace: the old one is kept for gpuinstall env rollback"

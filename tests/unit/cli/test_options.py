@@ -151,6 +151,18 @@ def test_a_folder_of_wheels_must_be_there(tmp_path, monkeypatch, capsys):
     assert "Directory 'nodir' does not exist" in capsys.readouterr().err
 
 
+def test_an_environment_that_is_typed_wrongly_is_not_repaired(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        ["doctor", "--venv", "tpyo", "--fix", "-y"],
+        ["verify", "--venv", "tpyo"],
+    ):
+        assert run_command_line(words) == 2
+        assert "there is no environment at" in capsys.readouterr().err
+
+
 def test_a_python_that_is_typed_is_not_passed_over(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 

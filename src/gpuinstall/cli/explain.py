@@ -229,6 +229,9 @@ def _read_text(text: str) -> str:
             ) from None
     number = _NUMBER.fullmatch(text)
     if number and f"F{text.lstrip('Ff'):0>2}" not in load_failures():
+        if text.isdigit():
+            # CUDA's own.
+            return f"error {text}"
         message = (
             f"there is no failure {text}: they go from F01 to {[*load_failures()][-1]}"
         )

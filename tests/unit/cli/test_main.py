@@ -114,3 +114,9 @@ def test_a_bug_is_said_in_a_line_and_shown_whole_with_verbose(capsys, monkeypatc
     assert "error: a bug in gpuinstall: ValueError: odd" in capsys.readouterr().err
     with pytest.raises(ValueError, match="odd"):
         run_command_line(["plan", "--verbose"])
+
+
+def test_a_number_that_is_no_failures_is_cudas(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run_command_line(["explain", "804"]) == 0
+    assert "[F11, " in capsys.readouterr().out

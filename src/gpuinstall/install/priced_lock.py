@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomli
 
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.files import check_cache, display_path
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import quoted
@@ -212,9 +213,21 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     # What is not there yet is the newest anyway.
     moving = [name for name in state.options.moving if name in locked]
     request = state.lock_request.near(near_to)
-    resolution = resolve_locks(
-        [request], project.session, locks=near_to, moving=moving
-    )[0]
+    resolve = partial(
+        resolve_locks,
+        session=project.session,
+        locks=state.existing.pinned_locks,
+        moving=moving,
+        upgrade=state.options.upgrade,
+    )
+    try:
+        [resolution] = resolve([request])
+    except NoBuildError:
+        # Nobody has requested the backend of the lock.
+        if request is state.lock_request:
+            raise
+        request = state.lock_request
+        [resolution] = resolve([request])
     priced = price_resolution(resolution, state, project)
     if not state.options.upgrade:
         return priced

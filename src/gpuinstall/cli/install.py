@@ -249,7 +249,8 @@ def installed_rows(
     unchanged = "" if result.is_lock_new else ", unchanged"
     torch = f"torch {lock.versions['torch']}"
     packages = number_of(len(lock.pylock.packages), "package")
-    yield "Lock", f"{lock.name}: {torch}, {packages}, {lock.pinned_by}{unchanged}"
+    file = display_path(result.paths.folder / lock.name)
+    yield "Lock", f"{file}: {torch}, {packages}, {lock.pinned_by}{unchanged}"
     if result.rollback:
         yield "Undo", f"{undo_command(result.paths)}   # until the next change"
     cost = "already up to date"

@@ -13,7 +13,7 @@ from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, split_torch_
 from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 
@@ -85,6 +85,9 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     except MalformedError as fault:
         raise _malformed(str(fault)) from None
     required = required or _python_of_poetry(pyproject)
+    required = (
+        ",".join(filter(None, (required, *_pythons_of_groups(pyproject)))) or None
+    )
     pinned = _first_python(python_version)
     python = settings.python or pinned or required
     place = ".python-version" if python == pinned else "pyproject.toml"
@@ -97,6 +100,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         FOLDERS_OWN,
         requirements=settings.requirements,
         python=python,
+        required_python=required,
         places={python: place} if python else {},
         allowed_backends=allowed,
         targets=settings.targets,
@@ -110,10 +114,21 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
 
 
 def _first_python(python_version: str) -> str | None:
-    """Return the ``X.Y`` in the first line of ``.python-version`` that names a CPython."""
-    # pyenv takes several lines, the first of which may be a PyPy.
-    line = re.search(r"(?m)^\s*(?:cpython[@-]?)?(3\.\d+t?)", python_version)
-    return line[1] if line else None
+    """Return the ``X.Y`` or the specifier in the first line of ``.python-version`` that names a CPython."""
+    # pyenv takes several lines, the first of which may be a PyPy; uv takes specifiers too.
+    line = re.search(
+        r"(?m)^\s*(?:(?:c?python[@-]?)?(3\.\d+t?)|([<>=!~].*?)\s*$)", python_version
+    )
+    return line[1] or line[2] if line else None
+
+
+def _pythons_of_groups(pyproject: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the Pythons that uv's settings require for the groups which are installed unasked."""
+    uv = _table(_table(pyproject, "tool"), "uv")
+    defaults = uv.get("default-groups", ["dev"])
+    for name, group in _table(uv, "dependency-groups").items():
+        if defaults == "all" or name in defaults:
+            yield group.get("requires-python", "")
 
 
 def _python_of_poetry(pyproject: Mapping[str, Any]) -> str | None:

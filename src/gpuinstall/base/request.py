@@ -48,6 +48,9 @@ class Request(Value):
     python: str | None = None
     """The interpreter's ``X.Y``, or a specifier."""
 
+    required_python: str | None = None
+    """The specifier of a project, which a Python that is named otherwise has to be within."""
+
     backend: str | None = None
     """A tag that is forced, such as ``cu126`` or ``cpu``."""
 

@@ -63,10 +63,11 @@ class Demand(Value, eq=False):
     @cached_property
     def _pythons(self) -> frozenset[str]:
         # Once: a plan asks for each build, and a specifier is slow to ask.
-        return frozenset(one for one in _PYTHONS if _suits(self.python, one))
+        return frozenset(one for one in _PYTHONS if suits_python(self.python, one))
 
 
-def _suits(requested: SpecifierSet | str | None, python: str) -> bool:
+def suits_python(requested: SpecifierSet | str | None, python: str) -> bool:
+    """Whether the Python ``X.Y`` is one that is requested."""
     if requested is None:
         return True
     if isinstance(requested, str):
@@ -102,7 +103,7 @@ def parse_request(
         is_demand = constraint.name in names or constraint.url
         if is_demand and constraint.name in family:
             requirements.append(constraint)
-    python = _python(request.python)
+    python = requested_python(request.python)
     # The build decides the Python, and a marker what has to go with the build: one of the two has to be assumed first.
     first_python = _first_python(python, request, machine)
     tags = [request.backend] if request.backend else []
@@ -143,7 +144,7 @@ def _first_python(
     if isinstance(requested, str):
         return requested
     pythons = (*at_hand(request.preferred_pythons, machine), *_PYTHONS)
-    suitable = [python for python in pythons if _suits(requested, python)]
+    suitable = [python for python in pythons if suits_python(requested, python)]
     return (suitable or pythons)[0]
 
 
@@ -184,7 +185,12 @@ def _backend(tag: str) -> Backend:
     return backend
 
 
-def _python(text: str | None) -> SpecifierSet | str | None:
+def requested_python(text: str | None) -> SpecifierSet | str | None:
+    """Return a request for a Python, an ``X.Y`` or a specifier.
+
+    Raises:
+        UsageError: It is neither, or of a free-threaded Python.
+    """
     if text is None:
         return None
     exact = re.fullmatch(r"(3\.[0-9]+)(?:\.[0-9]+)?(t?)", text)

@@ -24,11 +24,12 @@ from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
 from gpuinstall.sources.requirements_file import RequirementsFile, joined_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from gpuinstall.project.run import Project
 
+_VERSION = re.compile(r"3\.\d+")
 _SAID_BY_ONE = (
     "python",
     "backend",
@@ -154,6 +155,8 @@ def _completed(
         # No word of backends is another thing than a list of none.
         said = [one for one in values if one or one == ()]
         decided[name] = next(iter(said), getattr(FOLDERS_OWN, name))
+    if not settings.only:
+        _check_python(decided["python"], config, {**config.places, **request.places})
     requirements = listed.requirements or config.requirements or ("torch",)
     running = () if settings.machine else (RUNNING_PYTHON,)
     of_conda = filter(None, (conda.python, conda.backend))
@@ -180,6 +183,33 @@ def _completed(
     )
 
 
+def _check_python(
+    python: str | None, config: Request, places: Mapping[str, str]
+) -> None:
+    """Check that a Python that is named is one that the project requires: uv refuses any other.
+
+    Args:
+        python: The Python that is requested.
+        config: What the project's settings say.
+        places: Who requests it.
+
+    Raises:
+        UsageError: It is another.
+    """
+    if not python or not config.required_python or not _VERSION.fullmatch(python):
+        return
+    from gpuinstall.plan.demand import requested_python, suits_python
+
+    required = requested_python(config.required_python)
+    if not suits_python(required, python):
+        place = places.get(python, "python")
+        raise UsageError(
+            "python-excluded",
+            f"Python {python} ({place}) is none that the project requires: {config.required_python}",
+            hint="Change one of them, in pyproject.toml or there",
+        )
+
+
 def _preferred_versions(project: Project) -> tuple[str, ...]:
     """Return the versions that the lock of the project's own tool holds for the machine and the Python that are meant."""
     path = team_lock_in(project.folder)
@@ -187,7 +217,7 @@ def _preferred_versions(project: Project) -> tuple[str, ...]:
         return ()
     python = project.settings.request.python or project.contents.config.python or ""
     # No marker can be judged for a specifier.
-    if not re.fullmatch(r"3\.\d+", python):
+    if not _VERSION.fullmatch(python):
         python = RUNNING_PYTHON
     machine = project.machine
     return read_team_lock(path, marker_environment(machine.os, machine.arch, python))

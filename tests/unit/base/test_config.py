@@ -18,6 +18,8 @@ backends = ["cu126", "cu130", "cpu"]
 torch-index = "https://index.example/whl"
 """
 
+GROUPS = [("dev", 12), ("docs", 13)]
+
 
 def test_every_setting_is_read(tmp_path):
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
@@ -25,6 +27,7 @@ def test_every_setting_is_read(tmp_path):
     assert read_config(tmp_path) == Request(
         requirements=("torch>=2.9", "torchvision"),
         python=">=3.10,<3.13",
+        required_python=">=3.10,<3.13",
         allowed_backends=("cu126", "cu130", "cpu"),
         targets=("cu126", "cpu"),
         places={">=3.10,<3.13": "pyproject.toml"},
@@ -40,6 +43,28 @@ def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_p
 
     (tmp_path / "pyproject.toml").write_text(SETTINGS + 'python = "3.11"\n')
     assert read_config(tmp_path).python == "3.11"
+
+
+@pytest.mark.parametrize(
+    ("text", "python"),
+    [
+        ("python3.12\n", "3.12"),
+        ("pypy3.10\ncpython@3.12.1", "3.12"),
+        (">=3.12,<3.13  \n", ">=3.12,<3.13"),
+        ("myenv", None),
+    ],
+)
+def test_a_version_file_is_read_as_uv_and_pyenv_write_it(text, python):
+    assert parse_config({}, text).python == python
+
+
+def test_a_group_that_is_installed_unasked_may_require_another_python():
+    groups = {name: {"requires-python": f">=3.{minor}"} for name, minor in GROUPS}
+    project = {"requires-python": ">=3.11"}
+    document = {"project": project, "tool": {"uv": {"dependency-groups": groups}}}
+    assert parse_config(document).python == ">=3.11,>=3.12"
+    uv = {"dependency-groups": groups, "default-groups": ["docs"]}
+    assert parse_config({"tool": {"uv": uv}}).python == ">=3.13"
 
 
 def test_poetry_says_which_python_a_project_is_for():

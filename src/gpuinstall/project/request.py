@@ -205,7 +205,7 @@ def _check_python(
         place = places.get(python, "python")
         raise UsageError(
             "python-excluded",
-            f"Python {python} ({place}) is none that the project requires: {config.required_python}",
+            f"Python {python} ({place}) is not within the requires-python of the project, {config.required_python}",
             hint="Change one of them, in pyproject.toml or there",
         )
 

@@ -48,9 +48,6 @@ class Request(Value):
     python: str | None = None
     """The interpreter's ``X.Y``, or a specifier."""
 
-    required_python: str | None = None
-    """The specifier of a project, which a Python that is named otherwise has to be within."""
-
     backend: str | None = None
     """A tag that is forced, such as ``cu126`` or ``cpu``."""
 
@@ -98,6 +95,9 @@ class Request(Value):
 
     relax: bool = False
     """Whether a request that cannot be met as it is written is met as near to its words as it can be."""
+
+    required_python: str | None = None
+    """The specifier of a project, which a Python that is named otherwise has to be within."""
 
     places: Mapping[str, str] = field(default_factory=dict)
     """Who requests a Python or a backend, by its words: an option with its value, a file, or a variable."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import own_file, pip_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.versions import Backend
@@ -51,10 +52,6 @@ UV_TAGS = frozenset(_UV_TAGS.split())
 """The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
 _HOOKED = ("torch", "torchvision", "torchaudio", "torchcodec")
 """The packages that the hook names a source for, beside triton: those that people request."""
-_SHOW_CONFIGURATION = {
-    "pip": "pip config debug   # names the file",
-    "uv": "uv --show-settings pip list",
-}
 _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 
 
@@ -77,10 +74,11 @@ def command(options: CommandOptions, tool: str) -> Outcome:
         # What a project chooses is not for all that the user does.
         with options.open(folder=Path.home(), only_looks=True) as project:
             after, bound = _hooked(tool, file, plain, project)
-        for setting in ("FIND_LINKS", "CONSTRAINT"):
+        for setting in ("FIND_LINKS", "CONSTRAINT", "NO_CONFIG", "CONFIG_FILE"):
             name = f"{tool.upper()}_{setting}"
-            if os.environ.get(name):
-                options.terminal.warn(f"{name} is set: {tool} reads that instead")
+            value = os.environ.get(name)
+            if value and real_path(value) != file:
+                options.terminal.warn(f"{name} is set: {tool} heeds that instead")
     if tool == "pip" and bound:
         # Before the file that names it: pip fails at a constraints file that is not there.
         _write_bound(file.with_name(BOUND), bound)
@@ -136,30 +134,55 @@ def _hooked(
         constraints = pip_words(os.environ, file, plain, "constraint")
         links = pip_words(os.environ, file, plain, "find-links")
         own = file.with_name(BOUND).as_uri()
-        lines = pip_section((*constraints, own), (*links, *pages))
+        lines = "\n".join(pip_section((*constraints, own), (*links, *pages)))
+        # A section stands in pip's files once.
+        places = {r"^\[install\].*\n": lines.partition("\n")[2], "": lines}
+        hooked = _with_block_in(plain, places)
     else:
-        # uv's own word for the index counts for uv pip, uv tool and uvx.
-        source = f"torch-backend = {json.dumps(backend.tag)}"
+        hooked = _with_values(plain, "constraint-dependencies", [bound])
         if torch_index != OFFICIAL or backend.tag not in UV_TAGS:
             project.reporter.warn(
                 "uv tool and uvx do not use the hook: what they read would also end up in uv.lock"
             )
             # uv fails at a page that does not exist.
             pages = list(filter(project.session.client.page, pages))
-            source = f"pip.find-links = {json.dumps(pages)}"
-        lines = [source, f"constraint-dependencies = [{json.dumps(bound)}]"]
-    hooked = with_block(plain, lines)
+            hooked = _with_values(hooked, "pip.find-links", pages)
+        else:
+            # uv's own word for the index counts for uv pip, uv tool and uvx.
+            source = f"torch-backend = {json.dumps(backend.tag)}"
+            hooked = with_block(hooked, [source])
     try:
         parse(hooked)
     except ValueError as error:
         raise UsageError(
             "hook-taken",
-            f"{tool} could not read its configuration with the hook; it was left unchanged",
-            why="it is malformed, or already has a setting of its own there",
+            f"{tool} could not read {file} with the hook; it was left unchanged",
+            why="it is malformed, or has what the hook sets: torch-backend; constraint or find-links in [install]",
             evidence=str(error),
-            hint=_SHOW_CONFIGURATION[tool],
+            hint="Delete that from it; constraint and find-links count in [global] too",
         ) from None
     return hooked, bound
+
+
+def _with_values(text: str, key: str, values: Sequence[str]) -> str:
+    """Return the text of a uv.toml with values in one of its lists, before those that it has there."""
+    table, _, name = key.rpartition(".")
+    words = json.dumps(values)
+    places = {
+        rf"^({key}|\[{table}\].*\n(?:(?!\[).*\n)*?{name}) *= *\[": f"{words[1:-1]},",
+        rf"^\[{table}\].*\n": f"{name} = {words}",
+        "": f"{key} = {words}",
+    }
+    return _with_block_in(text, places)
+
+
+def _with_block_in(text: str, places: Mapping[str, str]) -> str:
+    """Return a text with the lines of the first place in it, each of which is told by how it opens."""
+    for opening, lines in places.items():
+        found = re.search(opening, text, re.MULTILINE)
+        if found:
+            return text[: found.end()] + with_block(text[found.end() :], [lines])
+    return text
 
 
 def bound_of(

@@ -6,7 +6,10 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 import pytest
+import tomli
 
+from gpuinstall.base.text import without_block
+from gpuinstall.cli.hook import _with_values
 from gpuinstall.cli.main import run_command_line
 
 OWN = "# gpuinstall hook: "
@@ -38,7 +41,9 @@ def error(capsys):
     [
         ("pip/pip.conf", b"[global]\r\ntimeout = 20\r\n"),
         ("pip/pip.conf", b"[global]\r\ntimeout = 20"),
+        ("pip/pip.conf", b"[install]\nprefer-binary = true\n"),
         ("uv/uv.toml", b"native-tls = false\r\n[pip]\r\nno-deps = true"),
+        ("uv/uv.toml", b'constraint-dependencies = ["six<2"]\n'),
     ],
 )
 def test_a_file_comes_back_to_the_byte(home, name, text):
@@ -52,6 +57,32 @@ def test_a_file_comes_back_to_the_byte(home, name, text):
     assert run_command_line(["hook", tool, "--remove"]) == 0
     assert file.read_bytes() == text
     assert [entry.name for entry in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "native-tls = false\n",
+        "[pip]\nno-deps = true\n",
+        "[pip]\nno-deps = true\n\nfind-links = [\n  'own',\n]\n",
+        "pip.find-links = ['own']\n",
+        "[[index]]\nurl = 'https://a.example'\n[pip]  # mine\nfind-links = []",
+    ],
+)
+def test_a_mirror_stands_before_the_links_of_a_uv_toml(text):
+    before = tomli.loads(text)
+    hooked = _with_values(text, "pip.find-links", ["https://mirror.example"])
+    assert without_block(hooked) == text
+    links = before.get("pip", {}).get("find-links", [])
+    before.setdefault("pip", {})["find-links"] = ["https://mirror.example", *links]
+    assert tomli.loads(hooked) == before
+
+
+@pytest.mark.usefixtures("home")
+def test_a_variable_that_turns_the_file_off_is_named(monkeypatch, capsys):
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert run_command_line(["hook", "pip"]) == 0
+    assert "PIP_CONFIG_FILE is set: pip heeds" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("home")

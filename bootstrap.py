@@ -387,20 +387,34 @@ UV_WAYS = {
 
 
 def tool_environment(sources: Dict[str, bytes]) -> Path:
-    """Return the tool's environment, which is made if it is not there yet."""
+    """Return the tool's environment, which is made if it is not there, or not whole."""
     began = time.monotonic()
     tool = data_folder() / tool_name(sources)
     check_owners(python_of(tool))
-    if not python_of(tool).exists():
+    if not is_whole(tool):
         with staging_folder(tool.parent) as stage:
             # Another run may have made it while this one waited.
-            if not python_of(tool).exists():
+            if not is_whole(tool):
                 make_tool(sources, stage, tool)
     step("tool", str(tool), began)
     # In an image it may be another user's, or its disk read-only.
     with suppress(OSError):
         os.utime(tool)
     return tool
+
+
+def is_whole(tool: Path) -> bool:
+    """Whether an environment has its Python and all modules that were installed; a power cut leaves empty ones."""
+    packages = "Lib/site-packages" if WINDOWS else "lib/python*/site-packages"
+    for record in tool.glob(f"{packages}/*.dist-info/RECORD"):
+        for line in record.read_text(encoding="utf-8").splitlines():
+            name, _, size = line.rsplit(",", 2)
+            file = record.parent.parent / name
+            if not name.endswith(".py") or size == "0":
+                continue
+            if not file.exists() or not file.stat().st_size:
+                return False
+    return python_of(tool).exists()
 
 
 def make_tool(
@@ -421,7 +435,7 @@ def make_tool(
             4, message, [str(passed)], ways_out(str(passed))
         ) from passed
     if tool.exists():
-        tool.rename(stage / "without its Python")
+        tool.rename(stage / "damaged")
     (stage / "tool").rename(tool)
     point_at(tool)
     for folder in sorted(tool.parent.glob(TOOLS), key=os.path.getmtime)[

@@ -29,6 +29,12 @@ def main() -> NoReturn:
         status = run_command_line(sys.argv[1:])
     except KeyboardInterrupt:
         status = INTERRUPTED
+    except ModuleNotFoundError as error:
+        remedy = "python3 bootstrap.py --help   # makes it again"
+        sys.stderr.write(
+            f"error: gpuinstall's own environment lacks {error.name}\n  do    {remedy}\n"
+        )
+        status = 4
     _leave(status)
 
 

@@ -436,6 +436,28 @@ def test_a_umask_that_lets_everyone_write_makes_no_such_folder(tmp_path, monkeyp
     assert restored == 0
 
 
+@pytest.mark.parametrize("left", [None, ""])
+def test_a_tool_that_lacks_a_module_is_made_again(tmp_path, monkeypatch, left):
+    sources = bootstrap.read_sources()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    tool = bootstrap.data_folder() / bootstrap.tool_name(sources)
+    python = bootstrap.python_of(tool)
+    folder = "Lib" if os.name == "nt" else "lib/python3.12"
+    site = tool / folder / "site-packages"
+    for path in (python, site / "click-8.dist-info" / "RECORD", site / "click.py"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("click.py,sha256=a,40\npy.typed,sha256=a,0\n")
+    made = []
+    monkeypatch.setattr(bootstrap, "make_tool", lambda *_: made.append(tool))
+    bootstrap.tool_environment(sources)
+    assert not made
+    (site / "click.py").unlink()
+    if left is not None:
+        (site / "click.py").write_text(left)
+    bootstrap.tool_environment(sources)
+    assert made == [tool]
+
+
 class Gone(io.StringIO):
     """A stream whose reader has gone away."""
 

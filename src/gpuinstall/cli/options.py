@@ -51,6 +51,9 @@ OTHER_OPTIONS = {
     ("--cuda",): "gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",
     ("--cpu",): "{line} --backend cpu",
     ("-p",): "{line} --python {value}",
+    (
+        "--python",
+    ): "gpuinstall install --python {value}   # the environment has it then",
     ("--system",): "{line}   # into .venv: the system's own Python is never changed",
     (
         "--reinstall",
@@ -574,7 +577,7 @@ def advise_option(option: str, arguments: Sequence[str], options: set[str]) -> s
         return ""
     added = re.findall(r"{line} (\S+)", lines)
     if not options.issuperset(added):
-        return ""
+        lines = OTHER_OPTIONS.get(tuple(added), "")
     return lines.format(
         line=redacted(joined(["gpuinstall", *before, *after])),
         value=quoted(redacted(value)),

@@ -27,7 +27,7 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import check_startable, served
@@ -275,14 +275,18 @@ def _become(
         program = _windows_program(words[0], variables["PATH"])
         status = subprocess.call([program, *words[1:]], env=variables)
     except OSError as error:
+        word = words[0]
         reason = error.strerror
+        hint = "Install the package that provides it"
         if error.errno == ENOENT:
             reason = "no such program in the environment or on PATH"
-        raise UsageError(
-            "command-missing",
-            f"{words[0]} cannot be run: {reason}",
-            hint="Install the package that provides it",
-        ) from None
+        if word == "-" or Path(word).exists():
+            hint = joined(["gpuinstall", "run", "python", *words])
+        elif "/" in word or word.endswith(".py"):
+            reason = "there is no such file"
+            hint = "Check the path; an address has to be downloaded first"
+        message = f"{word} cannot be run: {reason}"
+        raise UsageError("command-missing", message, hint=hint) from None
     raise click.exceptions.Exit(status)
 
 

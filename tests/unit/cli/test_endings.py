@@ -1,11 +1,14 @@
 """What ends a command and is no fault of gpuinstall is told as what it is."""
 
 import errno
+import os
+from pathlib import Path
 
 import pytest
 
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli import main
+from gpuinstall.cli import main, run
 from gpuinstall.cli.terminal import hint_of
 
 
@@ -48,3 +51,35 @@ def test_a_hint_repeats_no_option_for_programs(monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpuinstall", "env", "--json", "remove"])
     error = UsageError("not-confirmed", "", hint="Run it again with --yes")
     assert hint_of(error) == "gpuinstall env remove --yes"
+
+
+PATHS = "Check the path; an address has to be downloaded first"
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        ("trian.py 3", "trian.py cannot be run: there is no such file", PATHS),
+        ("./x/y", "./x/y cannot be run: there is no such file", PATHS),
+        (
+            "./folder 3",
+            "./folder cannot be run: Permission denied",
+            "gpuinstall run python ./folder 3",
+        ),
+        (
+            "-",
+            "- cannot be run: no such program in the environment or on PATH",
+            "gpuinstall run python -",
+        ),
+    ],
+)
+@pytest.mark.skipif(os.name == "nt", reason="Windows starts files by their endings")
+def test_what_cannot_be_run_is_told_by_what_it_is(
+    line, message, hint, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    paths = EnvironmentPaths.at(tmp_path / ".venv")
+    with pytest.raises(UsageError) as refused:
+        run._become(line.split(), paths)
+    assert (refused.value.message, refused.value.hint) == (message, hint)

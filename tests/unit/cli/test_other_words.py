@@ -57,7 +57,14 @@ COMMANDS = [
     ("install torch --force-reinstall", "gpuinstall doctor --fix"),
     ("install -fwheels", "export UV_FIND_LINKS=wheels   # a folder of wheels"),
     ("plan -p3.12 torch", "gpuinstall plan torch --python 3.12"),
-    ("run -p 3.12 train.py", "gpuinstall run --help"),
+    (
+        "run -p 3.12 train.py",
+        "gpuinstall install --python 3.12   # the environment has it then",
+    ),
+    (
+        "sync --python=3.12",
+        "gpuinstall install --python 3.12   # the environment has it then",
+    ),
     ("install -qp 3.12", "gpuinstall install --help"),
     ("install --cpu torch", "gpuinstall install torch --backend cpu"),
     (

@@ -23,7 +23,12 @@ from gpuinstall.base.errors import (
     InterruptedByUserError,
     UsageError,
 )
-from gpuinstall.base.files import close_umask, keep_temporary_files_apart, look_at
+from gpuinstall.base.files import (
+    close_umask,
+    keep_temporary_files_apart,
+    look_at,
+    real_path,
+)
 from gpuinstall.base.interruption import TransferInterrupted, interrupted
 from gpuinstall.base.shell import joined
 from gpuinstall.base.version import __version__
@@ -395,7 +400,8 @@ def _known(error: Exception) -> InstallationError | None:
         return InstallationError("limit", message, hint=_RESOURCES)
     path = Path(os.fsdecode(error.filename))
     message = f"{path} cannot be used: {message}"
-    return InstallationError("file-unusable", message, hint=look_at(path))
+    # A link, such as an environment's Python, may lead into a folder of another user's.
+    return InstallationError("file-unusable", message, hint=look_at(real_path(path)))
 
 
 def _command_of(arguments: list[str]) -> str:

@@ -83,3 +83,14 @@ def test_what_cannot_be_run_is_told_by_what_it_is(
     with pytest.raises(UsageError) as refused:
         run._become(line.split(), paths)
     assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right there")
+def test_the_advice_is_about_where_a_link_leads(tmp_path):
+    (tmp_path / "root").mkdir()
+    python = tmp_path / "python"
+    python.symlink_to(tmp_path / "root" / "pyenv" / "python")
+    error = main._known(PermissionError(errno.EACCES, "denied", str(python)))
+    assert error is not None
+    folder = (tmp_path / "root").resolve()
+    assert error.hint == f"ls -ld {folder}; df -h {folder}"

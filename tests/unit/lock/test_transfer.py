@@ -109,6 +109,10 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path):
             "error: Failed to download `x==1`\n  cause: Network connectivity is disabled, but the data wasn't found",
             "offline",
         ),
+        (
+            "error: Failed to download `idna==3.2`\n  cause: Failed to extract archive: idna.whl\n  cause: unexpected BufError",
+            "file-damaged",
+        ),
         ("error: something new", "installation-failed"),
     ],
 )
@@ -120,3 +124,10 @@ def test_uvs_failure_gets_a_name_of_ours(message, code):
     assert "Using Python" not in (error.why or "")
     assert error.exit_code == 4
     assert "\n" not in error.message
+
+
+def test_the_folder_that_cannot_be_written_is_named():
+    denied = "error: Could not create temporary file\n  cause: Permission denied (os error 13) at path"
+    hint = explain_installation(f'{denied} "/srv/a uv/.tmpzj"').hint
+    assert hint is not None
+    assert hint.startswith("ls -ld '/srv/a uv'   # ")

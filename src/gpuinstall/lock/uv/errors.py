@@ -111,7 +111,10 @@ _OF_THE_WORLD = (
         _ELSEWHERE,
     ),
     _Row(
-        "os error 13", "not-writable", "uv has no permission to write there", "ls -ld ."
+        r'os error 13(?:\) at path "(?P<place>.+)/)?',
+        "not-writable",
+        "uv has no permission to write there",
+        "ls -ld {place}   # if it is uv's cache, UV_CACHE_DIR names another",
     ),
     _Row("HTTP status", "http-status", "a package index refuses a file that it lists"),
     _Row(
@@ -122,6 +125,12 @@ _OF_THE_WORLD = (
     ),
     _Row(_NETWORK, "network", "the package index is unreachable"),
     _Row("Git operation failed", "repository", "a Git repository could not be fetched"),
+    _Row(
+        r"Failed to download `(?P<package>[^`]+)`\n.*Failed to extract archive",
+        "file-damaged",
+        "{package} arrived damaged",
+        "Run it again; if that ends the same way, its file is damaged on the server, or in the folder of --wheels",
+    ),
 )
 _OF_THE_REQUEST = (
     _Row(
@@ -264,6 +273,7 @@ def _error_of(
         # uv does not always say which file it was.
         names = {name: text or "a file" for name, text in found.groupdict().items()}
         names["uv"] = quoted(uv_program())
+        names["place"] = quoted(found.groupdict().get("place") or ".")
         hint = row.hint
         if row.code == "network":
             hint = ways_to_network()

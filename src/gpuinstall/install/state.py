@@ -247,15 +247,12 @@ class ExistingEnvironment(Value):
         files = user_paths(venv)
         why = f"it has files that no installer wrote: {some(files)}" if files else None
         kind = "not ours"
-        hint = ""
+        hint = f"Run it again with {other_venv(venv.parent)}: another folder"
         if is_environment(venv):
             kind = "an environment gpuinstall did not make"
+            hint += "\nRun it again with --replace: the old one is kept for gpuinstall env rollback"
             if self.paths.python.exists():
-                hint = "Run it again with --into: torch is installed into it, and the rest stays\n"
-        hint += (
-            f"Run it again with {other_venv(venv.parent)}: another folder\n"
-            "Run it again with --replace: the old one is kept for gpuinstall env rollback"
-        )
+                hint = f"Run it again with --into: torch is installed into it, and the rest stays\n{hint}"
         raise UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
 
     @property

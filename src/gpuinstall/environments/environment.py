@@ -227,7 +227,8 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
         return ()
     place = made_for(venv)
     arguments = ("--venv", str(place))
-    if read_marker(place):
+    # What is built where nothing lies becomes one of ours.
+    if read_marker(place) or not place.exists():
         return arguments
     return ("--into", *arguments)
 

@@ -534,6 +534,7 @@ def _change(
         project: The run.
     """
     from gpuinstall.install.unpack import unpack_packages  # which takes long to load
+    from gpuinstall.verify.cover import program_packages
 
     here = state.here
     existing = state.existing
@@ -545,8 +546,10 @@ def _change(
     fit = unpacked.fit
     ahead = None
     if "torch" in priced.change.comes and unpacked.python:
-        goes = priced.change.goes
-        ahead = prove(fit, unpacked.python, here, project, leaving=goes)
+        programs = program_packages(place.packages_folders).values()
+        # One that goes would be found beside the new torch too: then the change is proven where it lies.
+        if not any(program.name in priced.change.goes for program in programs):
+            ahead = prove(fit, unpacked.python, here, project)
     if read_packages(place.packages_folders) != existing.packages:
         raise ChangedMeanwhileError
     change = _planned(unpacked, leaving, existing)

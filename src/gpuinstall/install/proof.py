@@ -193,7 +193,6 @@ def prove(
     project: Project,
     *,
     programs: Collection[str] | None = None,
-    leaving: Collection[str] = (),
 ) -> Verdict:
     """Run the kernels of an environment on this machine's GPUs.
 
@@ -203,7 +202,6 @@ def prove(
         here: This machine; None: the verdict says that its GPUs are not here.
         project: The run.
         programs: The modules whose checks are run alone.
-        leaving: The packages that are about to go, of which nothing is tested.
 
     Raises:
         KernelFailedError: a kernel failed.
@@ -218,9 +216,7 @@ def prove(
     if programs:
         verdict = verify_programs(programs, python, machine, origin, reporter)
     else:
-        verdict = verify_environment(
-            python, machine, origin, leaving=leaving, reporter=reporter
-        )
+        verdict = verify_environment(python, machine, origin, reporter=reporter)
     verdict = _confirmed(verdict, fit.choice.build)
     reporter.step("Verified", summary(verdict), monotonic() - start)
     if verdict.status == "failed":

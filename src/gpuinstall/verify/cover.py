@@ -142,19 +142,15 @@ def _stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:
     return {path: file_stamp(f"{root}/{path}") for path in paths}
 
 
-def installed_programs(
-    folders: Sequence[str], leaving: Collection[str] = ()
-) -> tuple[str, ...]:
+def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
     """Return the modules of torch's family, of known programs, and of what was compiled beside a torch.
 
     Nothing is imported: the records of the installations are read.
 
     Args:
         folders: Those on an interpreter's path.
-        leaving: The packages that are about to go.
     """
-    packages = program_packages(map(Path, folders))
-    return tuple(one for one in packages if packages[one].name not in leaving)
+    return tuple(program_packages(map(Path, folders)))
 
 
 def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:

@@ -74,7 +74,6 @@ def verify_environment(
     *,
     deep: bool = False,
     surroundings: bool = False,
-    leaving: Collection[str] = (),
     reporter: Reporter = SILENT,
 ) -> Verdict:
     """Run kernels in the environment of an interpreter, on the GPUs of a machine or on the CPU.
@@ -85,7 +84,6 @@ def verify_environment(
         origin: What the environment was made for; None: what its marker says.
         deep: Whether to run further checks, and to compare the files with the lists of their installations.
         surroundings: Whether it is a fault, not a warning, that a program started in this folder would import another torch.
-        leaving: The packages that are about to go, of which nothing is tested.
         reporter: What is told of the progress.
 
     Raises:
@@ -100,7 +98,7 @@ def verify_environment(
         devices = [wrong_build(target, trial.proof) for target in trial.targets]
         return Verdict(_tested(torch), fail_devices(devices, machine.refusing))
     devices, reports = _prove_torch(trial, trial.targets)
-    devices = prove_programs(devices, trial, installed_programs(torch.path, leaving))
+    devices = prove_programs(devices, trial, installed_programs(torch.path))
     if deep:
         devices = _with_all_gpus(devices, trial)
         devices = _with_files(devices, trial)

@@ -88,7 +88,9 @@ def test_only_the_systems_python_is_advised_an_environment_of_its_own(tmp_path):
     conda = made(tmp_path / "conda", "conda-meta/history", "bin/python")
     embedded = made(tmp_path / "embedded", "bin/python", "bin/python312._pth")
     system = made(tmp_path / "usr", "bin/python")
-    folders = (ours, venv, conda, embedded, system)
+    next_one = made(tmp_path / "ours.gpuinstall" / "staging-1", "pyvenv.cfg")
+    first = made(tmp_path / "new.gpuinstall" / "staging-1", "pyvenv.cfg")
+    folders = (ours, venv, conda, embedded, system, next_one, first)
     words = [advice_words(interpreter(folder)) for folder in folders]
     assert [(one.get("into"), one.get("anew")) for one in words] == [
         (f" --venv {ours}", f" --venv {quoted(ours)} --replace"),
@@ -96,4 +98,9 @@ def test_only_the_systems_python_is_advised_an_environment_of_its_own(tmp_path):
         (f" --into --venv {conda}", None),
         (f" --into --venv {embedded}", None),
         (None, None),
+        (f" --venv {ours}", f" --venv {quoted(ours)} --replace"),
+        (
+            f" --venv {tmp_path / 'new'}",
+            f" --venv {quoted(tmp_path / 'new')} --replace",
+        ),
     ]

@@ -51,6 +51,8 @@ def open_regular(path: Path | str) -> IO[bytes]:
 
 
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+#: Below /dev, and yet a folder of memory with files as on a disk.
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  nothing is written there
 
 
 def check_outside(path: Path, named_by: Path) -> None:
@@ -72,7 +74,7 @@ def check_outside(path: Path, named_by: Path) -> None:
         fault = f"cannot be read: {error.strerror}"
     else:
         # /proc/self/environ is a regular file of this user, too.
-        if any(place.is_relative_to(folder) for folder in _KERNEL_FOLDERS):
+        if _is_of_kernel(place):
             fault = "is no file of a project"
         elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             fault = "is not a regular file or a folder"
@@ -83,6 +85,13 @@ def check_outside(path: Path, named_by: Path) -> None:
             return
     message = f"{named_by} names {path}, which {fault}"
     raise UsageError("path-outside", message, why=why)
+
+
+def _is_of_kernel(path: Path) -> bool:
+    """Whether what an absolute path names is no file of a user's, whatever it looks like."""
+    return not path.is_relative_to(_SHARED_MEMORY) and any(
+        path.is_relative_to(folder) for folder in _KERNEL_FOLDERS
+    )
 
 
 def real_path(path: Path | str) -> Path:
@@ -446,7 +455,7 @@ def write_in_place(path: Path, text: str) -> None:
     Raises:
         InstallationError: It cannot be written.
     """
-    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
+    if _is_of_kernel(path.absolute()) or (path.exists() and not path.is_file()):
         with path.open("a", encoding="utf-8") as stream:
             stream.write(text)
         return

@@ -4,18 +4,21 @@ import os
 import stat
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
+    check_outside,
     close_umask,
     look_at,
     make_private_folder,
     open_regular,
     restore_umask,
     write_atomically,
+    write_in_place,
     written,
 )
 from gpuinstall.base.removal import files_below, remove_path
@@ -209,3 +212,14 @@ def test_a_cache_that_cannot_be_made_is_named(tmp_path):
     for folder in (tmp_path / "file" / "gpuinstall", tmp_path / ("x" * 300)):
         with pytest.raises(InstallationError, match="cannot be written"):
             make_private_folder(folder)
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no shared memory here")  # noqa: S108
+def test_files_in_shared_memory_are_as_on_a_disk():
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        file = Path(folder, "environment.yml")
+        write_in_place(file, "long ago\n")
+        write_in_place(file, "now\n")
+        check_outside(file, named_by=file)
+
+        assert file.read_text("utf-8") == "now\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.lab import disk, own_home
+from tests.lab import disk, memory, own_home
 
 pytest_plugins = ["tests.lab.fixtures", "tests.lab.index_fixtures", "tests.lab.advice"]
 
@@ -29,6 +29,8 @@ def pytest_configure(config):
     """Leave the user's home; its workers are started in the one that the session makes. A blank in it is no fault."""
     if hasattr(config, "workerinput"):
         return
+    if "not heavy" in config.getoption("-m"):
+        config.add_cleanup(memory.move_in())
     home = Path(tempfile.mkdtemp(prefix="a home "))
     own_home.move_in(home)
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))

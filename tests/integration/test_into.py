@@ -17,6 +17,7 @@ from gpuinstall.install.unpack import carried_pip
 from tests.lab import windows
 from tests.lab.clone import ROOT
 from tests.lab.driver import NO_GPU, RTX_4090, FakeDriver, FakeGpu
+from tests.lab.environments import link
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -56,7 +57,7 @@ def conda_like(workshop):
         library,
         prefix / "lib" / version,
         symlinks=True,
-        copy_function=os.link,
+        copy_function=link,
         ignore=passed,
     )
     (prefix / "lib" / version / "site-packages").mkdir()

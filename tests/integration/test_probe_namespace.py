@@ -19,7 +19,9 @@ nodes=$(ls "$1/dev")
 mount -t tmpfs lab "$1/dev"
 cp -a /dev/null /dev/zero /dev/urandom "$1/dev/"
 for node in $nodes; do mknod -m 666 "$1/dev/$node" c 1 3; done
-mount --bind "$1/dev" /dev
+mkdir "$1/dev/shm"
+mount --rbind /dev/shm "$1/dev/shm"
+mount --rbind "$1/dev" /dev
 "$2" -m gpuinstall probe --json
 """
 

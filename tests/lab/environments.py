@@ -184,7 +184,7 @@ def copied(environment: Path, folder: Path) -> Path:
 
     Its activate script leads to the copy, as if it had been made there.
     """
-    shutil.copytree(environment, folder, symlinks=True, copy_function=_link)
+    shutil.copytree(environment, folder, symlinks=True, copy_function=link)
     activate = folder / "bin" / "activate"
     if activate.is_file():
         text = activate.read_text().replace(str(environment), str(folder))
@@ -192,7 +192,8 @@ def copied(environment: Path, folder: Path) -> Path:
     return folder
 
 
-def _link(source: str, target: str):
+def link(source: str, target: str):
+    """Put a file into another folder too, where that can be done without a copy."""
     try:
         os.link(source, target)
     except OSError:

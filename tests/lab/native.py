@@ -2,7 +2,9 @@
 
 import subprocess
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 _LINK = ("cc", "-shared", "-fPIC", "-nostdlib", "-Wl,--no-as-needed", "-Wl,-z,lazy")
 GONE = "_ZN5torch7Library4_defEN3c106eitherINS1_12OperatorNameENS1_14FunctionSchemaEEEONS_11CppFunctionE"
@@ -28,9 +30,7 @@ def native_library(
     ``glibc`` is a version of libm that it asks for, ``code`` the GPU code in it; Python imports it as ``modules``.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    work = file.with_name(f"{file.name}.made")
-    work.mkdir()
-    stubs = [_stub(work, name) for name in needs]
+    stubs = [_stub(name) for name in needs]
     lines = [
         f'extern int u{at}(void) __asm__("{name}");'
         for at, name in enumerate(undefined)
@@ -48,7 +48,7 @@ def native_library(
         )
     lines += [f'const char s{at}[] = "\\0{name}";' for at, name in enumerate(strings)]
     if glibc:
-        stubs.append(_stub(work, "libm.so.6", f"GLIBC_{glibc}"))
+        stubs.append(_stub("libm.so.6", f"GLIBC_{glibc}"))
         lines.append("extern int newest_of_libm(void);")
         calls.append("newest_of_libm()")
     lines.append(f"int call_them_all(void) {{ return {' + '.join(calls) or '0'}; }}")
@@ -60,13 +60,13 @@ def native_library(
             f"void *PyInit_{name}(void) {{ return PyModuleDef_Init(def_{name}); }}"
         )
     if code:
-        (work / "code").write_bytes(code)
-        lines.append(
-            f'__asm__(".section .nv_fatbin, \\"a\\"\\n.incbin \\"{work / "code"}\\"");'
-        )
+        lines.append('__asm__(".section .nv_fatbin, \\"a\\"\\n.incbin \\"code\\"");')
     paths = [f"-Wl,-rpath,{rpath}"] if rpath else []
     own_name = [f"-Wl,-soname,{soname}"] if soname else []
-    _compile(file, "\n".join(lines), *map(str, stubs), *paths, *own_name)
+    files = [(f"{at}.so", stub) for at, stub in enumerate(stubs)]
+    options = [*(name for name, _ in files), *paths, *own_name]
+    files.append(("code", code))
+    file.write_bytes(_compiled("\n".join(lines), tuple(options), tuple(files)))
     return file
 
 
@@ -81,26 +81,31 @@ def readelf(file: Path, *options: str) -> str:
     return done.stdout
 
 
-def _stub(folder: Path, name: str, version: str | None = None) -> Path:
+def _stub(name: str, version: str | None = None) -> bytes:
     """An empty library of a name, or one with a symbol of a version."""
-    stub = folder / name
-    script = folder / "versions"
-    script.write_text(
-        f"{version} {{ global: newest_of_libm; }};" if version else "{ global: *; };"
+    own_name = f"-Wl,-soname,{name}"
+    if version is None:
+        return _compiled("", (own_name,))
+    return _compiled(
+        "int newest_of_libm(void) { return 1; }",
+        (own_name, "-Wl,--version-script=versions"),
+        (("versions", f"{version} {{ global: newest_of_libm; }};".encode()),),
     )
-    _compile(
-        stub,
-        "int newest_of_libm(void) { return 1; }" if version else "",
-        f"-Wl,-soname,{name}",
-        *([f"-Wl,--version-script={script}"] if version else []),
-    )
-    return stub
 
 
-def _compile(file: Path, text: str, *more: str):
-    subprocess.run(
-        [*_LINK, "-x", "c", "-", "-o", str(file), "-x", "none", *more],
-        input=text,
-        text=True,
-        check=True,
-    )
+@cache
+def _compiled(
+    text: str, options: tuple[str, ...], files: tuple[tuple[str, bytes], ...] = ()
+) -> bytes:
+    """Compile a text beside these files: many tests want the same library."""
+    with TemporaryDirectory() as folder:
+        for name, content in files:
+            Path(folder, name).write_bytes(content)
+        subprocess.run(
+            [*_LINK, "-x", "c", "-", "-o", "made", "-x", "none", *options],
+            input=text,
+            text=True,
+            check=True,
+            cwd=folder,
+        )
+        return Path(folder, "made").read_bytes()

@@ -484,13 +484,11 @@ def unwritable(path: Path, error: OSError) -> InstallationError:
 def look_at(path: Path) -> str:
     """Return the commands that show the rights and the room of a path, or of the nearest folder that stays there."""
     # What a failed change has made is gone when they are pasted.
-    staying = (
-        place
-        for place in (path, *path.parents)
-        if os.path.lexists(place) and ".gpuinstall" not in str(place)
-    )
-    folder = quoted(next(staying, path))
-    return f"ls -ld {folder}; df -h {folder}"
+    for place in (path, *path.parents):
+        if os.path.lexists(place) and ".gpuinstall" not in str(place):
+            break
+    staying = quoted(place)
+    return f"ls -ld {staying}; df -h {staying}"
 
 
 def make_private_folder(folder: Path) -> None:

@@ -317,17 +317,25 @@ def handed_over(arguments: list[str]) -> list[str]:
     Raises:
         UsageError: for a bare word that is a command in the wrong place: it is never taken for a package.
     """
-    first_words = {*COMMANDS, *OTHER_WORDS, "help", "-V", "--version"}
-    if arguments and arguments[0] in first_words:
-        return arguments
-    if arguments in (["-h"], ["--help"]):
-        # Who runs bootstrap.py for the first time looks for all commands, not for the options of one.
+    # Who asks bootstrap.py for help looks for all commands, not for the options of one.
+    of_program = {"help", "-h", "--help", "-V", "--version"}
+    if {*COMMANDS, *OTHER_WORDS, *of_program}.intersection(arguments[:1]):
         return arguments
     for word in arguments:
         command = _nearest_command(word)
         # What is merely spelled like a command may be the value of an option, or a package beside another.
         if command and (word == arguments[0] or word.lower() == command):
-            raise _misplaced(word, command, arguments)
+            from gpuinstall.cli.self import program_name
+
+            rest = list(arguments)
+            rest.remove(word)
+            program = program_name()
+            raise UsageError(
+                "command-or-package",
+                f"no package {word} is installed: {command} is a command, and comes first",
+                hint=f"{program} {joined([command, *rest])}   # the command\n"
+                f"{program} {joined(['install', *arguments])}   # a package of that name",
+            )
     return ["install", *arguments]
 
 
@@ -342,20 +350,6 @@ def _nearest_command(word: str) -> str:
         if name[0] == word[:1] and abs(len(name) - len(word)) < 2  # no reportlab
     ]
     return next(iter(get_close_matches(word, commands, cutoff=0.75)), "")
-
-
-def _misplaced(word: str, command: str, arguments: list[str]) -> UsageError:
-    from gpuinstall.cli.self import program_name
-
-    rest = list(arguments)
-    rest.remove(word)
-    program = program_name()
-    return UsageError(
-        "command-or-package",
-        f"no package {word} is installed: {command} is a command, and comes first",
-        hint=f"{program} {joined([command, *rest])}   # the command\n"
-        f"{program} {joined(['install', *arguments])}   # a package of that name",
-    )
 
 
 def _show_path(arguments: list[str]) -> None:

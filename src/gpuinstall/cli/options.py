@@ -39,50 +39,44 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STDOUT = "-"
 _PYTHON_VERSION = r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)"
 OTHER_OPTIONS = {
-    ("-i", "--index-url", "--default-index"): (
+    "-i --index-url --default-index": (
         "export UV_DEFAULT_INDEX={value}   # for all but PyTorch; pip's configuration is read too\n"
         "export GPUINSTALL_TORCH_INDEX={value}   # if it is a mirror of PyTorch's"
     ),
-    ("--extra-index-url", "--index"): (
+    "--extra-index-url --index": (
         "export UV_INDEX={value}   # for all but PyTorch\n"
         "export GPUINSTALL_TORCH_INDEX={value}   # if it is a mirror of PyTorch's"
     ),
-    ("-f", "--find-links"): "export UV_FIND_LINKS={value}   # a folder of wheels",
-    ("--cuda",): "gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",
-    ("--cpu",): "{line} --backend cpu",
-    ("-p",): "{line} --python {value}",
-    (
-        "--python",
-    ): "gpuinstall install --python {value}   # the environment has it then",
-    ("--system",): "{line}   # into .venv: the system's own Python is never changed",
-    (
-        "--reinstall",
-        "--force-reinstall",
-        "--reinstall-package",
-    ): "gpuinstall doctor --fix",
-    ("-P", "--upgrade-package"): (
+    "-f --find-links": "export UV_FIND_LINKS={value}   # a folder of wheels",
+    "--cuda": "gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",
+    "--cpu": "{line} --backend cpu",
+    "-p": "{line} --python {value}",
+    "--python": "gpuinstall install --python {value}   # the environment has it then",
+    "--system": "{line}   # into .venv: the system's own Python is never changed",
+    "--reinstall --force-reinstall --reinstall-package": "gpuinstall doctor --fix",
+    "-P --upgrade-package": (
         "gpuinstall install --upgrade {value}\n"
         "gpuinstall lock --upgrade-package {value}   # changes the lock alone"
     ),
-    ("--frozen", "--locked"): "gpuinstall sync",
-    ("--extra",): (
+    "--frozen --locked": "gpuinstall sync",
+    "--extra": (
         "gpuinstall install -e '.[{value}]'\n"
         "gpuinstall install --group {value}   # of a project without a build system"
     ),
-    ("--all-extras",): "gpuinstall install -e '.[NAME]'   # each extra by its name",
-    ("--no-deps",): "gpuinstall run python -m pip install --no-deps {rest}",
-    ("-t", "--target"): (
+    "--all-extras": "gpuinstall install -e '.[NAME]'   # each extra by its name",
+    "--no-deps": "gpuinstall run python -m pip install --no-deps {rest}",
+    "-t --target": (
         "gpuinstall install --venv {value}   # an environment of its own\n"
         "gpuinstall sync --target {value}   # the lock for cu126, cpu, …"
     ),
-    ("--pre", "--prerelease"): "export UV_PRERELEASE=allow   # but for PyTorch",
-    ("--exclude-newer",): "export UV_EXCLUDE_NEWER={value}",
-    ("--with",): (
+    "--pre --prerelease": "export UV_PRERELEASE=allow   # but for PyTorch",
+    "--exclude-newer": "export UV_EXCLUDE_NEWER={value}",
+    "--with": (
         "gpuinstall install {value}\n"
         "Or list it in the block of the script, behind # /// script"
     ),
-    ("--no-color", "--color"): "export NO_COLOR=1   # or FORCE_COLOR=1",
-    ("-m",): "gpuinstall run python -m {value} {rest}",
+    "--no-color --color": "export NO_COLOR=1   # or FORCE_COLOR=1",
+    "-m": "gpuinstall run python -m {value} {rest}",
 }
 """Options of pip's and uv's that people type, with ours for the same.
 
@@ -564,7 +558,7 @@ def advise_option(option: str, arguments: Sequence[str], options: set[str]) -> s
         arguments: The line that has it. If its value is a page of PyTorch's index, this names a backend.
         options: Those that the command has: the line with another is no advice.
     """
-    rows = [lines for names, lines in OTHER_OPTIONS.items() if option in names]
+    rows = [lines for names, lines in OTHER_OPTIONS.items() if option in names.split()]
     lines = "\n".join(rows)
     before, value, after = _split_at(option, arguments)
     _, backend = split_torch_index(value)
@@ -577,7 +571,7 @@ def advise_option(option: str, arguments: Sequence[str], options: set[str]) -> s
         return ""
     added = re.findall(r"{line} (\S+)", lines)
     if not options.issuperset(added):
-        lines = OTHER_OPTIONS.get(tuple(added), "")
+        lines = OTHER_OPTIONS.get(" ".join(added), "")
     return lines.format(
         line=redacted(joined(["gpuinstall", *before, *after])),
         value=quoted(redacted(value)),

@@ -128,7 +128,13 @@ def read_files(
             continue
         try:
             files[name] = read_again(name, lines, contents.paths.folder)
-        except UsageError:
+        except UsageError as error:
+            # The file is there, and does not have the group: what it asked for goes, as lines do that are deleted.
+            if error.code == "group-unknown":
+                files[name] = RequirementsFile()
+                if lines:
+                    reporter.warn(f"{error.message}: what it asked for goes")
+                continue
             # Its text may be a stranger's choice, and is not repeated.
             files[name] = parse_lines(lines)
             gone.append(name)

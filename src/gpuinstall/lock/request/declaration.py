@@ -248,7 +248,7 @@ def read_inputs(name: str) -> RequirementsFile:
         document = parse_toml(read_listed(path))
         if not group:
             return _from_folder(_dependencies(document), document, path)
-    with reading(f"{path} has no usable dependency group {group!r}", "group-unknown"):
+    with reading(f"{path} has no usable dependency group {group!r}"):
         return _from_folder(_in_groups(document, [group]), document, path)
 
 
@@ -395,6 +395,10 @@ def _in_groups(document: Table, names: list[str] | None = None) -> Iterable[str]
         names = uv.get("default-groups", dev)
     else:
         groups = {**table_in(document, "project", "optional-dependencies"), **groups}
+        unknown = set(map(normalised, names)).difference(map(normalised, groups))
+        if unknown:
+            message = f"{PROJECT} has no group and no extra named {', '.join(unknown)}"
+            raise UsageError("group-unknown", message)
     if not groups and not names:
         return ()
     selected = groups if names == "all" else text_list(names, "default-groups")

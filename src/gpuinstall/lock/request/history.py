@@ -61,7 +61,7 @@ def renewed(
     others = {
         name: lines
         for name, lines in request.files.items()
-        if name not in PROJECT_FILES
+        if name not in PROJECT_FILES and name not in files
     }
     all_files = others | today | added
     of_files = chain.from_iterable(all_files.values())

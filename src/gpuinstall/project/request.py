@@ -20,6 +20,7 @@ from gpuinstall.lock.request.declaration import by_place
 from gpuinstall.lock.request.history import following, renewed, without
 from gpuinstall.lock.request.tools import read_team_lock, team_lock_in
 from gpuinstall.plan.python import RUNNING_PYTHON
+from gpuinstall.sources.configuration import NEVER
 from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
 from gpuinstall.sources.requirements_file import RequirementsFile, joined_files
 
@@ -157,7 +158,11 @@ def _completed(
         decided[name] = next(iter(said), getattr(FOLDERS_OWN, name))
     if not settings.only:
         _check_python(decided["python"], config, {**config.places, **request.places})
-    requirements = listed.requirements or config.requirements or ("torch",)
+    overrides = project.sources.overrides
+    excluded = requirement_names(one for one in overrides if one.endswith(NEVER))
+    requested = listed.requirements or config.requirements
+    kept = [text for text in requested if parse_requirement(text).name not in excluded]
+    requirements = tuple(kept) or ("torch",)
     running = () if settings.machine else (RUNNING_PYTHON,)
     of_conda = filter(None, (conda.python, conda.backend))
     places = dict.fromkeys(of_conda, "environment.yml")

@@ -72,10 +72,18 @@ _UV_WORDS = {
 }
 """The same, of settings that are no addresses."""
 
+NEVER = " ; python_version < '0'"
+"""The marker of a requirement that is left out."""
+
+_UV_LISTS = {
+    "UV_OVERRIDE": "override-dependencies",
+    "UV_EXCLUDE": "exclude-dependencies",
+}
+"""The same, of settings that are lists, which stand in files."""
+
 _NOT_OBEYED = {
     # Some images of NVIDIA set it to what only their own torch goes with, and uv does not read it.
     "PIP_CONSTRAINT": "-c FILE",
-    "UV_EXCLUDE": "in [tool.uv]: override-dependencies = [\"NAME; python_version < '0'\"]",
 }
 """Variables that change what pip or uv chooses, with what to do instead."""
 
@@ -420,9 +428,10 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
     for name, key in _UV_WORDS.items():
         if environ.get(name):
             yield source_setting("uv", key, environ[name], Path(name))
-    overrides = list(_files_of("UV_OVERRIDE", environ, folder).requirements)
-    if overrides:
-        yield from _uv_settings("override-dependencies", overrides, Path("UV_OVERRIDE"))
+    for name, key in _UV_LISTS.items():
+        texts = list(_files_of(name, environ, folder).requirements)
+        if texts:
+            yield from _uv_settings(key, texts, Path(name))
     for name, instead in _NOT_OBEYED.items():
         if environ.get(name):
             key = name.partition("_")[2].lower()
@@ -489,13 +498,16 @@ def uv_settings(
 
 def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
     values = value if isinstance(value, list) else [value]
-    if key == "override-dependencies":
+    if key in {"override-dependencies", "exclude-dependencies"}:
         text_list(value, key)
     if key in _UV_VARIABLES.values():
         for address in values:
             located = _located(key, address, file.parent)
             yield source_setting("uv", key, located, file)
         return
+    if key == "exclude-dependencies":
+        key = "override-dependencies"
+        values = [f"{name}{NEVER}" for name in values]
     if value is True:
         text = ":all:"
     else:

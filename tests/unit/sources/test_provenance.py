@@ -75,7 +75,7 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
         sources.uv_settings()["exclude-newer"] == "2026-01-01"
     ),
     Effect.RESOLUTION: lambda sources: (
-        sources.overrides == ["mine<2"]
+        sources.overrides in (["mine<2"], ["mine ; python_version < '0'"])
         or sources.metadata == [{"name": "mine", "requires-dist": ["a"]}]
         or {"allow", "lowest-direct", "fewest"}.issuperset(
             sources.resolver_words.values()

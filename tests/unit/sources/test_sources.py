@@ -211,11 +211,13 @@ def test_uvs_variables_count_before_its_files(environ, tmp_path):
         'exclude-newer = "2026-01-01"\nresolution = "highest"\n',
     )
     _write(tmp_path / "overrides.txt", "six<2\n")
+    _write(tmp_path / "excluded.txt", "idna\n")
     environ |= {
         "UV_EXCLUDE_NEWER": "2025-01-01",
         "UV_RESOLUTION": "lowest",
         "UV_PRERELEASE": "allow",
         "UV_OVERRIDE": "overrides.txt",
+        "UV_EXCLUDE": "excluded.txt",
     }
     sources = read_sources(None, environ, tmp_path)
     assert sources.uv_settings() == {
@@ -224,13 +226,12 @@ def test_uvs_variables_count_before_its_files(environ, tmp_path):
         "resolution": "lowest",
         "prerelease": "allow",
     }
-    assert sources.overrides == ["six<2"]
+    assert sources.overrides == ["six<2", "idna ; python_version < '0'"]
 
 
 def test_what_is_not_obeyed_of_the_users_own_is_reported(environ, tmp_path):
     _write(tmp_path / "overrides.txt", "six @ https://index.example/six.whl\n")
     environ |= {
-        "UV_EXCLUDE": "out.txt",
         "UV_OVERRIDE": "overrides.txt",
         "PIP_CONSTRAINT": "limits.txt",
         "PIP_NO_INDEX": "1",
@@ -241,7 +242,6 @@ def test_what_is_not_obeyed_of_the_users_own_is_reported(environ, tmp_path):
     assert listener.steps == [
         f"Ignored override-dependencies (by URL) in UV_OVERRIDE: instead: {listed}",
         "Ignored constraint in PIP_CONSTRAINT: instead: -c FILE",
-        "Ignored exclude in UV_EXCLUDE: instead: in [tool.uv]: override-dependencies = [\"NAME; python_version < '0'\"]",
         "Ignored --no-index in PIP_NO_INDEX: instead: --offline, or a find-links folder without it",
     ]
 

@@ -168,7 +168,7 @@ RESOLVER_WORDS = ("prerelease", "resolution", "fork-strategy")
 """uv's settings of a word for which of the versions that go together it takes."""
 
 ANY_FILE = "any file"
-BY_MARKER = "sources (workspace, marker, list)"
+BY_MARKER = "sources (workspace without the member, marker, list)"
 BY_ADDRESS = "name @ address, required or as a constraint"
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,8 @@ from gpuinstall.lock.request.tools import (
     project_settings,
     table_in,
     tool_settings,
+    uv_sources,
+    workspace_members,
 )
 from gpuinstall.sources.configuration import uv_constraints, uv_settings
 from gpuinstall.sources.requirements_file import (
@@ -166,17 +167,7 @@ def _unread_members(document: Table, folder: Path) -> dict[str, str]:
     workspace = table_in(document, "tool", "uv", "workspace")
     if "project" in document or not workspace:
         return {}
-    paths: dict[str, set[str]] = {}
-    for key in "members", "exclude":
-        patterns = text_list(workspace.get(key, []), key)
-        # Path.glob ends at an absolute pattern.
-        found = (glob(pattern, root_dir=folder) for pattern in patterns)  # noqa: PTH207
-        paths[key] = set().union(*found)
-    members = [
-        f"-e ./{path.rstrip('/')}"
-        for path in sorted(paths["members"] - paths["exclude"])
-        if (folder / path / PROJECT).is_file()
-    ]
+    members = [f"-e ./{path}" for path in workspace_members(workspace, folder)]
     setting = f"[tool.gpuinstall] requirements = {json.dumps(members)}"
     return {f"the workspace in {PROJECT}": setting} if members else {}
 
@@ -452,7 +443,7 @@ def _listed(
     uv = table_in(tool, "uv")
     sources = [
         *poetry_entries(table_in(tool, "poetry")),
-        *uv.get("sources", {}).items(),
+        *uv_sources(uv, file),
     ]
     # A list is of sources by marker. What cannot be obeyed is refused with the other settings of sources.
     addresses = {

@@ -108,6 +108,17 @@ def nested_settings(
                     yield replace(setting, value=_from(place, setting))
 
 
+def nested_requirements(requirements: Iterable[str], folder: Path) -> Iterator[str]:
+    """Yield what the projects among requirements require by paths, which are absolute; arguments as above."""
+    for place, described in _projects(requirements, folder, set()):
+        for listed in described:
+            for requirement in map(parse_requirement, listed.requirements):
+                path = requirement.path
+                if path:
+                    absolute = place / expanded_home(path)
+                    yield requirement.text.replace(f" @ {path}", f" @ {absolute}", 1)
+
+
 def _projects(
     requirements: Iterable[str], folder: Path, seen: set[tuple[Path, str]]
 ) -> Iterator[tuple[Path, list[RequirementsFile]]]:

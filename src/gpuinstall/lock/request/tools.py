@@ -6,10 +6,12 @@ import os
 import re
 from contextlib import suppress
 from functools import partial
+from glob import glob
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_toml
+from gpuinstall.base.files import parse_toml, text_list
 from gpuinstall.base.requirement import normalised, standard_marker
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import index_address, index_key, project_tables
@@ -25,7 +27,6 @@ from gpuinstall.sources.requirements_file import PROJECT, read_listed, reading
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     Table = Mapping[str, Any]
 
@@ -113,8 +114,7 @@ def _uv_sources(
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
             indexes[row["name"]] = index_address(row, file, os.environ)
-    sources = {**_inherited(file), **uv.get("sources", {})}
-    for name, written in sources.items():
+    for name, written in uv_sources(uv, file):
         package = normalised(name)
         setting = partial(source_setting, "uv", file=file, package=package)
         source = written if isinstance(written, dict) else {}
@@ -134,15 +134,58 @@ def _uv_sources(
             yield setting("sources (git, url, path)", "")
 
 
-def _inherited(file: Path) -> Table:
-    """Return the packages whose source uv takes from the root of the workspace: what it is, the member has to say."""
-    if file.name != PROJECT:  # a script is no member
-        return {}
-    path = file.absolute()
-    for other, table in project_tables({}, path.parent):
-        if other != path and "workspace" in table:
-            return dict.fromkeys(table.get("sources", {}))
-    return {}
+def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the sources of single packages by uv's table of a file: of each member of its workspace, the folder.
+
+    What the root of a workspace has for all is None, but for members: what it is, the member has to say.
+    """
+    own = uv.get("sources", {})
+    sources = {**own}
+    root = Path()
+    workspace: Table = {}
+    # A script is no member.
+    if file.name == PROJECT:
+        for other, table in project_tables({}, file.absolute().parent):
+            if "workspace" in table:
+                root, workspace = other.parent, table["workspace"]
+                sources = {**table.get("sources", {}), **own}
+    members = {}
+    if workspace and any(map(_is_member, sources.values())):
+        for place in (".", *workspace_members(workspace, root)):
+            document = parse_toml(read_listed(root / place / PROJECT, root))
+            name = normalised(table_in(document, "project").get("name", ""))
+            path = os.path.relpath(root / place, file.absolute().parent)
+            members[name] = {"path": path, "editable": True}
+    for name, source in sources.items():
+        member = members.get(normalised(name))
+        if member and _is_member(source):
+            yield name, {**member, **source}
+        else:
+            yield name, own.get(name)
+
+
+def _is_member(source: object) -> bool:
+    return isinstance(source, dict) and source.get("workspace") is True
+
+
+def workspace_members(workspace: Table, root: Path) -> list[str]:
+    """Return the paths of the members of a workspace from its root.
+
+    Args:
+        workspace: uv's table of it.
+        root: The folder that has the table.
+    """
+    paths: dict[str, set[str]] = {}
+    for key in "members", "exclude":
+        patterns = text_list(workspace.get(key, []), key)
+        # Path.glob ends at an absolute pattern.
+        found = (glob(pattern, root_dir=root) for pattern in patterns)  # noqa: PTH207
+        paths[key] = set().union(*found)
+    return [
+        path.rstrip("/")
+        for path in sorted(paths["members"] - paths["exclude"])
+        if (root / path / PROJECT).is_file()
+    ]
 
 
 def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:

@@ -22,6 +22,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.lock import unknown_hash
+from gpuinstall.lock.request.project import nested_requirements
 from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
 from gpuinstall.lock.solve.facts import Fact, Judge
 from gpuinstall.lock.solve.problem import public
@@ -291,6 +292,7 @@ class Loop:
         # A pin that was a constraint is one of what turns up.
         requirements += [name for name in yielding.values() if name not in requirements]
         requirements += self._added
+        requirements += self._nested
         if session.sources.takes_lowest:
             # Torch has its best version: it is decided before what has the lowest.
             requirements.insert(0, BUILD)
@@ -316,6 +318,15 @@ class Loop:
             wheels_only=self._wheels_only | excluded,
             sources=session.sources,
         )
+
+    @cached_property
+    def _nested(self) -> list[str]:
+        """What projects in folders require by their paths, unless something else of that name is requested."""
+        requirements = self.problem.requirements
+        parsed = map(parse_requirement, requirements)
+        named = {one.name for one in parsed if " @ " in one.text or not one.url}
+        nested = nested_requirements(requirements, self.session.folder)
+        return [text for text in nested if parse_requirement(text).name not in named]
 
     @property
     def _wheels_only(self) -> frozenset[str]:

@@ -150,8 +150,11 @@ class ResolverProject(Value):
         rows = [*self.metadata, *self.sources.metadata, *known]
         settings["dependency-metadata"] = rows
         # Also if torch comes from the default index: a project that is installed editable may name another for it.
-        bound = sorted(load_catalog().family.union(self.pages))
-        settings["pip"] = {"no-sources-package": bound}
+        bound = load_catalog().family.union(self.pages)
+        # What is requested by its address has that source. With this setting uv finds no member of a workspace.
+        requirements = map(parse_requirement, self.requirements)
+        bound |= {one.name for one in requirements if " @ " in one.text}
+        settings["pip"] = {"no-sources-package": sorted(bound)}
         if self.sources.exclude_newer:
             # Our pages have no dates: uv would take none of their files.
             undated = dict.fromkeys(sorted(self.pages), False)

@@ -260,6 +260,27 @@ def test_members_of_a_workspace_without_a_project_are_not_passed_over(tmp_path):
     assert read_declaration(tmp_path).unread == {}
 
 
+def test_what_a_workspace_has_is_taken_from_its_member(tmp_path):
+    project = '[project]\nname = "{}"\ndependencies = ["{}", "six"]\n[tool.uv.sources]\n{} = {{ workspace = true }}\n'
+    members = '[tool.uv.workspace]\nmembers = ["packages/*"]\n'
+    root = write(
+        tmp_path, pyproject__toml=project.format("app", "Lib_A", "lib-a") + members
+    )
+    for name, requires in ("lib-a", "lib_b"), ("lib-b", "app"):
+        folder = tmp_path / "packages" / f"of {name}"
+        folder.mkdir(parents=True)
+        write(folder, pyproject__toml=project.format(name, requires, "lib_b"))
+    requirements = [
+        read_declaration(folder).listed.requirements
+        for folder in (root, root / "packages/of lib-a", root / "packages/of lib-b")
+    ]
+    assert requirements == [
+        ("-e lib-a @ packages/of lib-a", "six"),
+        ("-e lib-b @ ../of lib-b", "six"),
+        ("app", "six"),
+    ]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="links as Unix has them")
 def test_a_link_that_leads_out_of_the_folder_is_refused_with_the_way(tmp_path):
     folder = tmp_path / "project"

@@ -215,12 +215,15 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
 
     It is empty if there are none.
 
-    The project in ``folder`` itself counts only if its requirements are not written in its pyproject.toml: those are
-    requirements of the lock.
+    Of the project in ``folder`` itself the name and the extras count alone if its requirements are written in its
+    pyproject.toml: those are requirements of the lock.
     """
     contents = []
     for place, _ in _projects(requirements, folder, set()):
-        if place == real_path(folder) and static_project(place):
+        project = static_project(place) if place == real_path(folder) else None
+        if project:
+            counting = project.get("name"), project.get("optional-dependencies")
+            contents.append(repr(counting).encode())
             continue
         with suppress(OSError):
             if place.is_file():
@@ -237,6 +240,14 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     if not contents:
         return ""
     return hashlib.sha256(b"\n".join(contents)).hexdigest()
+
+
+def built_requirements(requirements: Iterable[str], folder: Path) -> Iterator[str]:
+    """Yield the requirements by paths of which only a build tells what they require; arguments as above."""
+    for text in requirements:
+        path = parse_requirement(text).path
+        if path and static_project(folder / expanded_home(path)) is None:
+            yield text
 
 
 def changed_files(

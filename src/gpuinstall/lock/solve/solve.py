@@ -14,6 +14,7 @@ from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.lock.file.lock import Record, version_conflicts
+from gpuinstall.lock.request.project import built_requirements
 from gpuinstall.lock.solve.attempt import refusal_anyway, resolve_near
 from gpuinstall.lock.solve.live import live_requests
 from gpuinstall.lock.solve.problem import (
@@ -78,8 +79,8 @@ def resolve_locks(
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     # uv goes by the times of a project's own files, and not by those of the lists that these name.
     if request.build_files_digest not in {"", *digests}:
-        texts = requirement_lines(request.requirements, session.folder)
-        session.outdated.update(texts)
+        built = built_requirements(request.requirements, session.folder)
+        session.outdated.update(requirement_lines(built, session.folder))
     attempts = [Near(versions=installed or {}, reported=reported)]
     if not installed:
         attempts = [*_nearness(attempts[0], live, locks, moving, upgrade=upgrade)]

@@ -1,6 +1,7 @@
 from gpuinstall.lock.request.project import build_files_digest
 
 STATIC = '[project]\nname = "a"\ndependencies = ["numpy"]\n'
+X = '[project]\nname = "a"\noptional-dependencies.x = ["numpy"]\n'
 EXTRAS = f'{STATIC}dynamic = ["optional-dependencies"]\n'
 DYNAMIC = '[project]\nname = "a"\ndynamic = ["dependencies"]\n'
 
@@ -13,6 +14,8 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
         ("-e .", "setup.cfg", ("[options]\n", "[options]\na = b\n"), True),
         ("-e .", "pyproject.toml", (DYNAMIC, f"{DYNAMIC}[tool.builder]\n"), True),
         ("-e .", "pyproject.toml", (STATIC, STATIC.replace("numpy", "rich")), False),
+        ("-e .", "pyproject.toml", (STATIC, STATIC.replace('"a"', '"b"')), True),
+        ("-e .[x]", "pyproject.toml", (X, X.replace("numpy", "rich")), True),
         ("-e .[dev]", "pyproject.toml", (EXTRAS, f"{EXTRAS}[tool.builder]\n"), True),
         ("./my lib", "my lib/setup.py", ("setup(a)\n", "setup(b)\n"), True),
         (
@@ -79,7 +82,7 @@ def test_nothing_is_recorded_where_nothing_is_built(tmp_path):
     (tmp_path / "pyproject.toml").write_text(STATIC, "utf-8")
     assert (
         build_files_digest(
-            ["torch", "-e .", "https://files.example/a-1.tar.gz", "./gone"], tmp_path
+            ["torch", "https://files.example/a-1.tar.gz", "./gone"], tmp_path
         )
         == ""
     )

@@ -41,7 +41,7 @@ from gpuinstall.environments.records import was_made_here
 from gpuinstall.environments.stamp import file_stamp, read_stamp
 from gpuinstall.install.file_change import recorded_names, shared_with_others
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.declaration import PROJECT_FILES
+from gpuinstall.lock.request.declaration import build_files
 from gpuinstall.lock.request.history import read_own_lock
 from gpuinstall.plan import Rejected, choose
 
@@ -158,7 +158,7 @@ class ExistingEnvironment(Value):
         _, built_ns, _ = file_stamp(str(self.paths.venv / self.lock.name))
         changed = set(self.misplaced_projects)
         for name, (folder, _) in self._projects.items():
-            files = [folder / file for file in PROJECT_FILES]
+            files = [folder / file for file in build_files(folder)]
             if any(file_stamp(str(file))[1] > built_ns for file in files):
                 changed.add(name)
         return changed

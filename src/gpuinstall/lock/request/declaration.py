@@ -6,6 +6,8 @@ import json
 import os
 import re
 import sys
+from contextlib import suppress
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from gpuinstall.base.files import (
     check_outside,
     is_private,
     parse_toml,
+    read_document,
     real_path,
     text_list,
 )
@@ -208,6 +211,18 @@ def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
         if path.is_file():
             with reading(path):
                 yield from tool_settings(parse_toml(read_listed(path, folder)), path)
+
+
+def build_files(folder: Path) -> list[str]:
+    """Return the files of a project of which a newer one has uv build it again: its own, and those of ``cache-keys``."""
+    files = [*PROJECT_FILES]
+    with suppress(OSError, ValueError, AttributeError, TypeError, UsageError):
+        document = parse_toml(read_document(folder / PROJECT, folder))
+        for key in table_in(document, "tool", "uv").get("cache-keys", ()):
+            pattern = key if isinstance(key, str) else key.get("file", "")
+            if ".." not in pattern and not Path(pattern).is_absolute():
+                files += glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
+    return files
 
 
 def read_inputs(name: str) -> RequirementsFile:

@@ -7,6 +7,7 @@ import pytest
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.request.declaration import (
+    build_files,
     parse_project,
     read_declaration,
     read_inputs,
@@ -279,6 +280,23 @@ def test_what_a_workspace_has_is_taken_from_its_member(tmp_path):
         ("-e lib-b @ ../of lib-b", "six"),
         ("app", "six"),
     ]
+
+
+def test_what_uvs_cache_keys_name_has_a_project_built_again(tmp_path):
+    (tmp_path / "src").mkdir()
+    for name in "a.c", "b.c", "b.h":
+        (tmp_path / "src" / name).touch()
+    own = ["pyproject.toml", "setup.py", "setup.cfg"]
+    cases = {
+        "[{ file = 'src/**/*.c' }, 'gen.in', { env = 'A' }]": ["src/a.c", "src/b.c"],
+        "['../*.c', '/etc/passwd', 'src/b.h']": ["src/b.h"],
+        "3": [],
+    }
+    found = {}
+    for keys in cases:
+        write(tmp_path, pyproject__toml=f"[tool.uv]\ncache-keys = {keys}\n")
+        found[keys] = sorted(set(build_files(tmp_path)) - {*own})
+    assert found == cases
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links as Unix has them")

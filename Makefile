@@ -17,7 +17,8 @@ UV_FOLDER = ls -td "$${XDG_DATA_HOME:-$$HOME/.local/share}"/gpuinstall/[0-9]*-*/
 
 $(READY): lockfiles/development.txt pyproject.toml
 	$(PYTHON) -m venv .venv-dev || PATH="$$PATH:$$($(UV_FOLDER))" uv venv -q --clear --seed --python $(PYTHON) .venv-dev
-	$(DEV) -m pip install -q --require-hashes -r lockfiles/development.txt
+	$(DEV) -m pip install -q --require-hashes -r lockfiles/uv.txt
+	.venv-dev/bin/uv pip install -q --python $(DEV) --compile-bytecode --require-hashes -r lockfiles/development.txt
 	.venv-dev/bin/uv pip install -q --python $(DEV) --no-deps -e .
 	$(DEV) -m tests.lab.environments
 	@touch $@

@@ -411,6 +411,9 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
         unchanged -= tied
         own |= tied
     comes = new.names - unchanged
+    if "torch" in comes:
+        # They may have been compiled beside the one before.
+        comes |= new.addresses.keys()
     # pip belongs to no lock, and every environment has one.
     goes = (own & existing.versions.keys()) - new.names - {"pip"}
     changed = existing.packages_named(comes | goes)

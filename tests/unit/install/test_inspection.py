@@ -1,3 +1,6 @@
+import json
+from types import SimpleNamespace
+
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
@@ -7,8 +10,10 @@ from gpuinstall.base.values import replace
 from gpuinstall.install.state import (
     check_movable,
     inspect_environment,
+    package_change,
 )
 from gpuinstall.lock.file.lock import parse
+from tests.lab.environments import put_package
 from tests.unit.install.environments import lock_text, make_environment
 
 
@@ -74,6 +79,27 @@ def test_a_project_that_is_not_there_as_the_lock_has_it_has_changed(paths, tmp_p
         existing = replace(inspect_environment(paths), lock=lock)
         found[text] = existing.changed_projects
     assert found == cases
+
+
+def test_a_project_is_built_again_when_torch_moves(paths, tmp_path):
+    make_environment(paths.venv, "ours")
+    site = paths.venv / "lib/python3.12/site-packages"
+    put_package(site, "torch", {}, version="2.14.1")
+    put_package(site, "lb", {})
+    directory = {"url": tmp_path.as_uri(), "dir_info": {"editable": True}}
+    (site / "lb-1.0.dist-info" / "direct_url.json").write_text(json.dumps(directory))
+    project = '[[packages]]\nname = "lb"\ndirectory = {path = ".", editable = true}\n'
+    lock, new = (
+        parse("pylock.cu126.toml", f"{lock_text(torch)}{project}")
+        for torch in ("2.14.1", "2.15.0")
+    )
+    existing = replace(inspect_environment(paths), lock=lock, made_here=True)
+    choice = SimpleNamespace(python="3.12")
+    comes = [
+        package_change(existing, SimpleNamespace(lock=one, choice=choice)).comes
+        for one in (lock, new)
+    ]
+    assert comes == [set(), {"torch", "lb"}]
 
 
 def test_nothing_starts_by_a_lock_that_an_environment_was_not_made_from(

@@ -315,6 +315,7 @@ def _unpack_beside(
         settings, sync_settings(builds, site, served, default), is_cached=True
     )
     private_lock = session.scratch / "pylock.private.toml"
+    wheels = project.sourcing.wheels
     folder = place.folder if place.is_ours else session.folder
     transfer = Transfer(
         fit.lock,
@@ -324,9 +325,12 @@ def _unpack_beside(
         private_lock,
         missing=priced.bill.missing,
         heads=priced.heads,
-        wheels=project.sourcing.wheels,
+        wheels=wheels,
     )
     words = ["--config-file", str(settings), *refresh_words(fit.lock)]
+    if wheels:
+        # For what builds need: that is in no lock.
+        words += ["--find-links", str(wheels)]
     for package in fit.lock.pylock.packages:
         source = package.directory
         if source and (folder / source.path).resolve() in project.named_folders:

@@ -65,7 +65,14 @@ UV_INSTALL = "pip install --quiet --compile-bytecode"
 LARGEST_ARCHIVE = 200_000_000
 OFFLINE_SWITCHES = ("GPUINSTALL_OFFLINE", "UV_OFFLINE")
 SWITCHED_ON = {"1", "true", "yes", "on"}
-DAMAGES = (tarfile.TarError, zipfile.BadZipFile, EOFError, KeyError)
+DAMAGES = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    KeyError,
+    OSError,
+    ValueError,
+)
 OUR_DEFAULTS = {
     "UV_HTTP_RETRIES": "1",
     "UV_NO_PROGRESS": "1",
@@ -91,6 +98,7 @@ NETWORK = [
     f"{SET} HTTPS_PROXY=http://proxy.example:3128   # behind a proxy; one that is set may be wrong",
     f"{SET} PIP_INDEX_URL=https://index.example/simple   # for an index of your own",
     f"{SET} SSL_CERT_FILE=/path/to/certificates.pem   # for certificates of your own",
+    f"{SET} GPUINSTALL_UV_MIRROR=https://mirror.example   # for a mirror of uv's releases",
 ]
 OFFLINE = [
     "Run this once with a network: the tool stays",
@@ -254,11 +262,8 @@ def get_uv(stage: Path) -> Path:
         else:
             step(f"uv {version}", name, began)
             return uv
-    ways = ways_out("; ".join(reasons))
-    if ways is not OFFLINE:
-        mirror = f"{SET} GPUINSTALL_UV_MIRROR=https://mirror.example"
-        ways = [*ways, f"{mirror}   # a mirror that has {archive_path(stage)}"]
-    raise BootstrapError(4, f"uv {version} could not be downloaded", reasons, ways)
+    message = f"uv {version} could not be downloaded"
+    raise BootstrapError(4, message, reasons, ways_out("; ".join(reasons)))
 
 
 def uv_by_pip(stage: Path) -> Path:
@@ -289,7 +294,9 @@ def uv_from_index(stage: Path) -> Path:
 def uv_from_archive(stage: Path) -> Path:
     """Fetch uv's own release archive, and take the program out if it is, bit by bit, the one pinned."""
     base = os.environ.get("GPUINSTALL_UV_MIRROR") or ARCHIVES
-    url = f"{base.rstrip('/')}/{archive_path(stage)}"
+    form = "zip" if WINDOWS else "tar.gz"
+    version = pinned_version(stage)
+    url = f"{base.rstrip('/')}/{version}/uv-{archive_target()}.{form}"
     content = fetch(url)
     try:
         if WINDOWS:
@@ -298,22 +305,14 @@ def uv_from_archive(stage: Path) -> Path:
             with tarfile.open(fileobj=content) as archive:
                 member = archive.extractfile(f"uv-{archive_target()}/uv")
                 program = member.read() if member else b""
-    except (*DAMAGES, OSError, ValueError) as error:
+    except DAMAGES as error:
         raise PassedOverError(reason(f"{url}: {error}")) from error
     pinned = (
         (stage / "lockfiles" / "uv-programs.txt").read_text(encoding="utf-8").split()
     )
     if hashlib.sha256(program).hexdigest() not in pinned:
-        raise PassedOverError(
-            f"what it holds is not the pinned uv {pinned_version(stage)}"
-        )
+        raise PassedOverError(f"what it holds is not the pinned uv {version}")
     return runnable(stage, program)
-
-
-def archive_path(stage: Path) -> str:
-    """Return where this machine's archive lies, below the address of uv's releases or of a mirror."""
-    form = "zip" if WINDOWS else "tar.gz"
-    return f"{pinned_version(stage)}/uv-{archive_target()}.{form}"
 
 
 def archive_target() -> str:

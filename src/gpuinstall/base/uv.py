@@ -153,7 +153,9 @@ def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
         upper = name.upper()
         if upper in _PROXIES:
             kept[name.lower()] = value
-        elif upper.startswith(_NEEDED) and not _is_private(upper):
+        elif upper in _OF_THE_USER or _SECRET.search(upper):
+            continue
+        elif upper.startswith(_NEEDED):
             kept[name] = value
     own = Path(variables.get("HOME") or Path.home())
     xdg = Path(variables.get("XDG_CONFIG_HOME") or own / ".config")
@@ -171,10 +173,6 @@ def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
     folders = dict.fromkeys(str(Path(program).parent) for program in programs)
     places = {"HOME": str(home), "PATH": os.pathsep.join(folders)}
     return {**kept, **places, "USERPROFILE": str(home)}
-
-
-def _is_private(name: str) -> bool:
-    return name in _OF_THE_USER or _SECRET.search(name) is not None
 
 
 def without_tokens(variables: Mapping[str, str]) -> dict[str, str]:

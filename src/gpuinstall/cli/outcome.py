@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,10 +82,12 @@ def framed(
             )
             CURRENT.set(terminal)
             values = {row: kwargs.pop(row) for row in names}
-            if terminal.verbose:
-                MOST_NAMES.set(sys.maxsize)
             with ExitStack() as stack:
-                stack.enter_context(_programs_followed_by(terminal))
+                if terminal.verbose:
+                    from gpuinstall.base.process import followed_by
+
+                    MOST_NAMES.set(sys.maxsize)
+                    stack.enter_context(followed_by(terminal.show_command))
                 folder = Path()
                 if serves_folder:
                     folder = stack.enter_context(served(terminal))
@@ -108,14 +110,6 @@ def framed(
         return (group or click).command(name, help=text, **settings)(call)
 
     return decorate
-
-
-def _programs_followed_by(terminal: Terminal) -> AbstractContextManager[None]:
-    if not terminal.verbose:
-        return nullcontext()
-    from gpuinstall.base.process import followed_by
-
-    return followed_by(terminal.show_command)
 
 
 def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outcome:

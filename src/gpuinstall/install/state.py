@@ -557,8 +557,13 @@ class InstallState(Value):
     def _missing_lock(self) -> LockError:
         target = self.options.target
         name = f"pylock.{target}.toml" if target else "lock"
-        message = f"there is no {name} in {self.existing.paths.folder}"
-        return LockError("lock-missing", message, hint="gpuinstall lock")
+        folder = self.existing.paths.folder
+        message = f"there is no {name} in {folder}"
+        hint = "gpuinstall lock"
+        if not Path.cwd().is_relative_to(folder):
+            beside = "the locks of an environment lie in the folder that holds it"
+            hint = f"mkdir -p {quoted(folder)} && cp pylock.*.toml {quoted(folder)}   # {beside}"
+        return LockError("lock-missing", message, hint=hint)
 
     def _misfit(self) -> LockError:
         """Return that no lock of the folder fits, with what would help."""

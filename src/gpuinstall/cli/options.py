@@ -58,7 +58,16 @@ OTHER_OPTIONS = {
         "gpuinstall install --upgrade {value}\n"
         "gpuinstall lock --upgrade-package {value}   # changes the lock alone"
     ),
-    "--frozen --locked": "gpuinstall sync",
+    "--frozen --locked --check": (
+        "gpuinstall sync\ngpuinstall lock check   # whether the lock is still right"
+    ),
+    "--no-sync --inexact": "{line}   # it is so here",
+    "--refresh": "{line} --upgrade",
+    "--directory --project": "cd {value} && {line}",
+    "--package": "gpuinstall install -e ./{value}   # its folder",
+    "--script": "gpuinstall run {value}",
+    "--no-dev --no-default-groups": "Write default-groups = [] below [tool.uv] in pyproject.toml",
+    "--only-group": "gpuinstall install --only --group {value}",
     "--extra": (
         "gpuinstall install -e '.[{value}]'\n"
         "gpuinstall install --group {value}   # of a project without a build system"

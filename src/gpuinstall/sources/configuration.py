@@ -84,6 +84,12 @@ _UV_LISTS = {
 _NOT_OBEYED = {
     # Some images of NVIDIA set it to what only their own torch goes with, and uv does not read it.
     "PIP_CONSTRAINT": "-c FILE",
+    "UV_NO_DEV": "default-groups = [] below [tool.uv]",
+    "UV_NO_DEFAULT_GROUPS": "default-groups = [] below [tool.uv]",
+    "UV_NO_INSTALL_PROJECT": "package = false below [tool.uv]",
+    "UV_NO_EDITABLE": "gpuinstall install .",
+    "UV_NO_BUILD": "GPUINSTALL_ONLY_BINARY=1",
+    "UV_PYTHON": "GPUINSTALL_PYTHON",
 }
 """Variables that change what pip or uv chooses, with what to do instead."""
 
@@ -433,7 +439,7 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
         if texts:
             yield from _uv_settings(key, texts, Path(name))
     for name, instead in _NOT_OBEYED.items():
-        if environ.get(name):
+        if environ.get(name, "").lower() not in _OFF:
             key = name.partition("_")[2].lower()
             rule = SettingRule("uv", key, Effect.REFUSED, instead)
             yield SourceSetting(rule, environ[name], Path(name))

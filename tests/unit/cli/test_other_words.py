@@ -71,7 +71,17 @@ COMMANDS = [
         "install --system rich",
         "gpuinstall install rich   # into .venv: the system's own Python is never changed",
     ),
-    ("install --frozen", "gpuinstall sync"),
+    (
+        "install --frozen",
+        ("gpuinstall sync\ngpuinstall lock check   # whether the lock is still right"),
+    ),
+    ("sync --inexact", "gpuinstall sync   # it is so here"),
+    ("lock --refresh", "gpuinstall lock --upgrade"),
+    ("install --directory=app rich", "cd app && gpuinstall install rich"),
+    (
+        "sync --no-dev",
+        "Write default-groups = [] below [tool.uv] in pyproject.toml",
+    ),
     (
         "install . --extra gpu",
         (

@@ -234,6 +234,8 @@ def test_what_is_not_obeyed_of_the_users_own_is_reported(environ, tmp_path):
     environ |= {
         "UV_OVERRIDE": "overrides.txt",
         "PIP_CONSTRAINT": "limits.txt",
+        "UV_NO_DEV": "1",
+        "UV_NO_BUILD": "0",
         "PIP_NO_INDEX": "1",
     }
     listener = Listener()
@@ -242,6 +244,7 @@ def test_what_is_not_obeyed_of_the_users_own_is_reported(environ, tmp_path):
     assert listener.steps == [
         f"Ignored override-dependencies (by URL) in UV_OVERRIDE: instead: {listed}",
         "Ignored constraint in PIP_CONSTRAINT: instead: -c FILE",
+        "Ignored no_dev in UV_NO_DEV: instead: default-groups = [] below [tool.uv]",
         "Ignored --no-index in PIP_NO_INDEX: instead: --offline, or a find-links folder without it",
     ]
 

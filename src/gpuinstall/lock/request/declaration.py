@@ -399,6 +399,11 @@ def _in_groups(document: Table, names: list[str] | None = None) -> Iterable[str]
     if names is None:
         dev = [name for name in groups if normalised(name) == "dev"]
         names = uv.get("default-groups", dev)
+        # What export uv has written is no request, as no export is.
+        indexes = {index.get("name") for index in uv.get("index", ())}
+        for name in groups:
+            if name.replace("torch-", "gpuinstall-") in indexes:
+                groups = {**groups, name: []}
     else:
         groups = {**table_in(document, "project", "optional-dependencies"), **groups}
         unknown = set(map(normalised, names)).difference(map(normalised, groups))

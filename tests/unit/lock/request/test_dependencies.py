@@ -41,6 +41,15 @@ def test_the_groups_that_uv_is_configured_for_count(groups, last):
     assert parse_project(configured).listed.requirements[2:] == tuple(last)
 
 
+def test_the_groups_of_an_export_are_no_request():
+    groups = {**PROJECT["dependency-groups"], "torch-cpu": ["torch==2.13.0"]}
+    index = {"name": "gpuinstall-cpu", "url": "https://index.example/cpu"}
+    uv = {"default-groups": ["docs", "torch-cpu"], "index": [index]}
+    pyproject = {**PROJECT, "dependency-groups": groups, "tool": {"uv": uv}}
+    expected = ("torch>=2.9", "numpy", "sphinx")
+    assert parse_project(pyproject).listed.requirements == expected
+
+
 def test_a_folder_without_a_project_depends_on_nothing(tmp_path):
     assert read_declaration(tmp_path).listed.requirements == ()
     (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n", "utf-8")

@@ -77,6 +77,11 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
 
             script = read_script(Path(file))
     if script:
+        lock = Path(f"{file}.lock")
+        if lock.is_file():
+            options.terminal.warn(
+                f"{lock} is not read: uv run {file} takes its versions"
+            )
         paths = _cached_environment(script, options.sourcing, options.terminal, check)
         _become(command_words, paths)
     with served(options.terminal), _opened(options) as project:

@@ -128,35 +128,29 @@ class ExistingEnvironment(Value):
 
     @cached_property
     def _projects(self) -> dict[str, tuple[Path, bool]]:
-        """The folders of the packages from folders, and whether these are editable, by the lock."""
-        packages = self.lock.pylock.packages if self.lock else ()
-        return {
-            one.name: (
-                self.paths.folder / one.directory.path,
-                bool(one.directory.editable),
-            )
-            for one in packages
-            if one.directory
-        }
+        """The folder of each project that the lock has by one, and whether it is editable."""
+        projects = dict[str, tuple[Path, bool]]()
+        for package in self.lock.pylock.packages if self.lock else ():
+            project = package.directory
+            if project:
+                folder = real_path(self.paths.folder / project.path)
+                projects[package.name] = folder, bool(project.editable)
+        return projects
 
     @cached_property
     def misplaced_projects(self) -> set[str]:
-        """The packages from folders that are gone, or not there as the lock has them: a copied environment has its original's."""
-        sources = {package.name: package.source for package in self.packages}
-        return {
-            name
-            for name, (folder, is_editable) in self._projects.items()
-            if sources.get(name) != (real_path(folder), is_editable)
-        }
+        """The projects that are gone, or not there as the lock has them: a copied environment has its original's."""
+        there = {(package.name, package.source) for package in self.packages}
+        return set(dict(self._projects.items() - there))
 
     @cached_property
     def changed_projects(self) -> set[str]:
-        """The packages from folders that are misplaced, or whose project files are newer than it: uv would build others."""
+        """The projects that are misplaced, or have files newer than the environment: uv would build others."""
+        changed = set(self.misplaced_projects)
         if self.lock is None:
-            return set()
+            return changed
         # Each change writes it last.
         _, built_ns, _ = file_stamp(str(self.paths.venv / self.lock.name))
-        changed = set(self.misplaced_projects)
         for name, (folder, _) in self._projects.items():
             files = [folder / file for file in build_files(folder)]
             if any(file_stamp(str(file))[1] > built_ns for file in files):

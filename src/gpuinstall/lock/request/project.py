@@ -105,7 +105,10 @@ def nested_settings(
             for setting in listed.settings:
                 is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
                 if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
-                    yield replace(setting, value=_from(place, setting))
+                    value = setting.value
+                    if setting.row.key == BY_ADDRESS and not is_remote(value):
+                        value = str(place / expanded_home(value))
+                    yield replace(setting, value=value)
 
 
 def nested_requirements(requirements: Iterable[str], folder: Path) -> Iterator[str]:
@@ -198,14 +201,6 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
 
 def _text(file: IO[bytes]) -> str:
     return file.read(DOCUMENT_BYTES).decode(errors="replace")
-
-
-def _from(folder: Path, setting: SourceSetting) -> str:
-    """Return the address of a setting; a path that begins at ``folder`` is absolute."""
-    is_path = setting.row.key == BY_ADDRESS and not is_remote(setting.value)
-    if is_path:
-        return str(folder / expanded_home(setting.value))
-    return setting.value
 
 
 def build_files_digest(requirements: Iterable[str], folder: Path) -> str:

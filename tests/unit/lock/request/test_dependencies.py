@@ -42,7 +42,7 @@ def test_the_groups_that_uv_is_configured_for_count(groups, last):
 
 
 def test_the_groups_of_an_export_are_no_request():
-    groups = {**PROJECT["dependency-groups"], "torch-cpu": ["torch==2.13.0"]}
+    groups = {"docs": ["sphinx"], "torch-cpu": ["torch==2.13.0"]}
     index = {"name": "gpuinstall-cpu", "url": "https://index.example/cpu"}
     uv = {"default-groups": ["docs", "torch-cpu"], "index": [index]}
     pyproject = {**PROJECT, "dependency-groups": groups, "tool": {"uv": uv}}

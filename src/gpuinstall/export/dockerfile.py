@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
 
 UV = "0.13.8"
+_OUTSIDE = re.compile(r"/|\.\.(/|$)")
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
@@ -53,12 +54,22 @@ def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
     parts = image_parts()
     backend = _served_backend(lock)
     access = parts["access"][backend.kind]
-    built = [package.name for package in lock.pylock.packages if not package.wheels]
+    packages = lock.pylock.packages
+    built = [package.name for package in packages if not package.wheels]
+    folders = {one.name: one.directory.path for one in packages if one.directory}
+    projects = [name for name, path in folders.items() if not _OUTSIDE.match(path)]
+    copy = f"COPY {lock.name} ./"
+    result = "/home/app/.venv"
+    if projects:
+        copy = parts["project"].format(names=", ".join(projects))
+        result = "/home/app"
     serving = "jupyter" if "jupyter" in extras else "show"
     text: str = parts["one"].format(
         torch=lock.versions.get("torch"),
-        platform=_platform_of(lock),
+        platform=_platform_of(lock, projects),
         lock=lock.name,
+        copy=copy,
+        result=result,
         python=lock.python,
         uv=UV,
         gpus=access["run"] + access["group"],
@@ -128,18 +139,24 @@ def locks_of_image(locks: Sequence[Lock]) -> list[Lock]:
     return [lock for lock in linux if platforms[lock.name] == first]
 
 
-def _platform_of(lock: Lock) -> str:
-    """Return Docker's name for the platform of a lock; raise UsageError if no image can have it."""
+def _platform_of(lock: Lock, projects: Collection[str] = ()) -> str:
+    """Return Docker's name for the platform of a lock; raise UsageError if no image can have it.
+
+    Args:
+        lock: The lock.
+        projects: The packages whose folders the image has.
+    """
     systems = systems_of(lock)
     if not re.fullmatch(LOCK_NAME, lock.name):
         raise not_exportable(
             f"{lock.name} is not a valid lock name for a Dockerfile",
             f"mv {quoted(lock.name)} pylock.toml",
         )
-    if lock.unserved:
+    absent = [name for name in lock.unserved if name not in projects]
+    if absent:
         cause = "from a folder or repository that the image does not have"
         raise not_exportable(
-            f"{', '.join(lock.unserved)} in {lock.name}: {cause}",
+            f"{', '.join(absent)} in {lock.name}: {cause}",
             "gpuinstall export requirements   # names what it leaves out",
         )
     # A lock of the standard may be for several: an image is for the first.

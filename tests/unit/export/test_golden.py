@@ -14,6 +14,7 @@ from tests.unit.export.locks import cpu_lock, cuda_lock, source, wheel
 
 GOLDEN = Path(__file__).with_name("golden")
 LOCKS = [cuda_lock(), cuda_lock("cu130-windows-x86_64"), cuda_lock("cu130"), cpu_lock()]
+PROJECT = {"name": "mine", "directory": {"path": ".", "editable": True}}
 WITH_JUPYTER = [
     cuda_lock(target, wheel("jupyterlab", "4.5.0")) for target in ("cu126", "cu130")
 ]
@@ -32,6 +33,7 @@ def written():
         "Dockerfile.built": dockerfile(
             cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]
         ),
+        "Dockerfile.project": dockerfile(cuda_lock("cu126", PROJECT)),
     }
 
 

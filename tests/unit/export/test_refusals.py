@@ -46,7 +46,7 @@ ROWS = [
     (only(dockerfile), [lock("cpu", TORCH, CHECKOUT)], "mine in pylock.cpu.toml"),
     (
         only(dockerfile),
-        [lock("cpu", TORCH, {"name": "mine", "directory": {"path": "mine"}})],
+        [lock("cpu", TORCH, {"name": "mine", "directory": {"path": "../mine"}})],
         "mine in pylock.cpu.toml",
     ),
     (image_with_jupyter, [cpu_lock()], "pylock.cpu.toml holds no JupyterLab"),

@@ -166,6 +166,7 @@ def test_a_traceback_ends_with_its_error_and_keeps_no_password():
         f"Failed to build `a @ file:///a`\nThe build backend returned an error\n{told}"
     )
     assert error
+    assert (error.hint or "").startswith("Bring all files of a here")
     assert (error.evidence or "").endswith("KeyError: 'HOME'")
     assert "secret" not in (error.evidence or "")
 

@@ -315,17 +315,21 @@ def build_failure(message: str) -> InstallationError | None:
     lines = lines[: last or None][-_LINES:] or [_BACKEND]
     evidence = "\n".join(lines)
     known = next(iter(classify(evidence)), None)
-    hint = ""
-    if known:
+    name, _, place = package.partition(" @ ")
+    name = name.partition("==")[0]
+    hint = (
+        f"Request a version of {name} that has a wheel, or install what its build needs"
+    )
+    if place.startswith("file:"):
+        hint = f"Bring all files of {name} here, and install what its build needs"
+    if known and known.fix:
         hint = "\n".join(known.fix)
-    name = re.split(r"[=@ ]", package)[0]
     return InstallationError(
         BUILD_FAILED,
         f"{package} has no wheel for this machine, and building it failed",
         why=known.title if known else lines[-1],
         evidence=evidence,
-        hint=hint
-        or f"Request a version of {name} that has a wheel, or install what its build needs",
+        hint=hint,
         id=known.id if known else None,
     )
 

@@ -113,14 +113,15 @@ def read_document(path: Path | str, folder: Path | None = None) -> str:
     return decoded(read_raw(path, folder))
 
 
-def decoded(raw: bytes) -> str:
+def decoded(raw: bytes, errors: str = "strict") -> str:
     """Return the text of a document; raise UnicodeDecodeError if it is none.
 
     Args:
         raw: In UTF-8, or in what the mark at its beginning tells: ``>`` of PowerShell 5 writes UTF-16.
+        errors: What becomes of bytes that are no text, as ``bytes.decode`` has it.
     """
     has_mark = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    text = raw.decode("utf-16" if has_mark else "utf-8")
+    text = raw.decode("utf-16" if has_mark else "utf-8", errors)
     # Editors of Windows begin UTF-8 with a mark as well, which is no part of its first word.
     return text.removeprefix("\ufeff")
 

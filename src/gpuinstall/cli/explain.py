@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 import sys
 from collections import deque
@@ -15,6 +14,7 @@ import click
 from gpuinstall.base.advice import uv_program
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import decoded
 from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of
@@ -246,7 +246,4 @@ def _read(file: IO[bytes]) -> str:
     # A terminal would be asked for more after its end: it is read again only if it may have more.
     if len(start) == MOST_BYTES:
         end.extend(iter(lambda: file.read(_BLOCK), b""))
-    # Windows PowerShell writes what > redirects into a file as UTF-16.
-    is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    document = b"".join((start, *end))
-    return document.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")
+    return decoded(b"".join((start, *end)), "replace")

@@ -104,14 +104,12 @@ def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:
     from gpuinstall.catalog import load_catalog
     from gpuinstall.export.needs import machine_needs
 
-    locks = _read_locks(options.lock_files, takes_several=True)
-    for lock in locks:
+    needs: list[MachineNeeds] = []
+    for lock in _read_locks(options.lock_files, takes_several=True):
         if lock.record.cuda_compat:
             options.terminal.warn(
                 f"{lock.name} brings cuda-compat: data-centre GPUs run it with older drivers too"
             )
-    needs: list[MachineNeeds] = []
-    for lock in locks:
         needs += machine_needs(lock, load_catalog())
     if tool_name:
         text = words_for(tool_name, needs)

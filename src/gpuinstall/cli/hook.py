@@ -34,7 +34,7 @@ from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import own_file, pip_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.versions import Backend
@@ -128,9 +128,7 @@ def _hooked(
     bound = bound_of(plan, project.machine, project.catalog)
     torch_index = project.catalog.torch_index
     pages = pages_of(backend, torch_index)
-    parse: Callable[[str], object] = tomli.loads
     if tool == "pip":
-        parse = parse_ini
         constraints = pip_words(os.environ, file, plain, "constraint")
         links = pip_words(os.environ, file, plain, "find-links")
         own = file.with_name(BOUND).as_uri()
@@ -152,7 +150,7 @@ def _hooked(
             source = f"torch-backend = {json.dumps(backend.tag)}"
             hooked = with_block(hooked, [source])
     try:
-        parse(hooked)
+        (parse_ini if tool == "pip" else tomli.loads)(hooked)
     except ValueError as error:
         raise UsageError(
             "hook-taken",

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 from errno import ENOENT
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,7 @@ from gpuinstall.base.files import (
     restore_umask,
 )
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.request import Request, Sourcing
+from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.versions import CPU, known_backend
@@ -36,17 +35,13 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.project import Project, Settings, open_project
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import NoReturn
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.scripts import Script
     from gpuinstall.install.state import ExistingEnvironment
-
-    FitnessCheck = Callable[[Project], ExistingEnvironment]
 
 
 @framed(
@@ -65,7 +60,6 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
 def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
     """Run a command in the environment, without activating it."""
-    check = partial(_check_fitness, require_gpu=options.require_gpu)
     command_words = list(words)
     script = None
     if words[0].endswith(".py") and Path(words[0]).is_file():
@@ -82,8 +76,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             options.terminal.warn(
                 f"{lock} is not read: uv run {file} takes its versions"
             )
-        paths = _cached_environment(script, options.sourcing, options.terminal, check)
-        _become(command_words, paths)
+        _become(command_words, _cached_environment(script, options))
     with served(options.terminal), _opened(options) as project:
         if options.any_lock:
             if options.require_gpu:
@@ -96,7 +89,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
         else:
             paths = project.paths
             _make_right(project)
-            misplaced = check(project).misplaced_projects
+            misplaced = _check_fitness(project, options).misplaced_projects
             if misplaced:
                 project.reporter.warn(
                     f"{some(sorted(misplaced))} is gone, a copy, or from another folder; run gpuinstall sync"
@@ -111,33 +104,21 @@ def _opened(options: CommandOptions) -> AbstractContextManager[Project]:
     return options.open(folder=folder, only=True, anew=True)
 
 
-def _cached_environment(
-    script: Script,
-    sourcing: Sourcing,
-    terminal: Terminal,
-    check: FitnessCheck,
-) -> EnvironmentPaths:
-    """Return the environment of a script, in the cache; install it if need be.
-
-    Args:
-        script: The script, and what it requests.
-        sourcing: How packages are had.
-        terminal: Where what happens is written.
-        check: Raises an error if what lies there cannot be started, or is for another machine.
-    """
+def _cached_environment(script: Script, options: CommandOptions) -> EnvironmentPaths:
+    """Return the environment of a script, in the cache; install it if need be."""
     paths = script.paths
     _prepare(paths.folder)
     request = Request(
         script.listed.requirements,
         script.python,
         constraints=script.listed.constraints,
-        sourcing=sourcing,
+        sourcing=options.sourcing,
     )
     settings = Settings(request, only=True, venv=paths.venv, script=script.listed)
-    with open_project(paths.folder, settings, terminal) as project:
+    with open_project(paths.folder, settings, options.terminal) as project:
         _make_right(project)
         try:
-            is_right = not check(project).changed_projects
+            is_right = not _check_fitness(project, options).changed_projects
         # There is none yet, it is for another machine, or it is not what was proven.
         except (UsageError, LockError):
             is_right = False
@@ -201,7 +182,7 @@ def _why_no_gpu(machine: Machine) -> str:
     return "" if machine.gpus else "none was found"
 
 
-def _check_fitness(project: Project, *, require_gpu: bool) -> ExistingEnvironment:
+def _check_fitness(project: Project, options: CommandOptions) -> ExistingEnvironment:
     """Return an environment that is ours and fits this machine, with a GPU that can be used if one is required.
 
     Raises:
@@ -214,7 +195,7 @@ def _check_fitness(project: Project, *, require_gpu: bool) -> ExistingEnvironmen
     from gpuinstall.wheels.learned.store import known_catalog
 
     venv, machine = project.paths.venv, project.machine
-    if require_gpu:
+    if options.require_gpu:
         _check_gpu(machine)
     existing = inspect_environment(project.paths, machine)
     marker = existing.marker

@@ -30,9 +30,9 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         status = INTERRUPTED
     except ModuleNotFoundError as error:
-        remedy = "python3 bootstrap.py --help   # makes it again"
         sys.stderr.write(
-            f"error: gpuinstall's own environment lacks {error.name}\n  do    {remedy}\n"
+            f"error: gpuinstall's own environment lacks {error.name}\n"
+            "  do    python3 bootstrap.py --help   # makes it again\n"
         )
         status = 4
     _leave(status)

@@ -50,10 +50,11 @@ def _list(_options: CommandOptions) -> Outcome:
     environments = []
     rows: list[Row] = []
     for venv in sorted(venvs):
-        paths, marker = EnvironmentPaths(venv), read_marker(venv)
+        paths = EnvironmentPaths(venv)
+        existing = inspect_environment(paths)
         environment = {
             **_environment(venv),
-            "status": marker and marker.verdict.get("status"),
+            "status": existing.verdict.get("status"),
             "bytes": size_of(venv),
             "rollback": journal_entry(paths.last_change),
             "unfinished": paths.is_unfinished,
@@ -62,9 +63,8 @@ def _list(_options: CommandOptions) -> Outcome:
         size = readable(environment["bytes"])
         text = "torch {torch} · Python {python} · {status}".format(**environment)
         rows.append((display_path(venv), f"{text} · {size}"))
-        changed = inspect_environment(paths).changed_build
-        if changed:
-            rows.append(("", changed))
+        if existing.changed_build:
+            rows.append(("", existing.changed_build))
         if environment["rollback"]:
             size = readable(environment["rollback"]["bytes"])
             rows.append(("", f"{size} for {undo_command(paths)}"))

@@ -191,19 +191,17 @@ def check_command(options: CommandOptions) -> Outcome:
         )
     rows: list[Row] = []
     errors = []
-    commands = []
     for row in checked:
         name = row.lock.name
         reasons = [reason.message for reason in row.reasons]
         rows.append(("Lock", f"{name} is {'stale' if reasons else 'fresh'}"))
         rows += [("", reason) for reason in reasons]
         if reasons:
-            commands.append(row.command)
             message = f"{name} is stale: {'; '.join(reasons)}"
             errors.append(
                 {"code": "lock-stale", "message": message, "hint": row.command}
             )
-    rows += [("Do", line) for line in dict.fromkeys(commands)]
+    rows += [("Do", line) for line in dict.fromkeys(one["hint"] for one in errors)]
     return Outcome(
         {"locks": [row.to_dict() for row in checked]},
         rows,

@@ -26,7 +26,7 @@ from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpuinstall.base.request import Request
     from gpuinstall.catalog.extensions import Extension
@@ -146,11 +146,18 @@ def _show(
         everything: Whether what was rejected is shown, and not only counted.
         terminal: Where it is written.
     """
+    if isinstance(plan, Plan):
+        if everything:
+            count = len(plan.rejected)
+            torch = plan.choice.build.name
+            terminal.line(f"torch {torch} is chosen; {count} builds were rejected")
+        else:
+            _show_plan(plan, machine, terminal)
     if everything:
-        for line in _rejected_lines(plan):
-            terminal.line(line)
-    elif isinstance(plan, Plan):
-        _show_plan(plan, machine, terminal)
+        for rejection in plan.rejected:
+            build = rejection.candidate
+            names = f"{build.torch!s:<9} {build.backend.tag:<8}"
+            terminal.line(f"{names} {rejection.reason.message}")
     if isinstance(plan, Rejected):
         terminal.fault(plan.error(machine))
     for row in extensions:
@@ -181,15 +188,6 @@ def _show_plan(
         terminal.line(f"  more   --all shows the {len(plan.rejected)} rejected builds")
     for warning in plan.warnings:
         terminal.warn(warning.message)
-
-
-def _rejected_lines(plan: Plan | Rejected) -> Iterator[str]:
-    if isinstance(plan, Plan):
-        count = len(plan.rejected)
-        yield f"torch {plan.choice.build.name} is chosen; {count} builds were rejected"
-    for rejection in plan.rejected:
-        build = rejection.candidate
-        yield f"{build.torch!s:<9} {build.backend.tag:<8} {rejection.reason.message}"
 
 
 def _with_remarks(

@@ -6,6 +6,7 @@ import re
 import sys
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.diagnose.explanation import Explanation
-    from gpuinstall.diagnose.this_machine import ThisMachine
 
 LABEL = len("one of")
 LIKELIEST = 5
@@ -51,16 +51,19 @@ _BLOCK = 1 << 20
 def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
     """Find the cause in an error message: TEXT itself or its number (F38), a file or stdin."""
     from gpuinstall.diagnose.explanation import explain_text
+    from gpuinstall.diagnose.this_machine import read_this_machine
 
     venv = environment_to_read(options)
     words = _words(venv)
     document = _read_text(" ".join(text))
     explanation = explain_text(
         document,
-        lambda: _look(venv),
+        partial(read_this_machine, venv),
         here=_here(),
         placeholders=words,
     )
+
+    is_recognised = explanation.causes or explanation.lookalikes
 
     def show(screen: Terminal) -> None:
         if not document.strip():
@@ -68,7 +71,7 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
             return
         _show_causes(screen, explanation.causes)
         _show_lookalikes(screen, explanation)
-        if not (explanation.causes or explanation.lookalikes):
+        if not is_recognised:
             screen.line("gpuinstall does not recognise a failure in this text.")
         unsure = [cause for cause in explanation.causes if cause.is_unsure]
         if len(unsure) > 1:
@@ -76,7 +79,7 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
             screen.line()
             screen.rows([("tell", f"{doctor}   # which of them it is")], LABEL)
         _show_here(screen, explanation)
-        if not (explanation.causes or explanation.lookalikes):
+        if not is_recognised:
             _show_what_would_tell(screen, words)
         if explanation.unread:
             screen.line()
@@ -86,12 +89,6 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
             )
 
     return Outcome(explanation.to_dict(), show, is_news=True)
-
-
-def _look(venv: Path) -> ThisMachine:
-    from gpuinstall.diagnose.this_machine import read_this_machine
-
-    return read_this_machine(venv)
 
 
 def _show_here(terminal: Terminal, explanation: Explanation) -> None:

@@ -89,7 +89,7 @@ def native(file, facts):
         entries.append((2 if kind == "sm" else 1, int(number.rstrip("a")), flags))
     major, minor = map(int, (isa or "0.0").split("."))
     kernels = fatbin(*entries, isa=(major, minor)) * 3 if entries else b""
-    words = ("needs", "undefined", "opens", "module")
+    words = ("needs", "undefined", "opens", "module", "glibc")
     linked: dict[str, list[str]] = {word: [] for word in words}
     for fact in rest:
         word, *names = fact.split()
@@ -102,6 +102,7 @@ def native(file, facts):
         undefined=linked["undefined"],
         strings=linked["opens"],
         modules=linked["module"],
+        glibc=next(iter(linked["glibc"]), None),
         code=kernels,
     )
     return made.read_bytes()

@@ -9,7 +9,8 @@ it is for (``# heavy:`` is for ``make test-all``). Its steps::
     wheel painter 2.0 TAG on cu126: torch>=2     that index has it from here on, the default index without ``on``;
                                                  ``sdist`` likewise, with what its build does below;
                                                  cpHERE in a tag is the Python that runs the tests
-        painter/o.so  sm_80 compute_86 isa 8.2; needs libcudart.so.12; undefined NAME; opens NAME
+        painter/o.so  sm_80 compute_86 isa 8.2; needs libcudart.so.12; undefined NAME; opens NAME;
+                                                 glibc 2.38
                                                  with such a library
     project NAME in FOLDER: REQUIREMENTS         of Python, as it lies in the folder
     torch cu132: sm_80 sm_90                     a torch 2.16.0 that no catalogue knows, with code for these, on

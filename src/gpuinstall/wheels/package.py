@@ -33,6 +33,8 @@ _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
 _BUNDLED = ".libs/"
 """Where auditwheel puts the libraries of others."""
 _CODE_ALONE = (".fatbin", ".ptx")
+_OF_NVRTC = re.compile(rb"\0(nvrtcGetPTX|nvrtcGetCUBIN)(?=\0)")
+"""What a program that opens NVRTC by its name has it write."""
 _TRIED = 4
 """Of how many libraries the beginning is read, the largest first."""
 _LITTLE = 16 << 20
@@ -80,6 +82,8 @@ class _Code(NamedTuple):
     isa: tuple[int, int] | None = None
     """The newest ISA version of their PTX."""
     opens: frozenset[str] = frozenset()
+    asked: frozenset[bytes] = frozenset()
+    """The functions of NVRTC that strings name."""
 
 
 def read_package(
@@ -171,7 +175,7 @@ def _facts(wheel: WheelReader, code: _Code, needs: Needs) -> WheelFacts:
         opens=tuple(opens),
         glibc=needs.glibc,
         torch=needs.torch,
-        writes_ptx=needs.writes_ptx,
+        writes_ptx=needs.writes_ptx or code.asked == {b"nvrtcGetPTX"},
     )
 
 
@@ -257,6 +261,7 @@ def _read_code(
             is_whole=total.is_whole and code.is_whole,
             isa=max(filter(None, (total.isa, code.isa)), default=None),
             opens=total.opens | code.opens,
+            asked=total.asked | code.asked,
         )
     return total
 
@@ -269,6 +274,7 @@ def _read_library(
 ) -> _Code:
     """Return the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
     opens = set[str]()
+    asked = set[bytes]()
     left = wheel.members[name].file_size
     unread = 0 if whole else max(left - _MOST, 0)
 
@@ -278,6 +284,7 @@ def _read_library(
             for piece in stream:
                 left -= len(piece)
                 opens.update(load_libraries().opened_by(piece))
+                asked.update(_OF_NVRTC.findall(piece))
                 yield piece
                 if 0 < left <= unread:
                     return
@@ -295,4 +302,5 @@ def _read_library(
         is_whole=code.is_whole and left == 0,
         isa=code.isa,
         opens=frozenset(opens),
+        asked=frozenset(asked),
     )

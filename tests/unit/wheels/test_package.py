@@ -281,6 +281,15 @@ def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda
     assert (code.cuda, code.opens) == (None, ("libcudart.so.13",))
 
 
+@pytest.mark.parametrize(
+    ("names", "writes"),
+    [(b"\0nvrtcGetPTX\0", True), (b"\0nvrtcGetPTX\0nvrtcGetCUBIN\0", False)],
+)
+def test_what_opens_nvrtc_by_name_to_have_ptx_written_is_told(names, writes):
+    files = {"vllm/_C.abi3.so": b"\0libnvrtc.so.12" + names}
+    assert _read(files, "vllm", "12.9").writes_ptx is writes
+
+
 def test_a_library_that_the_wheel_brings_under_a_new_name_is_not_told_as_opened():
     named = b"\0libcudart.so.12\0" + fatbin((2, 90, 0)) * 3
     files = {"some/_C.so": named, "some.libs/libcudart-0b3e2b5d.so.12.8.90": b""}

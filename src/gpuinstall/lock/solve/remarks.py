@@ -14,7 +14,9 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.versions import numbers
 from gpuinstall.catalog import COMPANIONS
+from gpuinstall.lock.file.target import glibc_needed
 from gpuinstall.lock.solve.facts import WHEELS_AT_ONCE
 from gpuinstall.lock.solve.problem import newest_for
 from gpuinstall.lock.uv.project import MISSING_EXTRAS, OWN_PACKAGES
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.solve.facts import Fact, WheelReading
     from gpuinstall.lock.solve.loop import Answer, Loop
+    from gpuinstall.wheels.learned.row import LearnedRow
 
 NO_CODE = "no-code-in-package"
 PART = "part-without-code"
@@ -340,7 +343,7 @@ class Remarks:
             if not why:
                 gpus = self._problem.gpus
                 why = unreadable_ptx(row, self._answer.build, gpus, self._versions)
-            why = why or self._lacks_library(reading)
+            why = why or self._lacks_library(reading) or self._too_new_for_system(row)
             if why:
                 yield reading.wheel.package, why
 
@@ -358,6 +361,16 @@ class Remarks:
         if not names:
             return ""
         return f"may not run: it is linked to {some(names)}, which nothing in this lock has"
+
+    def _too_new_for_system(self, row: LearnedRow) -> str:
+        """Return that code needs a newer glibc than this system has, or than the names of the files promise."""
+        system = self._problem.wanted.machine.glibc
+        files = [(one.package, one.filename) for one in self._answer.wheels]
+        glibc = system or glibc_needed(files)
+        if row.glibc is None or numbers(row.glibc) <= numbers(glibc):
+            return ""
+        here = "this system has" if system else "this lock is for"
+        return f"may not run: its code needs glibc {row.glibc}, and {here} {glibc}"
 
     def _readings(self) -> Iterator[WheelReading]:
         """Yield what the wheels of the answer said, as far as they were read."""

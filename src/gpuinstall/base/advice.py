@@ -67,6 +67,17 @@ class Advice(Value):
         return f"{line}{NOTE}{self.note}" if self.note else line
 
 
+def for_environment(venv: Path | str, *words: str, place: Path | None = None) -> Advice:
+    """Return a command of ours for an environment.
+
+    Args:
+        venv: Its folder.
+        words: The command.
+        place: The folder that it has to run in; None: any.
+    """
+    return Advice(OURS, (*words, "--venv", str(venv)), place)
+
+
 def uv_program() -> str:
     """Return how a person starts uv: by its name, or by the path of ours if it is not on PATH."""
     from shutil import which  # with decompressors that a plan does without

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.advice import Advice, for_environment
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import display_path
@@ -89,7 +89,7 @@ def check_started(venv: Path, reporter: Reporter) -> None:
             hint=f"Run it again with --into --venv {quoted(place)}\n"
             f"Run it again with --venv {quoted(display_path(venv))}: makes it all the same",
         )
-    into = Advice(OURS, ("install", "--into", "--venv", place))
+    into = for_environment(place, "install", "--into")
     reporter.step(
         "Environment", f"{display_path(venv)}, beside {place}; for that one: {into}"
     )
@@ -121,10 +121,10 @@ def name_active(
         return
     from gpuinstall.environments.environment import read_marker
 
-    advice = Advice(OURS, (*words, "--venv", str(active)))
+    advice = for_environment(active, *words)
     # An environment that gpuinstall did not make is changed package by package, never replaced.
     if read_marker(active) is None and words[0] == "install":
-        advice = Advice(OURS, (*words, "--into", "--venv", str(active)))
+        advice = for_environment(active, *words, "--into")
     elif read_marker(active) is None and words[0] == "remove":
         removal = ("pip", "uninstall", "--python", str(active), *words[1:])
         advice = Advice("uv", removal)

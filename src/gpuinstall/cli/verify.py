@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.advice import OURS, Advice, for_environment
 from gpuinstall.base.environment_paths import environment_of, packages_folders
 from gpuinstall.base.errors import MachineError, VerificationError
 from gpuinstall.base.values import replace
@@ -115,9 +115,7 @@ def _warn_of_damage(venv: Path, terminal: Terminal) -> None:
     for message in messages:
         terminal.warn(message)
     if messages:
-        terminal.warn(
-            f"{Advice(OURS, ('doctor', '--venv', str(venv)))} shows how to repair it"
-        )
+        terminal.warn(f"{for_environment(venv, 'doctor')} shows how to repair it")
 
 
 def _no_gpu_proven(verdict: Verdict) -> VerificationError:

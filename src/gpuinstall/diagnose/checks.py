@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.advice import OURS, Advice, for_environment
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import read_document
@@ -101,7 +101,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     versions = {package.name: package.version for package in evidence.packages}
     changed = some([*changed_packages(versions, marker.packages).values()])
     if changed:
-        fix = Advice(OURS, ("sync", "--venv", str(evidence.venv)), evidence.folder)
+        fix = for_environment(evidence.venv, "sync", place=evidence.folder)
         yield evidence.fault(
             "changed-by-hand",
             changed,
@@ -217,12 +217,11 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
             and evidence.torch != proven
             and evidence.repair.lock is None
         ):
-            words = ("install", "--into", "--venv", str(evidence.venv))
             yield evidence.fault(
                 "guard-passed",
                 f"torch {evidence.torch or 'is gone'}, not the torch {proven} that was proven here",
                 why="an installer that reads neither pip's settings there nor uv's has replaced it",
-                fixes=(Advice(OURS, words),),
+                fixes=(for_environment(evidence.venv, "install", "--into"),),
             )
 
 

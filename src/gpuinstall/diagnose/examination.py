@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.base.advice import OURS, Advice, for_install
+from gpuinstall.base.advice import OURS, for_environment, for_install
 from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
@@ -241,7 +241,7 @@ def not_started(venv: Path) -> Finding:
         "not-started",
         f"the Python of {venv} was not started: nothing was imported, no kernel run, no requirement checked",
         why="another program made this environment, and it was not named",
-        fixes=(Advice(OURS, ("doctor", "--venv", str(venv))),),
+        fixes=(for_environment(venv, "doctor"),),
         where="environment",
         blocking=False,
     )
@@ -346,7 +346,7 @@ def _with_repair(finding: Finding, venv: Path) -> Finding:
     # What doctor --fix would only do by install or sync is advised as such a command anyway.
     if all(step.program == OURS for step in repair_steps([finding], venv)):
         return finding
-    repair = Advice(OURS, ("doctor", "--fix", "--venv", str(venv)))
+    repair = for_environment(venv, "doctor", "--fix")
     return replace(finding, fixes=(repair, *finding.fixes))
 
 
@@ -380,7 +380,7 @@ def _verify(
         fix = evidence.install_advice(anew=True)
         finding = replace(error.finding, id="F168", fixes=(fix,), where="environment")
         return None, [finding]
-    more = Advice(OURS, ("verify", "--verbose", "--venv", str(venv)))
+    more = for_environment(venv, "verify", "--verbose")
     failures = []
     torch = evidence.by_name.get("torch")
     for device in verdict.devices:

@@ -160,9 +160,11 @@ def _completed(
         _check_python(decided["python"], config, {**config.places, **request.places})
     overrides = project.sources.overrides
     excluded = requirement_names(one for one in overrides if one.endswith(NEVER))
-    requested = listed.requirements or config.requirements
-    kept = [text for text in requested if parse_requirement(text).name not in excluded]
-    requirements = tuple(kept) or ("torch",)
+    requirements = tuple(
+        text
+        for text in listed.requirements or config.requirements
+        if parse_requirement(text).name not in excluded
+    ) or ("torch",)
     running = () if settings.machine else (RUNNING_PYTHON,)
     of_conda = filter(None, (conda.python, conda.backend))
     places = dict.fromkeys(of_conda, "environment.yml")

@@ -149,23 +149,22 @@ def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Any]]:
             if "workspace" in table:
                 root, workspace = other.parent, table["workspace"]
                 sources = {**table.get("sources", {}), **own}
+    required = {
+        normalised(name)
+        for name, source in sources.items()
+        if isinstance(source, dict) and source.get("workspace") is True
+    }
+    places = (".", *workspace_members(workspace, root))
     members = {}
-    if workspace and any(map(_is_member, sources.values())):
-        for place in (".", *workspace_members(workspace, root)):
-            document = parse_toml(read_listed(root / place / PROJECT, root))
-            name = normalised(table_in(document, "project").get("name", ""))
-            path = os.path.relpath(root / place, file.absolute().parent)
+    for place in places if workspace and required else ():
+        document = parse_toml(read_listed(root / place / PROJECT, root))
+        name = normalised(table_in(document, "project").get("name", ""))
+        path = os.path.relpath(root / place, file.absolute().parent)
+        if name in required:
             members[name] = {"path": path, "editable": True}
     for name, source in sources.items():
         member = members.get(normalised(name))
-        if member and _is_member(source):
-            yield name, {**member, **source}
-        else:
-            yield name, own.get(name)
-
-
-def _is_member(source: object) -> bool:
-    return isinstance(source, dict) and source.get("workspace") is True
+        yield name, {**member, **source} if member else own.get(name)
 
 
 def workspace_members(workspace: Table, root: Path) -> list[str]:

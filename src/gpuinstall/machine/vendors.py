@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
-from gpuinstall.base.versions import CPU
+from gpuinstall.base.versions import CPU, Backend, known_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -133,6 +133,13 @@ VENDORS: dict[str, Vendor] = {
 
 FIRST_VENDOR = next(iter(VENDORS))
 """Whose a GPU of no known maker counts as, such as a Jetson's, which has no PCI id."""
+
+
+def served_backend(tag: str) -> Backend | None:
+    """Return the backend of a tag; None if it is none of the CPU's or of a maker's."""
+    backend = known_backend(tag)
+    kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
+    return backend if backend and backend.kind in kinds else None
 
 
 def vendor_of(gpu: Gpu, machine: Machine) -> str | None:

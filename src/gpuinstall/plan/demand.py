@@ -14,8 +14,8 @@ from gpuinstall.base.requirement import (
     parse_specifier,
 )
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import CPU, Backend, is_like_a_tag, known_backend
-from gpuinstall.machine.vendors import VENDORS
+from gpuinstall.base.versions import Backend, is_like_a_tag, known_backend
+from gpuinstall.machine.vendors import served_backend
 from gpuinstall.plan.python import at_hand
 
 if TYPE_CHECKING:
@@ -174,9 +174,8 @@ def _of_family(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequire
 
 
 def _backend(tag: str) -> Backend:
-    backend = known_backend(tag)
-    kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
-    if backend is None or backend.kind not in kinds:
+    backend = served_backend(tag)
+    if backend is None:
         raise UsageError(
             "backend-malformed",
             f"{tag!r} is not a backend such as cu126 or cpu",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import CPU, Backend, known_backend
-from gpuinstall.machine.vendors import VENDORS
+from gpuinstall.base.versions import Backend
+from gpuinstall.machine.vendors import served_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,13 +57,9 @@ class Target(Value, eq=False):
     @classmethod
     def parse(cls, text: str) -> Target:
         """Parse ``cu126`` (Linux x86_64), ``cu130-windows-x86_64``, ``rocm7-2``; raise UsageError for anything else."""
-        backend = None
         form = re.fullmatch(_FORM, text)
-        if form:
-            tag = form[1].replace("-", ".")
-            backend = known_backend(tag)
-        kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
-        if form is None or backend is None or backend.kind not in kinds:
+        backend = form and served_backend(form[1].replace("-", "."))
+        if form is None or backend is None:
             raise UsageError(
                 "target-malformed",
                 f"{text!r} is not a target",

@@ -31,6 +31,7 @@ from gpuinstall.environments.guard import guarded_lines
 from gpuinstall.lock.file.fit import fit
 from gpuinstall.lock.file.lock import read_lock
 from gpuinstall.lock.request.declaration import locks_in
+from gpuinstall.lock.request.history import read_own_lock
 
 _POWER_CUT = "the power went, or the disk was full, before it was on the disk"
 _ACTIVATED = re.compile(
@@ -99,7 +100,13 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     if marker is None:
         return
     versions = {package.name: package.version for package in evidence.packages}
-    changed = some([*changed_packages(versions, marker.packages).values()])
+    changes = changed_packages(versions, marker.packages)
+    lock = read_own_lock(evidence.venv)
+    if lock:
+        folder = evidence.venv.parent
+        for name in lock.misplaced_projects(folder, evidence.packages):
+            changes.setdefault(name, f"{name} is a copy, or from another folder")
+    changed = some([*changes.values()])
     if changed:
         fix = for_environment(evidence.venv, "sync", place=evidence.folder)
         yield evidence.fault(

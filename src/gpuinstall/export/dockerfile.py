@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
 
 UV = "0.13.8"
-_OUTSIDE = re.compile(r"/|\.\.(/|$)")
+_BELOW = re.compile(r" @ \.(/|$)")
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
@@ -54,10 +54,9 @@ def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
     parts = image_parts()
     backend = _served_backend(lock)
     access = parts["access"][backend.kind]
-    packages = lock.pylock.packages
-    built = [package.name for package in packages if not package.wheels]
-    folders = {one.name: one.directory.path for one in packages if one.directory}
-    projects = [name for name, path in folders.items() if not _OUTSIDE.match(path)]
+    built = [package.name for package in lock.pylock.packages if not package.wheels]
+    addresses = lock.addresses.items()
+    projects = [name for name, address in addresses if _BELOW.search(address)]
     copy = f"COPY {lock.name} ./"
     result = "/home/app/.venv"
     if projects:

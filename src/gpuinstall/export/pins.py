@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import normalised
-from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import load_catalog
@@ -57,18 +57,14 @@ def unhashed_packages(lock: Lock) -> dict[str, str]:
 
     pip takes neither beside files that have hashes.
     """
-    # uv takes a bare "lib" for a package, and "./lib" for a folder.
     words_of: dict[str, str] = {}
-    for package in lock.pylock.packages:
-        if package.vcs and package.vcs.url:
-            words_of[package.name] = quoted(lock.addresses[package.name])
-        if not package.directory:
-            continue
-        path = package.directory.path
-        if not path.startswith((".", "/")):
-            path = f"./{path}"
-        words = ["-e", path] if package.directory.editable else [path]
-        words_of[package.name] = joined(words)
+    for name, address in lock.addresses.items():
+        option, _, place = address.partition(f"{name} @ ")
+        if re.match(r"\w+\+", place):
+            words_of[name] = quoted(address)
+        elif place:
+            # pip takes no folder behind a name.
+            words_of[name] = f"{option}{quoted(place)}"
     return words_of
 
 

@@ -54,7 +54,8 @@ def inspect_foreign(python: Path) -> EnvironmentPaths:
     Raises:
         UsageError: it is no interpreter, the environment is one of ours, or it is the system's own.
     """
-    answer = _query(python)
+    argv = (python, "-I", "-c", _LOOK)
+    answer = answer_of(argv, lambda answer: read_object(_Answer, answer))
     if read_marker(answer.prefix):
         raise UsageError(
             "ours",
@@ -89,8 +90,3 @@ def inspect_foreign(python: Path) -> EnvironmentPaths:
         },
     )
     return EnvironmentPaths(answer.prefix, layout)
-
-
-def _query(python: Path) -> _Answer:
-    argv = (python, "-I", "-c", _LOOK)
-    return answer_of(argv, lambda answer: read_object(_Answer, answer))

@@ -86,11 +86,14 @@ def check_links(
     libraries = read_libraries(site)
     names = {library.elf.soname for library in libraries}
     names |= {Path(library.path).name for library in libraries}
+    configured = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    folders = list(map(Path, configured))
     for fault in link_faults(libraries, system_libraries()):
         library = fault.candidate
         # It is there, in a folder that its package looks into, or on this machine.
         is_present = fault.reason.code == "missing-library" and (
-            fault.name in names or _is_configured(fault.name)
+            fault.name in names
+            or any((folder / fault.name).is_file() for folder in folders)
         )
         if is_present or load_members().is_spare(library.package, library.path):
             continue
@@ -103,12 +106,6 @@ def check_links(
             id="F56",
             hint=f"Request {fault.provider} too" if fault.provider else None,
         )
-
-
-def _is_configured(library: str) -> bool:
-    """Whether a folder in LD_LIBRARY_PATH has a library."""
-    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
-    return any(Path(folder, library).is_file() for folder in folders)
 
 
 class Proof(Value):

@@ -19,7 +19,7 @@ from gpuinstall.base.environment_paths import (
     venv_option,
 )
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
-from gpuinstall.base.files import own_cache_folder, real_path
+from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
@@ -126,32 +126,22 @@ class ExistingEnvironment(Value):
         twice = [name for name, number in copies.items() if number > 1]
         return damaged | {name: f"{name} is installed twice" for name in twice}
 
-    @cached_property
-    def _projects(self) -> dict[str, tuple[Path, bool]]:
-        """The folder of each project that the lock has by one, and whether it is editable."""
-        projects = dict[str, tuple[Path, bool]]()
-        for package in self.lock.pylock.packages if self.lock else ():
-            project = package.directory
-            if project:
-                folder = real_path(self.paths.folder / project.path)
-                projects[package.name] = folder, bool(project.editable)
-        return projects
-
-    @cached_property
+    @property
     def misplaced_projects(self) -> set[str]:
-        """The projects that are gone, or not there as the lock has them: a copied environment has its original's."""
-        there = {(package.name, package.source) for package in self.packages}
-        return set(dict(self._projects.items() - there))
+        """The projects that are gone, or not there as the lock has them."""
+        if self.lock is None:
+            return set()
+        return self.lock.misplaced_projects(self.paths.folder, self.packages)
 
     @cached_property
     def changed_projects(self) -> set[str]:
         """The projects that are misplaced, or have files newer than the environment: uv would build others."""
-        changed = set(self.misplaced_projects)
+        changed = self.misplaced_projects
         if self.lock is None:
             return changed
         # Each change writes it last.
         _, built_ns, _ = file_stamp(str(self.paths.venv / self.lock.name))
-        for name, (folder, _) in self._projects.items():
+        for name, (folder, _) in self.lock.projects_in(self.paths.folder).items():
             files = [folder / file for file in build_files(folder)]
             if any(file_stamp(str(file))[1] > built_ns for file in files):
                 changed.add(name)

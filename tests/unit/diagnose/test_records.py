@@ -13,7 +13,7 @@ wheels = [{{ url = "https://index.example/{0}-{1}-py3-none-any.whl", hashes = {{
 """
 
 
-def environment(venv, locked, installed):
+def environment(venv, locked, installed, more=""):
     for name, version in installed.items():
         (
             venv
@@ -23,7 +23,7 @@ def environment(venv, locked, installed):
             / f"{name}-{version}.dist-info"
         ).mkdir(parents=True)
     packages = "".join(PACKAGE.format(*each, "0" * 64) for each in locked.items())
-    text = f'lock-version = "1.0"\ncreated-by = "gpuinstall"\n{packages}'
+    text = f'lock-version = "1.0"\ncreated-by = "gpuinstall"\n{packages}{more}'
     (venv / "pylock.cpu.toml").write_text(text, "utf-8")
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     Marker(
@@ -61,6 +61,19 @@ def test_a_package_that_is_gone_is_named(tmp_path):
     locked = {"torch": "2.14.1+cpu", "numpy": "2.3.4"}
     [found] = changed_by_hand(environment(tmp_path, locked, {"torch": "2.14.1+cpu"}))
     assert found.message == "numpy 2.3.4 is gone"
+
+
+def test_a_project_of_another_folder_is_named(tmp_path):
+    held = {"torch": "2.14.1+cpu"}
+    project = '[[packages]]\nname = "lb"\ndirectory = { path = "lb" }\n'
+    evidence = environment(tmp_path / "venv", held, held | {"lb": "1.0"}, project)
+    [found] = changed_by_hand(evidence)
+    assert found.message == "lb is a copy, or from another folder"
+    [record] = (tmp_path / "venv").rglob("lb-1.0.dist-info")
+    address = (tmp_path / "lb").as_uri()
+    source = f'{{"url": "{address}", "dir_info": {{}}}}'
+    (record / "direct_url.json").write_text(source, "utf-8")
+    assert list(changed_by_hand(evidence)) == []
 
 
 def test_a_device_that_was_never_proven_is_a_note():

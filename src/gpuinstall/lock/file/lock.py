@@ -15,7 +15,7 @@ import tomli_w
 
 from gpuinstall.base.codec import MalformedError, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import parse_toml, read_document
+from gpuinstall.base.files import parse_toml, read_document, real_path
 from gpuinstall.base.requirement import canonical, fault_in, parse_requirement
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import MOST_NAMES
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from packaging.pylock import Package, Pylock
 
     from gpuinstall.base.request import Request
+    from gpuinstall.environments.packages import InstalledPackage
 
     _Document = Mapping[str, Any]
     Strings = tuple[str, ...]
@@ -267,6 +268,24 @@ class Lock(Value):
         """The packages from folders or repositories, which no hash can pin, as requirements by name."""
         packages = [one for one in self.pylock.packages if one.directory or one.vcs]
         return {package.name: _by_address(package) for package in packages}
+
+    def projects_in(self, folder: Path) -> dict[str, tuple[Path, bool]]:
+        """Return the folder of each project that it has by one, and whether it is editable, by name; it lies in ``folder``."""
+        projects = dict[str, tuple[Path, bool]]()
+        for package in self.pylock.packages:
+            project = package.directory
+            if project:
+                path = real_path(folder / project.path)
+                projects[package.name] = path, bool(project.editable)
+        return projects
+
+    def misplaced_projects(
+        self, folder: Path, packages: Iterable[InstalledPackage]
+    ) -> set[str]:
+        """Return the projects that are not among ``packages`` as it has them: a copied environment has its original's."""
+        projects = self.projects_in(folder)
+        there = {(one.name, one.source) for one in packages if one.name in projects}
+        return set(dict(projects.items() - there))
 
     @property
     def pinned_by(self) -> str:

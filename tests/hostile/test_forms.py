@@ -1,7 +1,5 @@
 """Forms in which a stranger's file may hide where packages come from: each is named or refused, none is passed over."""
 
-# ruff: noqa: E501  a file of a form stands on one line
-
 from __future__ import annotations
 
 import bz2
@@ -30,6 +28,7 @@ from gpuinstall.sources.configuration import TRUST_FOLDER
 from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.session import Session
 from tests.lab.host import Answer
+from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
 
 HOST = "stranger.example"
@@ -290,57 +289,27 @@ def test_no_line_of_a_file_is_passed_over(attempt: Try, line: str) -> None:
     check(attempt, {"requirements.txt": f"torch\n{line}\n"})
 
 
-NESTED = {"requirements.txt": "torch\n-e ./lib\n"}
-WORKSPACE = '[tool.uv.workspace]\nmembers = ["project"]\n'
-PLACES: dict[str, Files] = {
-    "-c in -r in -c": {
-        "requirements.txt": "torch\n-c a/a.txt\n",
-        "a/a.txt": "-r b/b.txt\n",
-        "a/b/b.txt": "-c ../../c.txt\n",
-        "c.txt": ON,
-    },
-    "-r of itself": {"requirements.txt": f"torch\n-r requirements.txt\n{ON}\n"},
-    "-r outside": {"requirements.txt": "torch\n-r ../more.txt\n", "../more.txt": ON},
-    "-r in -r outside": {
-        "requirements.txt": "torch\n-r ../more.txt\n",
-        "../more.txt": "-r deeper.txt\n",
-        "../deeper.txt": ON,
-    },
-    "-r by a link": {
-        "requirements.txt": "torch\n-r link.txt\n",
-        "link.txt": "-> ../more.txt",
-        "../more.txt": ON,
-    },
-    "-c by a link to a folder": {
-        "requirements.txt": "torch\n-c link/limits.txt\n",
-        "link": "-> ..",
-        "../limits.txt": ON,
-    },
-    "a link in the folder": {
-        "requirements.txt": "-> deeper/real.txt",
-        "deeper/real.txt": f"torch\n{ON}\n",
-    },
-    "a link out of the folder": {
-        "requirements.txt": "-> ../real.txt",
-        "../real.txt": f"torch\n{ON}\n",
-    },
-    "-r without a blank": {
-        "requirements.txt": "torch\n-rmore.txt\n",
-        "more.txt": ON,
-    },
-    "-r in quotes": {"requirements.txt": 'torch\n-r "more.txt"\n', "more.txt": ON},
-    "-r with a comment": {
-        "requirements.txt": "torch\n-r more.txt # more\n",
-        "more.txt": ON,
-    },
-    "-r of a pyproject.toml": {
-        "requirements.txt": "torch\n-r lib/pyproject.toml\n",
-        "lib/pyproject.toml": f'{LIB}dependencies = ["{ON}"]\n',
-    },
-    "-r of a variable": {
-        "requirements.txt": "torch\n-r ${HOME}/more.txt\n",
-        "more.txt": ON,
-    },
+def read_forms(name: str) -> dict[str, tuple[str, Files]]:
+    """Read a table: what a form is, the option that leads to it (``$``), its files and their links (``->``)."""
+    text = Path(__file__).with_name(name).read_text("utf-8").rstrip()
+    forms = {}
+    for paragraph in text.split("\n\n"):
+        (title, _), *steps = steps_of(paragraph)
+        option = ""
+        files: dict[str, str | bytes] = {}
+        for line, below in steps:
+            file, arrow, target = line.partition(" -> ")
+            if line.startswith("$ "):
+                option = line.removeprefix("$ ")
+            elif arrow:
+                files[file] = f"-> {target}"
+            else:
+                files[file] = "".join(f"{each}\n" for each in below)
+        forms[title.removeprefix("# ")] = option, files
+    return forms
+
+
+ENCODED: dict[str, Files] = {
     "UTF-16": {"requirements.txt": f"torch\n{ON}\n".encode("utf-16")},
     "UTF-32": {"requirements.txt": f"torch\n{ON}\n".encode("utf-32")},
     "UTF-7": {
@@ -349,266 +318,13 @@ PLACES: dict[str, Files] = {
     "a byte order mark": {"requirements.txt": b"\xef\xbb\xbf" + ON.encode()},
     "Latin-1": {"requirements.txt": f"torch\n{ON} # ä\n".encode("latin-1")},
     "a null in a comment": {"requirements.txt": f"torch # \0\n{ON}\n"},
-    "constraints of the folder's uv.toml, not a table": {
-        "requirements.txt": "torch\n",
-        "uv.toml": f'constraint-dependencies = "{ON}"\n',
-    },
-    "[project]": {"pyproject.toml": BARE.replace('"torch"', f'"torch", "{ON}"')},
-    "constraints of pyproject.toml": {
-        "pyproject.toml": f'{PROJECT}[tool.uv]\nconstraint-dependencies = ["{ON}"]\n'
-    },
-    "overrides of pyproject.toml": {
-        "pyproject.toml": f'{PROJECT}[tool.uv]\noverride-dependencies = ["{ON}"]\n'
-    },
-    "overrides of uv.toml": {
-        "requirements.txt": "torch\n",
-        "uv.toml": f'override-dependencies = ["{ON}"]\n',
-    },
-    "overrides of a workspace": {
-        "../pyproject.toml": f'{WORKSPACE}[tool.uv]\noverride-dependencies = ["{ON}"]\n',
-        "pyproject.toml": PROJECT,
-    },
-    "overrides without blanks": {
-        "pyproject.toml": f'{PROJECT}[tool.uv]\noverride-dependencies = ["filelock@{AT}"]\n'
-    },
-    "dependency-metadata": {
-        "pyproject.toml": f'{PROJECT}[[tool.uv.dependency-metadata]]\nname = "sympy"\nrequires-dist = ["{ON}"]\n'
-    },
-    "dev-dependencies of uv": {
-        "pyproject.toml": f'{BARE}[tool.uv]\ndev-dependencies = ["{ON}"]\n'
-    },
-    "a group in a group": {
-        "pyproject.toml": f'{BARE}[dependency-groups]\ndev = [{{ include-group = "a" }}]\n'
-        f'a = [{{ include-group = "B" }}]\nb = ["{ON}"]\n'
-    },
-    "a group called DEV": {
-        "pyproject.toml": f'{BARE}[dependency-groups]\nDEV = ["{ON}"]\n'
-    },
-    "all groups": {
-        "pyproject.toml": f'{BARE}[tool.uv]\ndefault-groups = "all"\n[dependency-groups]\nx = ["{ON}"]\n'
-    },
-    "an extra of its own": {
-        "pyproject.toml": f'{HEAD}dependencies = ["torch", "X[b]"]\n'
-        f'[project.optional-dependencies]\na = ["{ON}"]\nb = ["x[a]"]\n'
-    },
-    "[tool.gpuinstall]": {
-        "pyproject.toml": f'[tool.gpuinstall]\nrequirements = ["torch", "{ON}"]\n'
-    },
-    "sources by marker": {
-        "pyproject.toml": f'{PROJECT}[tool.uv.sources]\nfilelock = [{{ url = "{AT}", marker = "sys_platform == \'linux\'" }}]\n'
-    },
-    "a source with a marker": {
-        "pyproject.toml": f'{PROJECT}[tool.uv.sources]\nfilelock = {{ url = "{AT}", marker = "sys_platform == \'win32\'" }}\n'
-    },
-    "a source by an index with a marker": {
-        "pyproject.toml": f'{PROJECT}{INDEX}[tool.uv.sources]\nfilelock = {{ index = "corp", marker = "sys_platform == \'linux\'" }}\n'
-    },
-    "a source of a transitive package": {
-        "pyproject.toml": f'{BARE}[tool.uv.sources]\nfilelock = {{ git = "https://{HOST}/filelock" }}\n'
-    },
-    "a source in another spelling": {
-        "pyproject.toml": f'{PROJECT}[tool.uv.sources]\nFile_Lock = {{ url = "{AT}" }}\n'
-    },
-    "a source of a group": {
-        "pyproject.toml": f'{BARE}[dependency-groups]\ndev = ["filelock"]\n[tool.uv.sources]\nfilelock = {{ url = "{AT}", group = "dev" }}\n'
-    },
-    "an index of a name": {
-        "pyproject.toml": f'{PROJECT}{INDEX}[tool.uv.sources]\nfilelock = {{ index = "corp" }}\n'
-    },
-    "an explicit index of a transitive name": {
-        "pyproject.toml": f'{BARE}{INDEX}explicit = true\n[tool.uv.sources]\nfilelock = {{ index = "corp" }}\n'
-    },
-    "an index of uv.toml by name": {
-        "pyproject.toml": f'{PROJECT}[tool.uv.sources]\nfilelock = {{ index = "corp" }}\n',
-        "uv.toml": f'[[index]]\nname = "corp"\nurl = "https://{HOST}/simple"\nexplicit = true\n',
-    },
-    "an index that ends like PyTorch's": {
-        "pyproject.toml": f"{PROJECT}[[tool.uv.index]]\nurl = 'https://{HOST}\\.pytorch.org/simple'\n"
-    },
-    "a workspace's uv.toml": {
-        "../pyproject.toml": WORKSPACE,
-        "../uv.toml": f'extra-index-url = ["https://{HOST}/simple"]\n',
-        "pyproject.toml": f"{PROJECT}[tool.uv]\npackage = false\n",
-    },
-    "constraints of a workspace's uv.toml": {
-        "../pyproject.toml": WORKSPACE,
-        "../uv.toml": f'constraint-dependencies = ["{ON}"]\n',
-        "pyproject.toml": f"{PROJECT}[tool.uv]\npackage = false\n",
-    },
-    "sources of a workspace": {
-        "../pyproject.toml": f'{WORKSPACE}[tool.uv.sources]\nfilelock = {{ url = "{AT}" }}\n',
-        "pyproject.toml": PROJECT,
-    },
-    "index-url in [tool.uv.pip]": {
-        "pyproject.toml": f'{PROJECT}[tool.uv.pip]\nindex-url = "https://{HOST}/simple"\n'
-    },
-    "find-links in uv.toml": {
-        "requirements.txt": "torch\n",
-        "uv.toml": f'[pip]\nfind-links = ["https://{HOST}/l"]\n',
-    },
-    "uv.toml by a link": {
-        "requirements.txt": "torch\n",
-        "uv.toml": "-> conf/x.toml",
-        "conf/x.toml": f'index-url = "https://{HOST}/simple"\n',
-    },
     "uv.toml in UTF-16": {
         "requirements.txt": "torch\n",
         "uv.toml": f'index-url = "https://{HOST}/simple"\n'.encode("utf-16"),
     },
-    "torch-index": {
-        "pyproject.toml": f'[tool.gpuinstall]\ntorch-index = "https:/{HOST}/whl"\n'
-    },
-    "torch-index in capitals": {
-        "pyproject.toml": f'[tool.gpuinstall]\ntorch-index = "HTTPS://{HOST}/whl"\n'
-    },
-    "extension-sources": {
-        "pyproject.toml": f'[tool.gpuinstall]\nextension-sources = ["https://{HOST}/{{name}}/"]\n'
-    },
-    "Poetry: url in a list": {
-        "pyproject.toml": f'[tool.poetry.dependencies]\ntorch = "*"\nfilelock = [{{ url = "{AT}", python = ">=3.8" }}]\n'
-    },
-    "Poetry: git in a group": {
-        "pyproject.toml": f'[tool.poetry.dependencies]\ntorch = "*"\n[tool.poetry.group.dev.dependencies]\nfilelock = {{ git = "https://{HOST}/f", branch = "main" }}\n'
-    },
-    "Poetry: scp form": {
-        "pyproject.toml": f'[tool.poetry.dependencies]\ntorch = "*"\nfilelock = {{ git = "git@{HOST}:f" }}\n'
-    },
-    "Poetry: source": {
-        "pyproject.toml": f'[tool.poetry.dependencies]\ntorch = "*"\nfilelock = {{ version = "*", source = "corp" }}\n[[tool.poetry.source]]\nname = "corp"\nurl = "https://{HOST}/simple"\n'
-    },
-    "Poetry: enriching [project]": {
-        "pyproject.toml": f'{PROJECT}[tool.poetry.dependencies]\nfilelock = {{ url = "{AT}" }}\n'
-    },
-    "PDM: dev-dependencies": {
-        "pyproject.toml": f'{BARE}[tool.pdm.dev-dependencies]\ntest = ["{ON}"]\n[[tool.pdm.source]]\nurl = "https://{HOST}/simple"\nname = "pypi"\n'
-    },
-    "pdm.toml": {
-        "pyproject.toml": BARE,
-        "pdm.toml": f'[pypi]\nurl = "https://{HOST}/simple"\n',
-    },
-    "Hatch: env": {
-        "pyproject.toml": f'{BARE}[tool.hatch.envs.default.env-vars]\nUV_INDEX = "corp=https://{HOST}/simple"\n'
-    },
-    "Pipfile": {
-        "requirements.txt": "torch\n",
-        "Pipfile": f'[[source]]\nurl = "https://{HOST}/simple"\nverify_ssl = false\nname = "p"\n',
-    },
-    "environment.yml: folded": {"environment.yml": f"{YAML}    - >-\n      {ON}\n"},
-    "environment.yml: on two lines": {
-        "environment.yml": f"{YAML}    - filelock\n      @ {AT}\n"
-    },
     "environment.yml: a tab": {"environment.yml": f"{YAML}    -\t{ON}\n"},
-    "environment.yml: JSON": {
-        "environment.yml": f'{{"dependencies": ["pip", {{"pip": ["torch", "{ON}"]}}]}}\n'
-    },
-    "environment.yml: indented": {
-        "environment.yml": "".join(
-            f"  {line}\n" for line in f"{YAML}    - {ON}".splitlines()
-        )
-    },
-    "environment.yml: a key in escapes": {
-        "environment.yml": f"{YAML}    - {ON}\n".replace(
-            "dependencies", '"depend\\x65ncies"'
-        )
-    },
-    "environment.yml: a key after ?": {
-        "environment.yml": f"? dependencies\n: - pip\n  - pip:\n    - torch\n    - {ON}\n"
-    },
-    "environment.yml: twice": {
-        "environment.yml": f"{YAML}dependencies:\n  - pip:\n    - {ON}\n"
-    },
-    "environment.yml: quoted": {"environment.yml": f'{YAML}    - "{ON}"\n'},
-    "environment.yml: an item on the next line": {
-        "environment.yml": f"{YAML}    -\n      {ON}\n"
-    },
-    "environment.yml: option and value on two lines": {
-        "environment.yml": f"{YAML}    - torch\n      --extra-index-url https://{HOST}/simple\n"
-    },
-    "environment.yml: -r": {
-        "environment.yml": f"{YAML}    - -r more.txt\n",
-        "more.txt": ON,
-    },
-    "environment.yml: -c": {
-        "environment.yml": f"{YAML}    - -c limits.txt\n",
-        "limits.txt": ON,
-    },
-    "environment.yaml": {"environment.yaml": f"{YAML}    - {ON}\n"},
-    "a lock's file outside": {
-        "pylock.cpu.toml": f'{LOCK}inputs = ["torch"]\nrequirements-files = {{ "../../{{x}}.txt" = ["{ON}"] }}\n'
-    },
-    "a lock's constraints with a tab": {
-        "pylock.cpu.toml": f'{LOCK}inputs = ["torch"]\nrequirements-files = {{ "gone.txt" = ["-c\\t{ON}"] }}\n'
-    },
-    "a lock's input without a name": {
-        "pylock.toml": f'{LOCK}inputs = ["torch", "{AT}"]\n'
-    },
-    "uv.lock: registry": {
-        "pyproject.toml": PROJECT,
-        "uv.lock": f'version = 1\n[[package]]\nname = "filelock"\nversion = "3"\nsource = {{ registry = "https://{HOST}/simple" }}\n',
-    },
-    "uv.lock: url": {
-        "pyproject.toml": PROJECT,
-        "uv.lock": f'version = 1\n[[package]]\nname = "filelock"\nversion = "3"\nsource = {{ url = "{AT}" }}\n',
-    },
-    "uv.lock: a registry that ends like PyTorch's": {
-        "pyproject.toml": PROJECT,
-        "uv.lock": f"version = 1\n[[package]]\nname = 'filelock'\nversion = '3'\nsource = {{ registry = 'https://{HOST}\\.pytorch.org/simple' }}\n",
-    },
-    "poetry.lock: legacy": {
-        "pyproject.toml": PROJECT,
-        "poetry.lock": f'[[package]]\nname = "filelock"\nversion = "3"\n[package.source]\ntype = "legacy"\nurl = "https://{HOST}/simple"\nreference = "c"\n',
-    },
-    "poetry.lock: git": {
-        "pyproject.toml": PROJECT,
-        "poetry.lock": f'[[package]]\nname = "filelock"\nversion = "3"\n[package.source]\ntype = "git"\nurl = "https://{HOST}/f"\n',
-    },
-    "a project in the folder: constraints by group": {
-        **NESTED,
-        "lib/pyproject.toml": f'{LIB}dependencies = ["deep"]\n[tool.uv.sources]\ndeep = {{ path = "deep" }}\n',
-        "lib/deep/pyproject.toml": LIB.replace("lib", "deep")
-        + f'dependencies = ["{ON}"]\n',
-    },
-    "a project in the folder: sources by marker": {
-        **NESTED,
-        "lib/pyproject.toml": f'{LIB}dependencies = ["filelock"]\n[tool.uv.sources]\nfilelock = [{{ url = "{AT}", marker = "sys_platform == \'linux\'" }}]\n',
-    },
-    "a project in the folder: an index by marker": {
-        **NESTED,
-        "lib/pyproject.toml": f'{LIB}dependencies = ["filelock"]\n{INDEX}[tool.uv.sources]\nfilelock = {{ index = "corp", marker = "sys_platform == \'linux\'" }}\n',
-    },
-    "a project in the folder: an index": {
-        **NESTED,
-        "lib/pyproject.toml": f'{LIB}dependencies = ["filelock"]\n{INDEX}[tool.uv.sources]\nfilelock = {{ index = "corp" }}\n',
-    },
-    "a project in the folder: Poetry": {
-        **NESTED,
-        "lib/pyproject.toml": f'[tool.poetry]\nname = "lib"\nversion = "1"\n[tool.poetry.dependencies]\nfilelock = {{ url = "{AT}" }}\n[build-system]\nrequires = ["poetry-core"]\nbuild-backend = "poetry.core.masonry.api"\n',
-    },
-    "a project in the folder: Poetry beside [project]": {
-        **NESTED,
-        "lib/pyproject.toml": f'{LIB}dependencies = ["filelock"]\n[tool.poetry.dependencies]\nfilelock = {{ url = "{AT}" }}\n',
-    },
-    "a project in the folder by a constraint": {
-        "requirements.txt": "torch\nlib\n-c limits.txt\n",
-        "limits.txt": "lib @ ./lib\n",
-        "lib/pyproject.toml": f'{LIB}dependencies = ["{ON}"]\n',
-    },
-    "a project in the folder that requires itself": {
-        **NESTED,
-        "lib/pyproject.toml": f'{LIB}dependencies = ["lib[a]"]\n[project.optional-dependencies]\na = ["{ON}"]\n',
-    },
-    "a project by a link": {
-        "requirements.txt": "torch\n-e ./link\n",
-        "link": "-> ../outside",
-        "../outside/pyproject.toml": f'{LIB}dependencies = ["{ON}"]\n',
-    },
 }
-"""Files that have an address or an index of the stranger's somewhere."""
-
-
-@pytest.mark.parametrize("form", PLACES)
-def test_no_place_of_a_source_is_passed_over(attempt: Try, form: str) -> None:
-    check(attempt, PLACES[form])
+"""Files of the stranger's whose bytes no table shows; ``places.txt`` has the others."""
 
 
 def script(lines: str, mark: str = "") -> str:
@@ -616,62 +332,9 @@ def script(lines: str, mark: str = "") -> str:
     return f"{mark}# /// script\n{text}# ///\n"
 
 
-OPTIONS: dict[str, tuple[str, Files]] = {
-    "-r": ("-r more.txt", {"more.txt": ON}),
-    "-r outside": ("-r ../more.txt", {"../more.txt": ON}),
-    "-c": ("-c limits.txt", {"limits.txt": ON}),
-    "-c that includes": (
-        "-c limits.txt",
-        {"limits.txt": "-r more.txt", "more.txt": ON},
-    ),
-    "a group": (
-        "-r pyproject.toml:docs",
-        {"pyproject.toml": f'{BARE}[dependency-groups]\ndocs = ["{ON}"]\n'},
-    ),
-    "a group of another project": (
-        "-r lib/pyproject.toml:docs",
-        {
-            "lib/pyproject.toml": f'{LIB}[dependency-groups]\ndocs = ["filelock"]\n[tool.uv.sources]\nfilelock = {{ url = "{AT}" }}\n'
-        },
-    ),
-    "an index of another project": (
-        "-r lib/pyproject.toml",
-        {"lib/pyproject.toml": f'{LIB}dependencies = ["filelock"]\n{INDEX}'},
-    ),
-    "the constraints of another project": (
-        "-r lib/pyproject.toml",
-        {
-            "lib/pyproject.toml": f'{LIB}dependencies = ["filelock"]\n[tool.uv]\nconstraint-dependencies = ["{ON}"]\n'
-        },
-    ),
-    "script: an index": (
-        "script t.py",
-        {"t.py": script(f'dependencies = ["filelock"]\n{INDEX}')},
-    ),
-    "script: overrides": (
-        "script t.py",
-        {
-            "t.py": script(
-                f'dependencies = ["torch"]\n[tool.uv]\noverride-dependencies = ["{ON}"]'
-            )
-        },
-    ),
-    "script: find-links": (
-        "script t.py",
-        {
-            "t.py": script(
-                f'dependencies = ["torch"]\n[tool.uv]\nfind-links = ["https://{HOST}/"]'
-            )
-        },
-    ),
-    "script: sources by marker": (
-        "script t.py",
-        {
-            "t.py": script(
-                f"dependencies = ['filelock']\n[tool.uv.sources]\nfilelock = [{{ url = '{AT}', marker = 'os_name == \"posix\"' }}]"
-            )
-        },
-    ),
+PLACES: dict[str, tuple[str, Files]] = {
+    **read_forms("places.txt"),
+    **{form: ("", files) for form, files in ENCODED.items()},
     "script: a byte order mark": (
         "script t.py",
         {"t.py": script(f'dependencies = ["{ON}"]', "\ufeff")},
@@ -680,20 +343,13 @@ OPTIONS: dict[str, tuple[str, Files]] = {
         "script t.py",
         {"t.py": script(f'dependencies = ["{ON}"]').replace("\n", "\r\n")},
     ),
-    "script: dependency-metadata": (
-        "script t.py",
-        {
-            "t.py": script(
-                f'dependencies = ["sympy"]\n[[tool.uv.dependency-metadata]]\nname = "sympy"\nrequires-dist = ["{ON}"]'
-            )
-        },
-    ),
 }
+"""Files that have an address or an index of the stranger's somewhere, and the option that leads there."""
 
 
-@pytest.mark.parametrize("form", OPTIONS)
-def test_no_source_of_a_named_file_is_passed_over(attempt: Try, form: str) -> None:
-    option, files = OPTIONS[form]
+@pytest.mark.parametrize("form", PLACES)
+def test_no_place_of_a_source_is_passed_over(attempt: Try, form: str) -> None:
+    option, files = PLACES[form]
     check(attempt, files, option)
 
 
@@ -731,30 +387,14 @@ def test_no_variable_in_an_address_is_obeyed(attempt: Try, form: str) -> None:
         assert LOGIN not in str(outcome)
 
 
-INDEX_VARIABLES: dict[str, Files] = {
-    "torch-index": {
-        "pyproject.toml": f'[tool.gpuinstall]\ntorch-index = "https://{HOST}/${{HF_TOKEN}}/whl"\n'
-    },
-    "extension-sources": {
-        "pyproject.toml": f'[tool.gpuinstall]\nextension-sources = ["https://{HOST}/${{HF_TOKEN}}/"]\n'
-    },
-    "an index of a name": {
-        "pyproject.toml": f'{PROJECT}[[tool.uv.index]]\nname = "corp"\nurl = "https://{HOST}/${{HF_TOKEN}}"\nexplicit = true\n[tool.uv.sources]\nfilelock = {{ index = "corp" }}\n'
-    },
-    "find-links that is a folder": {"requirements.txt": "torch\n-f ./${HF_TOKEN}\n"},
-    "a source's repository": {
-        "pyproject.toml": f'{PROJECT}[tool.uv.sources]\nfilelock = {{ git = "https://{HOST}/f", rev = "${{HF_TOKEN}}" }}\n'
-    },
-    "a project in the folder": {
-        **NESTED,
-        "lib/pyproject.toml": f'{LIB}dependencies = ["filelock @ https://{HOST}/${{HF_TOKEN}}/{WHEEL}"]\n',
-    },
-}
+SETTINGS = read_forms("variables.txt")
+"""Files with a variable in another setting."""
 
 
-@pytest.mark.parametrize("form", INDEX_VARIABLES)
+@pytest.mark.parametrize("form", SETTINGS)
 def test_no_variable_of_another_setting_is_obeyed(attempt: Try, form: str) -> None:
-    outcome = attempt(INDEX_VARIABLES[form])
+    _, files = SETTINGS[form]
+    outcome = attempt(files)
 
     assert outcome.is_refused, outcome
 

@@ -46,7 +46,8 @@ def _used_cache() -> Path:
 @cache
 def _made_folder(prefix: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=prefix))
-    atexit.register(shutil.rmtree, folder)
+    # The whole session may have ended, and taken it away.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

@@ -6,115 +6,18 @@ import pytest
 
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import python_version
+from tests.lab.clone import ROOT
+from tests.lab.index_text import steps_of
 
-COMMANDS = [
-    ("uninstall", "gpuinstall self uninstall"),
-    ("uninstall einops", "gpuinstall remove einops"),
-    ("upgrade", "gpuinstall install --upgrade"),
-    ("update torch", "gpuinstall install --upgrade torch"),
-    ("add einops", "gpuinstall install einops"),
-    ("list", "gpuinstall run python -m pip list\ngpuinstall env list"),
-    ("check", "gpuinstall doctor\ngpuinstall lock check"),
-    ("init", "gpuinstall install"),
-    ("pip install torch", "gpuinstall install torch"),
-    ("pip list", "gpuinstall run python -m pip list\ngpuinstall env list"),
-    ("pip uninstall einops", "gpuinstall remove einops"),
-    ("show torch", "gpuinstall run python -m pip show torch"),
-    ("freeze", "gpuinstall export requirements\ngpuinstall run python -m pip freeze"),
-    ("undo", "gpuinstall env rollback"),
-    ("repair", "gpuinstall doctor --fix"),
-    ("version", "gpuinstall --version"),
-    ("venv", "gpuinstall install"),
-    ("shell", "gpuinstall run bash"),
-    ("tree", "gpuinstall run python -m pip list"),
-    ("why torch", "gpuinstall run python -m pip show torch"),
-    ("cache clean", "gpuinstall env list\ngpuinstall env prune"),
-    ("python install 3.12", "gpuinstall install --python 3.12\ngpuinstall run python"),
-    ("status", "gpuinstall probe\ngpuinstall doctor"),
-    (
-        "install --extra-index-url https://index.example/whl/cu126 torch",
-        "gpuinstall install torch --backend cu126",
-    ),
-    (
-        "install torch --index-url=https://index.example/whl/cpu",
-        "gpuinstall install torch --backend cpu",
-    ),
-    (
-        "install --index-url https://index.example/simple torch",
-        (
-            "export UV_DEFAULT_INDEX=https://index.example/simple   # for all but PyTorch; pip's configuration is read too\n"
-            "export GPUINSTALL_TORCH_INDEX=https://index.example/simple   # if it is a mirror of PyTorch's"
-        ),
-    ),
-    (
-        "install -f wheels torch",
-        "export UV_FIND_LINKS=wheels   # a folder of wheels",
-    ),
-    (
-        "install torch --cuda 12.6",
-        "gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",
-    ),
-    ("install torch --force-reinstall", "gpuinstall doctor --fix"),
-    ("install -fwheels", "export UV_FIND_LINKS=wheels   # a folder of wheels"),
-    ("plan -p3.12 torch", "gpuinstall plan torch --python 3.12"),
-    (
-        "run -p 3.12 train.py",
-        "gpuinstall install --python 3.12   # the environment has it then",
-    ),
-    (
-        "sync --python=3.12",
-        "gpuinstall install --python 3.12   # the environment has it then",
-    ),
-    ("install -qp 3.12", "gpuinstall install --help"),
-    ("install --cpu torch", "gpuinstall install torch --backend cpu"),
-    (
-        "install --system rich",
-        "gpuinstall install rich   # into .venv: the system's own Python is never changed",
-    ),
-    (
-        "install --frozen",
-        ("gpuinstall sync\ngpuinstall lock check   # whether the lock is still right"),
-    ),
-    ("sync --inexact", "gpuinstall sync   # it is so here"),
-    ("lock --refresh", "gpuinstall lock --upgrade"),
-    ("install --directory=app rich", "cd app && gpuinstall install rich"),
-    (
-        "sync --no-dev",
-        "Write default-groups = [] below [tool.uv] in pyproject.toml",
-    ),
-    (
-        "install . --extra gpu",
-        (
-            "gpuinstall install -e '.[gpu]'\n"
-            "gpuinstall install --group gpu   # of a project without a build system"
-        ),
-    ),
-    (
-        "install --no-deps rich",
-        "gpuinstall run python -m pip install --no-deps rich",
-    ),
-    ("run -m http.server 80", "gpuinstall run python -m http.server 80"),
-    ("install --into --venv e -U six", "Run it again without --upgrade"),
-    ("install --into --python 3.12 six", "Run it again without --python"),
-    ("install --pre six", "export UV_PRERELEASE=allow   # but for PyTorch"),
-    (
-        "install --exclude-newer 2026-01-31 six",
-        "export UV_EXCLUDE_NEWER=2026-01-31",
-    ),
-    ("--no-color plan", "export NO_COLOR=1   # or FORCE_COLOR=1"),
-    ("install --prefix here torch", "gpuinstall install --help"),
-    ("install --exact torch", "gpuinstall install --help"),
-    ("run --quit train.py", "gpuinstall run --help"),
-    ("sync pylock.cpu.toml -q", "gpuinstall sync --target cpu"),
-    ("install --upgrad torch", "gpuinstall install --help"),
-]
+COMMANDS = (ROOT / "tests/data/other_words.txt").read_text("utf-8").rstrip()
+"""Command lines of other tools, and the advice below each."""
 
 
-@pytest.mark.parametrize(("line", "advice"), COMMANDS)
+@pytest.mark.parametrize(("line", "advice"), list(steps_of(COMMANDS)))
 def test_a_word_of_other_tools_is_answered(line, advice, capsys):
-    assert run_command_line(line.split()) == 2
+    assert run_command_line(line.split()[2:]) == 2
     _, _, told = capsys.readouterr().err.partition("  do    ")
-    assert told.replace("\n        ", "\n").strip() == advice
+    assert told.replace("\n        ", "\n").strip().splitlines() == advice
 
 
 GUESSES = {

@@ -292,7 +292,7 @@ def test_no_line_of_a_file_is_passed_over(attempt: Try, line: str) -> None:
 def read_forms(name: str) -> dict[str, tuple[str, Files]]:
     """Read a table: what a form is, the option that leads to it (``$``), its files and their links (``->``)."""
     text = Path(__file__).with_name(name).read_text("utf-8").rstrip()
-    forms = {}
+    forms: dict[str, tuple[str, Files]] = {}
     for paragraph in text.split("\n\n"):
         (title, _), *steps = steps_of(paragraph)
         option = ""

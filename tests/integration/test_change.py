@@ -73,31 +73,6 @@ def test_no_server_is_asked_for_the_torch_that_stays(project, stand_in):
     assert torch == []
 
 
-def test_what_a_change_breaks_of_the_users_is_named(project):
-    with_uv(project, "install", "--no-deps", "beta")
-    said = succeed(project, "install", "numpy")
-    assert "beta 1.0 requires numpy<2, but would get 2.3.4" in said
-    assert holds(project) == {"alpha": "1.0", "beta": "1.0", "numpy": "2.3.4"}
-
-
-def test_a_record_that_a_power_cut_has_emptied_comes_back(project):
-    (site(project) / "alpha" / "mine.py").write_text("mine")
-    caches = (project.caches / "uv").rglob("alpha-1.0.dist-info/RECORD")
-    for record in (site(project) / "alpha-1.0.dist-info" / "RECORD", *caches):
-        record.write_text("")
-    assert "RECORD is empty" in project.run("verify").err
-    refused = project.refusal("sync", exit_code=4)
-    assert refused["code"] == "cache-damaged"
-    command = refused["hint"].partition("   #")[0]
-    process.run(command.split(), env=project.environment)
-    said = succeed(project, "sync")
-    assert "alpha/mine.py" in said.partition("Moved")[2].splitlines()[0]
-    assert (site(project) / "alpha-1.0.dist-info" / "RECORD").stat().st_size > 0
-    succeed(project, "env", "remove", "--yes")
-    [mine] = project.folder.glob(".venv.kept/**/mine.py")
-    assert mine.read_text() == "mine"
-
-
 def test_what_pip_changes_while_we_fetch_is_seen(project, stand_in):
     stand_in.default.pace = 0.3
     running = project.start("install", "cowsay", "alpha==2.0")
@@ -113,19 +88,6 @@ def test_what_pip_changes_while_we_fetch_is_seen(project, stand_in):
     succeed(project, "remove", "cowsay")
     succeed(project, "install", "cowsay")
     assert (venv(project) / "saved.ipynb").exists()
-
-
-def test_another_python_keeps_the_old_environment_for_the_way_back(project):
-    (venv(project) / "notes.txt").write_text("mine")
-    (venv(project) / "bin" / "python").unlink()
-    with_old = [path.name for path in venv(project).iterdir()]
-    said = succeed(project, "sync")
-    assert "notes.txt, which no installer wrote, or you have edited: in" in said
-    assert not (venv(project) / "notes.txt").exists()
-    succeed(project, "env", "rollback")
-    assert sorted(path.name for path in venv(project).iterdir()) == sorted(with_old)
-    succeed(project, "env", "rollback")
-    assert (venv(project) / "bin" / "python").exists()
 
 
 def test_run_starts_in_an_environment_that_was_moved(project):

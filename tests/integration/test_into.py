@@ -178,83 +178,6 @@ def test_a_killed_change_is_put_back_and_a_whole_one_undone(workshop, play, make
     )
 
 
-@pytest.fixture
-def comfyui(workshop, play):
-    """A clone of ComfyUI with its environment and one custom node."""
-    play(RTX_4090)
-    folder = workshop.folder
-    for name in ("comfy", "custom_nodes/painter"):
-        (folder / name).mkdir(parents=True)
-    (folder / "main.py").touch()
-    venv = plain_venv(workshop)
-    venv.rename(folder / "venv")
-    return folder
-
-
-def test_settings_of_uv_that_others_wrote_stay_as_they_are(workshop, comfyui):
-    (comfyui / "uv.toml").write_text("no-cache = true\n")
-    done = workshop.run("install", "--into", "torch==2.13.0")
-
-    assert done.status == 0, done.err
-    assert (comfyui / "uv.toml").read_text() == "no-cache = true\n"
-    assert "constraints.txt" in offered(done, "Guard")
-
-
-def test_a_pip_configuration_of_the_users_stays_as_it_is(workshop, comfyui):
-    """It says nothing but what a guard says too."""
-    text = "[install]\nconstraint = file:///srv/team/constraints.txt\n"
-    file = comfyui / "venv" / "pip.conf"
-    file.write_text(text)
-
-    done = workshop.run("install", "--into", "torch==2.13.0")
-
-    assert done.status == 0, done.err
-    assert file.read_text() == text
-    assert not (comfyui / "venv" / "constraints.txt").exists()
-    assert "pip.conf is not gpuinstall's" in " ".join(done.err.split())
-
-
-def test_our_own_guard_of_uv_does_not_hold_torch_and_what_moves_with_it(
-    workshop, comfyui
-):
-    assert workshop.run("install", "--into", "torch==2.13.0", "torchvision").status == 0
-    assert "torch==2.13.0+cu126" in (comfyui / "uv.toml").read_text()
-
-    moved = workshop.document("install", "--into", "torch==2.14.1")["data"]
-
-    changes = {change["package"]: change["new"] for change in moved["changes"]}
-    assert changes["torch"] == moved["environment"]["torch"] == "2.14.1+cu126"
-    assert changes["torchvision"] == "0.29.2+cu126"
-
-
-def test_an_environment_of_others_is_listed_until_its_change_is_pruned(
-    workshop, comfyui
-):
-    assert workshop.run("install", "--into", "torch==2.14.1").status == 0
-    venv = comfyui / "venv"
-    listed = workshop.document("env", "list")["data"]
-    assert (listed["environments"], listed["others"]) == ([], [str(venv)])
-    assert "changed by install --into" in workshop.run("env", "list", "-q").out
-    # Its activate script names the folder that it was made in.
-    examined = workshop.document("doctor", exit_code=5)["data"]
-    assert examined["environment"]["verdict"]["status"] == "passed"
-
-    assert workshop.run("env", "rollback", "--into").status == 0
-    assert workshop.run("env", "prune", "--yes").status == 0
-
-    assert workshop.document("env", "list")["data"]["others"] == []
-    assert not list(venv.rglob(".gpuinstall"))
-
-
-def offered(done, label):
-    """The text of a labelled line of the result."""
-    return (
-        next(line for line in done.out.splitlines() if line.startswith(label))
-        .removeprefix(label)
-        .strip()
-    )
-
-
 @pytest.mark.heavy
 def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
     workshop, play
@@ -273,62 +196,6 @@ def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
     assert moved["torch"] == "2.13.0+cpu"
     newest = workshop.document(*into, "torch>=2.14", "--dry-run")["data"]
     assert "torch" in {change["package"] for change in newest["lock"]["changes"]}
-
-
-def test_a_torch_of_the_default_index_that_runs_here_stays(workshop, play):
-    play(FakeDriver((FakeGpu(),), driver="580.95.05", cuda=13000))
-    venv = plain_venv(workshop)
-    words = ("pip", "install", "--python", venv, "torch==2.14.1", "torchvision")
-    taken = process.run([uv.uv(), *words], env=workshop.environment)
-    assert taken.ok, taken.err
-    assert "+ torch==2.14.1\n" in taken.err
-    into = ("install", "--into", "--venv", "app")
-
-    first = workshop.document(*into)["data"]
-
-    assert (first["changes"], first["bytes"]) == ([], 0)
-    assert first["verdict"]["status"] == "passed"
-    lines = (venv / "constraints.txt").read_text("utf-8").splitlines()
-    assert {"torch==2.14.1", "torchvision==0.29.2"} <= set(lines)
-    assert workshop.document(*into)["data"]["changes"] == []
-    other = ("pip", "install", "--python", venv, "--no-deps", "torchvision==0.28.0")
-    assert process.run([uv.uv(), *other], env=workshop.environment).ok
-    repaired = workshop.document(*into)["data"]["changes"]
-    assert [(one["package"], one["new"]) for one in repaired] == [
-        ("torchvision", "0.29.2+cu130")
-    ]
-    found = workshop.run("doctor", "--venv", "app", "--json").out
-    assert "guard-passed" not in found
-    other = workshop.document(*into, "--backend", "cu126", "--dry-run")["data"]
-    moved = {change["package"]: change["new"] for change in other["lock"]["changes"]}
-    assert moved["torch"] == "2.14.1+cu126"
-
-
-def test_a_cpu_build_that_pip_took_becomes_the_build_of_this_machine(workshop, play):
-    into = ("install", "--into", "--venv", "app", "--dry-run")
-    site = next(plain_venv(workshop).glob("lib/python*/site-packages"))
-    table = {
-        # the same version, another only if none of its builds runs, and what has no GPU keeps its build
-        "2.13.0": (RTX_4090, "2.13.0+cu126"),
-        "2.15.0": (RTX_4090, "2.14.1+cu126"),
-        "2.14.1": (NO_GPU, "2.14.1+cpu"),
-    }
-    wrong = {}
-    for version, (driver, expected) in table.items():
-        metadata = site / f"torch-{version}+cpu.dist-info" / "METADATA"
-        metadata.parent.mkdir()
-        metadata.write_text(
-            f"Metadata-Version: 2.1\nName: torch\nVersion: {version}+cpu\n"
-        )
-        play(driver)
-        data = workshop.document(*into)["data"]
-        moved = {change["package"]: change["new"] for change in data["lock"]["changes"]}
-        torch = moved.get("torch", f"{version}+cpu")
-        if torch != expected:
-            wrong[version] = torch
-        shutil.rmtree(metadata.parent)
-
-    assert wrong == {}
 
 
 def struck(workshop, *arguments):
@@ -356,16 +223,6 @@ def test_the_systems_python_is_never_touched(workshop, play):
     refused = workshop.document("install", "--into", "--venv", str(system), exit_code=2)
     assert refused["errors"][0]["code"] == "system-python"
     assert files(system) == before
-
-
-@pytest.mark.parametrize("option", ["--only", "--replace", "--upgrade"])
-def test_what_means_nothing_there_is_refused(workshop, option):
-    error = workshop.refusal(
-        "install", "--into", "--venv", "theirs", option, exit_code=2
-    )
-    assert (
-        error["message"] == f"--into cannot be combined with {option.partition('=')[0]}"
-    )
 
 
 MANAGER = """

@@ -120,7 +120,7 @@ def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path):
     assert read_inputs(group_path(f"{tmp_path}/pyproject.toml:dev")).requirements == (
         "numpy",
     )
-    with pytest.raises(UsageError, match="no usable dependency group 'docs'"):
+    with pytest.raises(UsageError, match="no group and no extra named docs"):
         read_inputs(f"{tmp_path / 'pyproject.toml'}:docs")
 
 

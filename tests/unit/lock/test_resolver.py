@@ -51,12 +51,14 @@ def test_a_package_that_nobody_lists_has_an_empty_page(tmp_path):
 
 
 def test_uv_builds_nothing_for_known_metadata_and_takes_no_projects_source_for_what_has_a_page():
-    settings = ResolverProject(("torch",), "3.12", TARGET, {"mine": ()}).settings()
+    requirements = ("torch", "-e member @ ./lib", "-e ./other")
+    settings = ResolverProject(requirements, "3.12", TARGET, {"mine": ()}).settings()
     assert {row["name"] for row in settings["dependency-metadata"]} == {
         name for name, known in known_builds().items() if known.metadata
     }
     bound = settings["pip"]["no-sources-package"]
-    assert {"torch", "torchaudio", "triton", "mine"} <= {*bound}
+    assert {"torch", "torchaudio", "triton", "mine", "member"} <= {*bound}
+    assert "other" not in bound
     assert settings["index"] == []
 
 

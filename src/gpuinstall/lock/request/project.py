@@ -112,14 +112,19 @@ def nested_settings(
 
 
 def nested_requirements(requirements: Iterable[str], folder: Path) -> Iterator[str]:
-    """Yield what the projects among requirements require by paths, which are absolute; arguments as above."""
+    """Yield what the projects among requirements require by paths, which are absolute; arguments as above.
+
+    What is requested by its name, from anywhere, comes from there.
+    """
+    parsed = map(parse_requirement, requirements)
+    named = {one.name for one in parsed if " @ " in one.text or not one.url}
     for place, described in _projects(requirements, folder, set()):
-        for listed in described:
-            for requirement in map(parse_requirement, listed.requirements):
-                path = requirement.path
-                if path:
-                    absolute = place / expanded_home(path)
-                    yield requirement.text.replace(f" @ {path}", f" @ {absolute}", 1)
+        required = chain.from_iterable(listed.requirements for listed in described)
+        for requirement in map(parse_requirement, required):
+            path = requirement.path
+            if path and requirement.name not in named:
+                absolute = place / expanded_home(path)
+                yield requirement.text.replace(f" @ {path}", f" @ {absolute}", 1)
 
 
 def _projects(

@@ -321,12 +321,9 @@ class Loop:
 
     @cached_property
     def _nested(self) -> list[str]:
-        """What projects in folders require by their paths, unless something else of that name is requested."""
+        """What projects in folders require by their paths."""
         requirements = self.problem.requirements
-        parsed = map(parse_requirement, requirements)
-        named = {one.name for one in parsed if " @ " in one.text or not one.url}
-        nested = nested_requirements(requirements, self.session.folder)
-        return [text for text in nested if parse_requirement(text).name not in named]
+        return [*nested_requirements(requirements, self.session.folder)]
 
     @property
     def _wheels_only(self) -> frozenset[str]:

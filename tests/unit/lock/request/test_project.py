@@ -1,7 +1,7 @@
 """What a project's pyproject.toml says of it without a build."""
 
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.request.project import read_folder_project
+from gpuinstall.lock.request.project import nested_requirements, read_folder_project
 
 WHOLE = """
 [project]
@@ -46,3 +46,18 @@ def test_an_extra_that_names_the_project_again_is_left_to_its_build(tmp_path):
     (tmp_path / "pyproject.toml").write_text(WHOLE, "utf-8")
 
     assert read_folder_project(parse_requirement(".[all]"), tmp_path) is None
+
+
+def test_members_of_a_workspace_that_a_member_requires_are_requested_too(tmp_path):
+    project = '[project]\nname = "{}"\ndependencies = ["{}"]\n[tool.uv.sources]\n{} = {{ workspace = true }}\n'
+    root = '[tool.uv.workspace]\nmembers = ["*"]\n'
+    (tmp_path / "pyproject.toml").write_text(root, "utf-8")
+    for name, required in ("a", "b"), ("b", "c"), ("c", "a"):
+        (tmp_path / name).mkdir()
+        text = project.format(name, required, required)
+        (tmp_path / name / "pyproject.toml").write_text(text, "utf-8")
+    found = nested_requirements(["-e ./a", "c==1", "six"], tmp_path)
+    assert [*found] == [
+        f"-e b @ {tmp_path}/a/../b",
+        f"-e a @ {tmp_path}/c/../a",
+    ]

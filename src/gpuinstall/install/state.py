@@ -414,8 +414,11 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
 def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[str]:
     """Yield the packages of a lock that are there as it has them."""
     lock = existing.lock
-    if lock:
-        yield from _unchanged_projects(existing, lock, new)
+    if lock and lock.record.build_files_digest == new.record.build_files_digest:
+        for name, address in new.addresses.items() & lock.addresses.items():
+            # Of what is editable uv would build the same again.
+            if address.startswith("-e ") and name not in existing.changed_projects:
+                yield name
     for name, version in existing.versions.items():
         if version != new.all_versions.get(name):
             continue
@@ -425,28 +428,6 @@ def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[st
                 yield name
         elif new.hashes_of(name) and not load_catalog().is_tied(name):
             # Another tool has put it there. What comes with torch's build is proven only as the lock has it.
-            yield name
-
-
-def _unchanged_projects(
-    existing: ExistingEnvironment,
-    lock: Lock,
-    new: Lock,
-) -> Iterator[str]:
-    """Yield the editable projects of which uv would build the same again.
-
-    Args:
-        existing: The environment.
-        lock: Its own.
-        new: The lock that is about to be installed.
-    """
-    for package in new.pylock.packages:
-        name = package.name
-        project = package.directory
-        if not project or not project.editable or name in existing.changed_projects:
-            continue
-        is_same = lock.record.build_files_digest == new.record.build_files_digest
-        if is_same and lock.addresses.get(name) == new.addresses[name]:
             yield name
 
 

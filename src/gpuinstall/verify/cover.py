@@ -142,19 +142,15 @@ def _stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:
     return {path: file_stamp(f"{root}/{path}") for path in paths}
 
 
-def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
-    """Return the modules of torch's family, of known programs, and of what was compiled beside a torch.
+def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
+    """Return the package of each module that a proof tests beside torch, in the order of the modules.
 
-    Nothing is imported: the records of the installations are read.
+    They are of torch's family, known programs, or compiled beside a torch. Nothing is imported: the records of the
+    installations are read.
 
     Args:
-        folders: Those on an interpreter's path.
+        folders: Those of the packages, as on an interpreter's path.
     """
-    return tuple(program_packages(map(Path, folders)))
-
-
-def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
-    """Return the package of each module that a proof tests beside torch, in the order of the modules."""
     known = load_catalog().family - {TORCH}
     programs: dict[str, InstalledPackage] = {}
     for package in read_packages(folders):

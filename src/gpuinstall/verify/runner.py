@@ -19,7 +19,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import Origin, read_origin
 from gpuinstall.environments.packages import read_packages, recorded_digest
 from gpuinstall.machine.vendors import VENDORS, vendor_of
-from gpuinstall.verify.cover import installed_programs
+from gpuinstall.verify.cover import program_packages
 from gpuinstall.verify.devices import (
     CPU_TARGET,
     DeviceTarget,
@@ -98,7 +98,8 @@ def verify_environment(
         devices = [wrong_build(target, trial.proof) for target in trial.targets]
         return Verdict(_tested(torch), fail_devices(devices, machine.refusing))
     devices, reports = _prove_torch(trial, trial.targets)
-    devices = prove_programs(devices, trial, installed_programs(torch.path))
+    programs = program_packages(map(Path, torch.path))
+    devices = prove_programs(devices, trial, programs)
     if deep:
         devices = _with_all_gpus(devices, trial)
         devices = _with_files(devices, trial)

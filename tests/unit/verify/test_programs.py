@@ -1,30 +1,32 @@
 import pytest
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.verify.cover import installed_programs
+from gpuinstall.verify.cover import program_packages
 from gpuinstall.verify.kernels.programs import PROGRAMS, program_check
 from tests.lab.environments import small_package
+
+
+def programs_in(*folders):
+    return tuple(program_packages(folders))
 
 
 def test_an_environment_without_companions_has_no_programs(tmp_path):
     small_package(tmp_path, "torch", files=("torch/_C.so",))
     small_package(tmp_path, "numpy", files=("numpy/_core.so",))
-    assert installed_programs([str(tmp_path), str(tmp_path / "absent"), ""]) == ()
+    assert programs_in(tmp_path, tmp_path / "absent") == ()
 
 
 def test_the_family_and_the_known_programs_are_found_by_their_records(tmp_path):
     for name in ("torchtune", "flash-attn", "vllm"):
         small_package(tmp_path, name)
-    assert installed_programs([str(tmp_path)]) == ("flash_attn", "torchtune", "vllm")
+    assert programs_in(tmp_path) == ("flash_attn", "torchtune", "vllm")
 
 
 def test_a_package_in_two_folders_is_one_program(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         small_package(tmp_path / folder, "torchvision")
-    assert installed_programs([str(tmp_path / "a"), str(tmp_path / "b")]) == (
-        "torchvision",
-    )
+    assert programs_in(tmp_path / "a", tmp_path / "b") == ("torchvision",)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_other_packages_count_where_they_are_compiled_and_demand_torch(
     tmp_path, requires, file, found
 ):
     small_package(tmp_path, "gsplat", requires=requires, files=(file,))
-    assert installed_programs([str(tmp_path)]) == (("gsplat",) if found else ())
+    assert programs_in(tmp_path) == (("gsplat",) if found else ())
 
 
 def test_a_package_is_imported_by_the_name_that_it_records(tmp_path):
@@ -51,7 +53,7 @@ def test_a_package_is_imported_by_the_name_that_it_records(tmp_path):
     record.write_text(
         "../bin/proton,,\ntriton/__init__.py,,\ntriton/language/__init__.py,,\n"
     )
-    assert installed_programs([str(tmp_path)]) == ("triton",)
+    assert programs_in(tmp_path) == ("triton",)
 
 
 def test_a_program_has_its_operation_where_that_has_a_meaning_and_is_imported_elsewhere():
@@ -81,4 +83,4 @@ def test_a_library_for_gpus_is_found_by_the_names_of_its_packages(
     tmp_path, package, found
 ):
     small_package(tmp_path, package)
-    assert installed_programs([str(tmp_path)]) == found
+    assert programs_in(tmp_path) == found

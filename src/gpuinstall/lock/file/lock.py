@@ -306,14 +306,10 @@ class Lock(Value):
     @property
     def only_here(self) -> Strings:
         """Those of them that only this machine has: what lies beside the lock is in the same clone."""
-        elsewhere = set()
-        for package in self.pylock.packages:
-            directory = package.directory
-            vcs = package.vcs
-            if directory and not Path(directory.path).is_absolute():
-                elsewhere.add(package.name)
-            if vcs and re.match("https?:|ssh:", vcs.url or ""):
-                elsewhere.add(package.name)
+        is_elsewhere = re.compile(r" @ (\.|\w+\+(https?|ssh):)").search
+        elsewhere = {
+            name for name, address in self.addresses.items() if is_elsewhere(address)
+        }
         return tuple(name for name in self.unserved if name not in elsewhere)
 
     @cached_property

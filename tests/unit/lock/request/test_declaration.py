@@ -13,6 +13,8 @@ from gpuinstall.lock.request.declaration import (
     read_inputs,
 )
 from gpuinstall.sources.requirements_file import joined_files
+from tests.lab.clone import ROOT
+from tests.lab.index_text import steps_of
 
 PROJECT = '[project]\nname = "thing"\ndependencies = ["torch>=2.9", "numpy"]\n[dependency-groups]\ndev = ["pytest"]\n'
 BACKEND = '[build-system]\nrequires = ["hatchling"]\n'
@@ -48,107 +50,23 @@ def write(folder, **files):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("files", "line", "requirements"),
-    [
-        ({}, "pyproject.toml: 0 requirements", ()),
-        (
-            {"requirements__txt": "torch\nnumpy\n"},
-            "requirements.txt: 2 requirements",
-            ("torch", "numpy"),
-        ),
-        (
-            {"pyproject__toml": PROJECT, "requirements__txt": "rich\n"},
-            "pyproject.toml: 3 requirements",
-            ("torch>=2.9", "numpy", "pytest"),
-        ),
-        (
-            {"pyproject__toml": PROJECT + BACKEND},
-            "pyproject.toml: 3 requirements; thing itself",
-            ("torch>=2.9", "numpy", "pytest", "-e ."),
-        ),
-        (
-            {
-                "pyproject__toml": f"{PROJECT}{BACKEND}[tool.uv]\npackage = false\ndefault-groups = []\n"
-            },
-            "pyproject.toml: 2 requirements",
-            ("torch>=2.9", "numpy"),
-        ),
-        (
-            {"pyproject__toml": f'{BACKEND}[tool.poetry]\nname = "thing"\n'},
-            "pyproject.toml: thing itself",
-            ("-e .",),
-        ),
-        (
-            {"pyproject__toml": '[project]\nname = "x"\n', "requirements__txt": "a"},
-            "requirements.txt: 1 requirement",
-            ("a",),
-        ),
-        (
-            {"environment__yml": "dependencies:\n- pip:\n  - rich\n"},
-            "environment.yml: 1 requirement",
-            ("rich",),
-        ),
-        (
-            {"setup__py": "import torch\n"},
-            "setup.py: the project itself",
-            ("-e .",),
-        ),
-        (
-            {"setup__py": "", "setup__cfg": SETUP, "pyproject__toml": "[tool.ruff]\n"},
-            "setup.py: the project itself",
-            ("-e .",),
-        ),
-        (
-            {
-                "setup__py": "",
-                "pyproject__toml": '[dependency-groups]\ndev = ["pytest"]\n',
-            },
-            "pyproject.toml: 1 requirement; setup.py: the project itself",
-            ("pytest", "-e ."),
-        ),
-        (
-            {"setup__py": "", "pyproject__toml": "[tool.uv]\npackage = false\n"},
-            "pyproject.toml: 0 requirements",
-            (),
-        ),
-        (
-            {"setup__cfg": "[flake8]\n[flake8]\n", "requirements__txt": "a"},
-            "requirements.txt: 1 requirement",
-            ("a",),
-        ),
-        (
-            {"pyproject__toml": BACKEND},
-            "pyproject.toml: the project itself",
-            ("-e .",),
-        ),
-        (
-            {
-                "pyproject__toml": '[project]\nname = "thing"\ndynamic = ["dependencies"]\n'
-            },
-            "pyproject.toml: thing itself",
-            ("-e .",),
-        ),
-        (
-            {"setup__py": "", "requirements__txt": "a\nb\n"},
-            "requirements.txt: 2 requirements; setup.py: the project itself",
-            ("a", "b", "-e ."),
-        ),
-        (
-            {
-                "setup__py": "",
-                "environment__yml": "dependencies:\n- pip:\n  - rich\n  - -e .\n",
-            },
-            "environment.yml: 2 requirements; setup.py: the project itself",
-            ("rich", "-e ."),
-        ),
-    ],
-)
+FOLDERS = (ROOT / "tests/data/folders.txt").read_text("utf-8").rstrip()
+"""Files of a folder, and what they ask for together."""
+
+
+def title(paragraph):
+    return paragraph.partition("\n")[0]
+
+
+@pytest.mark.parametrize("folder", FOLDERS.split("\n\n"), ids=title)
 def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
-    tmp_path, files, line, requirements
+    tmp_path, folder
 ):
-    declared = read_declaration(write(tmp_path, **files))
-    assert (str(declared), whole(declared)) == (line, requirements)
+    _, *files, (line, requirements) = steps_of(folder)
+    for name, text in files:
+        (tmp_path / name).write_text("".join(f"{each}\n" for each in text), "utf-8")
+    declared = read_declaration(tmp_path)
+    assert (f"$ {declared}", [*whole(declared)]) == (line, requirements)
 
 
 def test_an_export_is_no_request(tmp_path):

@@ -1,16 +1,10 @@
-"""Code that runs while a package is built: what it sees of the user, and when it does not run at all."""
+"""Code that runs while a package is built: what it sees of the user."""
 
 from __future__ import annotations
 
-import io
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from gpuinstall.base import process
-from tests.lab.host import NOT_FOUND, Answer, Host
 
 SECRET = "hunter2-hunter3"
 BACKEND = """
@@ -73,69 +67,3 @@ def test_a_build_of_an_installation_sees_no_token_and_no_login(here, seen, line)
     text = seen.read_text("utf-8")
     assert "'KEPT': 'for a compiler'" in text
     assert SECRET not in text
-
-
-def setup_of(seen: Path) -> str:
-    return (
-        f"open({str(seen)!r}, 'w')\n"
-        "from setuptools import setup\nsetup(name='filelock', version='9.9')\n"
-    )
-
-
-@pytest.fixture
-def archive(tmp_path, seen) -> Iterator[str]:
-    """The address of a source archive of filelock, on a host of the stranger's."""
-    file = tmp_path / "filelock-9.9.tar.gz"
-    setup = setup_of(seen).encode()
-    with tarfile.open(file, "w:gz") as files:
-        entry = tarfile.TarInfo("filelock-9.9/setup.py")
-        entry.size = len(setup)
-        files.addfile(entry, io.BytesIO(setup))
-
-    def respond(path, _headers):
-        is_archive = path == f"/{file.name}"
-        return Answer(body=file.read_bytes()) if is_archive else NOT_FOUND
-
-    host = Host("stranger", respond)
-    yield f"{host.url}/{file.name}"
-    host.close()
-
-
-@pytest.fixture
-def repository(tmp_path, seen) -> str:
-    """The address of a repository of filelock."""
-    folder = tmp_path / "repository"
-    folder.mkdir()
-    (folder / "setup.py").write_text(setup_of(seen), "utf-8")
-    author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
-    for words in (
-        ("init", "-q"),
-        ("add", "."),
-        (*author, "commit", "-q", "-m", "x"),
-    ):
-        assert process.run(["git", *words], cwd=folder).ok
-    return f"git+{folder.as_uri()}"
-
-
-WORDS = {
-    "a requirement": "torch\nfilelock @ {}\n",
-    "without a name": "torch\n{}\n",
-    "a constraint": "torch\n-c limits.txt\n",
-}
-
-
-@pytest.mark.parametrize("kind", WORDS)
-@pytest.mark.parametrize("source", ["archive", "repository"])
-def test_nothing_of_a_file_is_built_if_only_wheels_are_allowed(
-    here, seen, request, kind, source
-):
-    address = request.getfixturevalue(source)
-    text = WORDS[kind].format(address)
-    (here.folder / "requirements.txt").write_text(text, "utf-8")
-    (here.folder / "limits.txt").write_text(f"filelock @ {address}\n", "utf-8")
-
-    done = here.having(GPUINSTALL_ONLY_BINARY="1").run("lock", "--target", "cpu")
-
-    assert done.status in {3, 4}, done.err
-    assert "only-binary" in done.err
-    assert not seen.exists()

@@ -69,26 +69,6 @@ def test_a_repair_asks_no_host_of_a_folder_that_is_not_trusted(here, stranger):
     assert f"{stranger.url}/simple, as " in trusting.err
 
 
-NOT_TRUSTED = """\
-error: extra-index-url in {folder}/uv.toml, https://stranger.example/x.whl in {folder}/requirements.txt: not trusted
-  why   GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder
-  do    export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file
-"""
-
-
-def test_what_is_not_trusted_is_named_with_its_file_and_what_to_do(here):
-    (here.folder / "requirements.txt").write_text(
-        "torch\nx @ https://me:secret@stranger.example/x.whl\n", "utf-8"
-    )
-    index = 'extra-index-url = ["https://stranger.example/simple"]\n'
-    (here.folder / "uv.toml").write_text(index, "utf-8")
-
-    done = here.having(GPUINSTALL_TRUST_FOLDER="0").run("lock", "-q", "--target", "cpu")
-
-    assert done.status == 2
-    assert done.err == NOT_TRUSTED.format(folder=here.folder)
-
-
 @pytest.mark.parametrize("words", ["verify", "run true", "run --any true"])
 def test_an_environment_of_others_is_named_or_refused(here, words):
     executed = strangers_environment(here)

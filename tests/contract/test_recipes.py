@@ -71,7 +71,9 @@ def fault_of(words):
     if command is None:
         return f"no command {name}"
     try:
-        command.make_context("tool", words, parent=context)
+        # A folder has to be there.
+        there = [word.replace("DIR", ".") for word in words]
+        command.make_context("tool", there, parent=context)
     except click.exceptions.Exit:  # of --help
         pass
     except click.ClickException as error:

@@ -74,10 +74,18 @@ def test_only_what_killed_runs_left_is_removed(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [".new-idea"]
 
 
-def test_pips_index_certificates_and_find_links_reach_uv(nobody):
+@pytest.fixture
+def late_home(monkeypatch):
+    """A home whose path comes after /etc: pip lists its files by their names, and the last of a setting counts."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        monkeypatch.setenv("HOME", name)
+        yield Path(name)
+
+
+def test_pips_index_certificates_and_find_links_reach_uv(late_home):
     index = "https://user:pa%20ss@index.example/simple"
     settings(
-        nobody,
+        late_home,
         f"[global]\nindex-url = {index}\ncert = /ca.pem\n[install]\nfind-links = /a\n  /b\n",
     )
 

@@ -313,11 +313,12 @@ def is_tied_by_name_alone(reading: LearnedRow) -> bool:
 
 
 def _has_linked_in_runtime(reading: LearnedRow) -> bool:
-    """Whether the code of a file shares no runtime: what was read is linked to none, and if not all could be read, METADATA
-    requires nothing that brings one.
+    """Whether the code of a file shares no runtime: what was read is linked to none and opens no library of a CUDA by name,
+    and if not all could be read, METADATA requires nothing that brings one.
     """
     kind = reading.torch.kind
-    if not reading.codes or kind in {"stable", "ordinary"}:
+    opens = load_libraries().cuda_majors(reading.opens)
+    if not reading.codes or opens or kind in {"stable", "ordinary"}:
         return False
     is_alone = not load_members().is_compiled_beside(reading.requires)
     return kind == "none" or (is_alone and reading.depth == Depth.WHOLE)

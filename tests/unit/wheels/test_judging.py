@@ -260,6 +260,15 @@ OF_PROCESS = [
     ),
     ({"package": "some-cu11", "codes": libraries(a="sm_70")}, None),
     (
+        {
+            "package": "ctranslate2",
+            "version": "4.8.5",
+            "codes": libraries(a="sm_70"),
+            "opens": ("libcublas.so.12",),
+        },
+        12,
+    ),
+    (
         {"package": "some-cu11", "codes": libraries(a="sm_70"), "requires": ("torch",)},
         11,
     ),

@@ -351,10 +351,12 @@ class Remarks:
         """Return that a package is linked to a library which nothing in the lock has; empty if that is not known."""
         lacking = set(filter(is_of_a_package, reading.row.needs))
         if lacking:
-            required = {one.name for one in self._requirements(reading.wheel)}
-            users = [one for one in self._answer.wheels if one.package in required]
+            # What comes with torch has libraries of CUDA alone.
+            with_torch = load_members().with_torch.fullmatch
+            others = [one for one in self._answer.wheels if not with_torch(one.package)]
             try:
-                lacking.difference_update(*side_by_side(self._shelf.names_in, users))
+                found = side_by_side(self._shelf.names_in, others, WHEELS_AT_ONCE)
+                lacking.difference_update(*found)
             except InstallationError:
                 lacking.clear()
         names = sorted(lacking) + unbrought_libraries(reading.row, self._versions)

@@ -226,7 +226,7 @@ def take_steps(card: Card) -> bool:
     # What nothing but a card can show comes first.
     card.tool("probe", "probe")
     card.run("nvidia-smi", "nvidia-smi", "-q", "-x")
-    card.tool("preflight", "doctor", "--venv", FOLDER / "none")
+    card.tool("preflight", "doctor")
     verified = card.tool("verify", "verify", "--python", python, "--require-gpu")
     card.tool("verify --deep", "verify", "--python", python, "--deep")
     card.run("torch", python, "-c", FACTS)

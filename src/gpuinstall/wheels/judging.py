@@ -44,6 +44,9 @@ NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0 and 13.0: the architectures th
 
 _NUMBER = re.compile(r"\d+")
 
+_TORCH_IN_NAME = re.compile(r"-torch(\d)(\d{1,2})(?=-|$)", re.ASCII)
+"""``nvfuser-cu128-torch210``: not every torch that has the symbols which were compared runs it."""
+
 _OF_ANOTHER_ABI = {("2.6", "cu126")}
 """Builds with the strings of C++11, where the others of the same release have those before it: nobody measured them.
 
@@ -360,6 +363,9 @@ def misfit_beside(
         return judgement.excluded
     if loads_beside(judgement.torch, build) is False:
         return f"{beside}: its code works with {judgement.torch.torches}"
+    named = _TORCH_IN_NAME.search(reading.package)
+    if named and f"{named[1]}.{named[2]}" != build.minor:
+        return f"{beside}: its name says torch {named[1]}.{named[2]}"
     return None
 
 

@@ -78,7 +78,7 @@ def resolve_locks(
     request = requests[0].request
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     # uv goes by the times of a project's own files, and not by those of the lists that these name.
-    if request.build_files_digest not in {"", *digests}:
+    if locks and request.build_files_digest not in {"", *digests}:
         built = built_requirements(request.requirements, session.folder)
         session.outdated.update(requirement_lines(built, session.folder))
     attempts = [Near(versions=installed or {}, reported=reported)]

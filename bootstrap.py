@@ -406,8 +406,8 @@ def is_whole(tool: Path) -> bool:
     """Whether an environment has its Python and all modules that were installed; a power cut leaves empty ones."""
     packages = "Lib/site-packages" if WINDOWS else "lib/python*/site-packages"
     for record in tool.glob(f"{packages}/*.dist-info/RECORD"):
-        for line in record.read_text(encoding="utf-8").splitlines():
-            name, _, size = line.rsplit(",", 2)
+        for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, size = line.partition(",")[0], line.rpartition(",")[2]
             file = record.parent.parent / name
             if not name.endswith(".py") or size == "0":
                 continue

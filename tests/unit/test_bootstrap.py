@@ -454,7 +454,7 @@ def test_a_tool_that_lacks_a_module_is_made_again(tmp_path, monkeypatch, left):
     site = tool / folder / "site-packages"
     for path in (python, site / "click-8.dist-info" / "RECORD", site / "click.py"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("click.py,sha256=a,40\npy.typed,sha256=a,0\n")
+        path.write_text("click.py,sha256=a,40\npy.typed,sha256=a,0\ntorn")
     made = []
     monkeypatch.setattr(bootstrap, "make_tool", lambda *_: made.append(tool))
     bootstrap.tool_environment(sources)

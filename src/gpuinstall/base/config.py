@@ -82,12 +82,11 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         settings = read_object(_Settings, values, "[tool.gpuinstall]")
         if required is not None:
             read(str, required, "[project] requires-python")
+        of_groups = [*_pythons_of_groups(pyproject)]
     except MalformedError as fault:
         raise _malformed(str(fault)) from None
     required = required or _python_of_poetry(pyproject)
-    required = (
-        ",".join(filter(None, (required, *_pythons_of_groups(pyproject)))) or None
-    )
+    required = ",".join(filter(None, (required, *of_groups))) or None
     pinned = _first_python(python_version)
     python = settings.python or pinned or required
     place = ".python-version" if python == pinned else "pyproject.toml"
@@ -126,9 +125,11 @@ def _pythons_of_groups(pyproject: Mapping[str, Any]) -> Iterator[str]:
     """Yield the Pythons that uv's settings require for the groups which are installed unasked."""
     uv = _table(_table(pyproject, "tool"), "uv")
     defaults = uv.get("default-groups", ["dev"])
-    for name, group in _table(uv, "dependency-groups").items():
-        if defaults == "all" or name in defaults:
-            yield group.get("requires-python", "")
+    groups = _table(uv, "dependency-groups")
+    for name in groups:
+        if defaults == "all" or (isinstance(defaults, list) and name in defaults):
+            python = _table(groups, name).get("requires-python", "")
+            yield read(str, python, f"requires-python of group {name}")
 
 
 def _python_of_poetry(pyproject: Mapping[str, Any]) -> str | None:

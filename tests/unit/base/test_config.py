@@ -63,6 +63,9 @@ def test_a_group_that_is_installed_unasked_may_require_another_python():
     project = {"requires-python": ">=3.11"}
     document = {"project": project, "tool": {"uv": {"dependency-groups": groups}}}
     assert parse_config(document).python == ">=3.11,>=3.12"
+    for malformed in ({"dev": "3.12"}, {"dev": {"requires-python": 3}}):
+        with pytest.raises(UsageError):
+            parse_config({"tool": {"uv": {"dependency-groups": malformed}}})
     uv = {"dependency-groups": groups, "default-groups": ["docs"]}
     assert parse_config({"tool": {"uv": uv}}).python == ">=3.13"
 

@@ -28,6 +28,7 @@ from gpuinstall.lock.uv.project import requirement_lines
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import minor_version
+from gpuinstall.sources.web.client import OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -139,10 +140,14 @@ def _refuse_lost_torch(
         reasons = {build.absent for build in builds if build.name == torch}
         is_lost = is_empty or "unreachable" in reasons
         if reasons and None not in reasons and is_lost:
+            is_offline = session.environment.get("UV_OFFLINE")
+            silent = OFFLINE if is_offline else session.client.unreachable(index)
+            mirror = "export GPUINSTALL_TORCH_INDEX=https://index.example/whl   # for a mirror that answers"
             raise InstallationError(
                 "torch-index-lost",
                 f"{index} does not have torch {torch} of {lock.name} now; the lock stays as it is",
-                hint="Try again later",
+                why=silent.why if silent else None,
+                hint=OFFLINE.hint if is_offline else f"Try again later\n{mirror}",
             )
 
 

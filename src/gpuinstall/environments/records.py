@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_IDENTITIES = 64
 """How many identities of one path are known: each proof of an environment gives it another, and the previous one,
 which may have been replaced many proofs ago, has to be among them."""
-_ANOTHER_HOME = "export XDG_STATE_HOME=/path/to/folder   # one of yours alone: what was made here is remembered there"
+_ANOTHER_HOME = 'export XDG_STATE_HOME="$PWD/.state"   # or another folder of yours alone: what was made here is remembered there'
 
 
 def remember(venv: Path, identity: str) -> None:

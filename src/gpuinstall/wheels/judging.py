@@ -108,6 +108,8 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
     lack = lacking_code(reading, gpus)
     if lack is None:
         is_known = reading.torch.kind != "unknown" or not reading.links_count
+        # The beginnings of libraries may show none of their code.
+        is_known &= bool(reading.codes) or reading.is_whole
         return replace(judgement, is_settled=is_known or is_all_read)
     if lack.is_whole and not lack.is_tied and not _is_fast_way(reading):
         return replace(judgement, excluded=str(lack))

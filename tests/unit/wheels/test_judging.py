@@ -157,6 +157,7 @@ def test_what_nvrtc_writes_while_it_runs_has_to_be_read_by_the_driver(
     [
         ({"requires": ("torch>=2",)}, False),
         ({"codes": libraries(a="sm_70")}, False),
+        ({"is_whole": False, "torch": TorchNeeds("none")}, False),
         ({"requires": ("torchmetrics",)}, True),
         ({"requires": ("torch>=2",), "depth": Depth.WHOLE}, True),
         ({"requires": ("torch>=2",), "torch": TorchNeeds("none")}, True),

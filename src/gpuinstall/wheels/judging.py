@@ -321,12 +321,11 @@ def _has_linked_in_runtime(reading: LearnedRow) -> bool:
     """Whether the code of a file shares no runtime: what was read is linked to none and opens no library of a CUDA by name,
     and if not all could be read, METADATA requires nothing that brings one.
     """
-    kind = reading.torch.kind
     opens = load_libraries().cuda_majors(reading.opens)
-    if not reading.codes or opens or kind in {"stable", "ordinary"}:
+    if not reading.codes or opens or reading.torch.is_linked:
         return False
     is_alone = not load_members().is_compiled_beside(reading.requires)
-    return kind == "none" or (is_alone and reading.depth == Depth.WHOLE)
+    return reading.torch.kind == "none" or (is_alone and reading.depth == Depth.WHOLE)
 
 
 def _shared_majors(reading: LearnedRow) -> set[int]:
@@ -388,7 +387,7 @@ def _has_own_runtime(
     if reading.package in members.must_open:
         return not missing_libraries(reading, versions)
     # What links torch meets its CUDA in the process: torch's libraries are loaded before it.
-    if reading.torch.kind in {"stable", "ordinary"}:
+    if reading.torch.is_linked:
         return False
     runtimes = filter(members.runtime.fullmatch, versions)
     majors = {Version(versions[name]).major for name in runtimes}

@@ -171,6 +171,11 @@ class TorchNeeds(Value):
         return write_object(self, optional=optional)
 
     @property
+    def is_linked(self) -> bool:
+        """Whether the code is known to use torch's own."""
+        return self.kind in {"stable", "ordinary"}
+
+    @property
     def torches(self) -> str:
         """The torch that it loads beside, in words."""
         if self.kind == "stable" and self.oldest:
@@ -218,8 +223,7 @@ class Needs(Value):
     @property
     def is_for_gpus(self) -> bool:
         """Whether it is linked to what code for GPUs is linked to."""
-        uses_torch = self.torch.kind in {"stable", "ordinary"}
-        return uses_torch or self.has_runtime or bool(self.cudas)
+        return self.torch.is_linked or self.has_runtime or bool(self.cudas)
 
 
 def own_cuda(

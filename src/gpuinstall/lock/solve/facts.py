@@ -423,15 +423,21 @@ class Judge:
 
     def _may_come_first(self, reading: WheelReading) -> bool:
         """Whether a wheel is built with an older CUDA than torch's, nothing else speaks against it, and it never came first."""
-        build = self.shelf.builds[self._torch]
-        _, judgement = reading.rows[self._torch]
         package = reading.wheel.package
         if package in self._came_first or package in self.before_torch:
             return False
+        _, judgement = reading.rows[self._torch]
+        build = self.shelf.builds[self._torch]
+        fits = loads_beside(judgement.torch, build) is not False
+        return fits and self._is_of_older_cuda(reading)
+
+    def _is_of_older_cuda(self, reading: WheelReading) -> bool:
+        """Whether a wheel is built with an older CUDA than the torch that it was met beside."""
+        _, judgement = reading.rows[self._torch]
+        build = self.shelf.builds[self._torch]
         if build.toolkit is None or judgement.cuda is None:
             return False
-        fits = loads_beside(judgement.torch, build) is not False
-        return judgement.cuda < build.toolkit[0] and fits
+        return judgement.cuda < build.toolkit[0]
 
     def _brought_by_extras(self, wheel: Wheel) -> frozenset[str]:
         """Return what requested extras of a package bring."""
@@ -522,8 +528,10 @@ class Judge:
         [(row, judgement), *_] = rows.values()
         reading = WheelReading(wheel, rows, reasons, self._allowed(row))
         opened = missing_libraries(row, self._versions)
-        if opened and not judgement.excluded and not reading.running:
-            # With no torch of its CUDA, it brings what it opens.
+        is_alone = not row.torch.is_linked and not any(torch_requirements(row.requires))
+        is_let_be = bool(opened) or (is_alone and self._is_of_older_cuda(reading))
+        if is_let_be and not judgement.excluded and not reading.running:
+            # With no torch of its CUDA, it brings what it opens; what it is linked to the system has to have.
             return reading._replace(
                 reasons=dict.fromkeys(reasons),
                 requires=tuple(opened),

@@ -44,9 +44,6 @@ NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0 and 13.0: the architectures th
 
 _NUMBER = re.compile(r"\d+")
 
-_TORCH_IN_NAME = re.compile(r"-torch(\d)(\d{1,2})(?=-|$)", re.ASCII)
-"""``nvfuser-cu128-torch210``: not every torch that has the symbols which were compared runs it."""
-
 _OF_ANOTHER_ABI = {("2.6", "cu126")}
 """Builds with the strings of C++11, where the others of the same release have those before it: nobody measured them.
 
@@ -107,7 +104,7 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
     is_all_read = reading.depth == Depth.WHOLE
     lack = lacking_code(reading, gpus)
     if lack is None:
-        is_known = reading.torch.kind != "unknown" or not reading.links_count
+        is_known = reading.torch.is_known or not reading.links_count
         # The beginnings of libraries may show none of their code.
         is_known &= bool(reading.codes) or reading.is_whole
         return replace(judgement, is_settled=is_known or is_all_read)
@@ -364,9 +361,6 @@ def misfit_beside(
         return judgement.excluded
     if loads_beside(judgement.torch, build) is False:
         return f"{beside}: its code works with {judgement.torch.torches}"
-    named = _TORCH_IN_NAME.search(reading.package)
-    if named and f"{named[1]}.{named[2]}" != build.minor:
-        return f"{beside}: its name says torch {named[1]}.{named[2]}"
     return None
 
 

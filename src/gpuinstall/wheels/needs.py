@@ -164,16 +164,23 @@ class TorchNeeds(Value):
     judged: tuple[str, ...] = ()
     is_older_abi: bool = False
     """Whether its names have the strings of C++ before C++11."""
+    is_part: bool = False
+    """Whether a library of ``ordinary`` code was not read, which may use more names."""
 
     def to_dict(self) -> dict[str, Any]:
         """Write it as a row holds it, without what it does not tell."""
-        optional = ("oldest", "fits", "judged", "is_older_abi")
+        optional = ("oldest", "fits", "judged", "is_older_abi", "is_part")
         return write_object(self, optional=optional)
 
     @property
     def is_linked(self) -> bool:
         """Whether the code is known to use torch's own."""
         return self.kind in {"stable", "ordinary"}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether more of the file would change nothing."""
+        return self.kind != "unknown" and not self.is_part
 
     @property
     def torches(self) -> str:
@@ -196,7 +203,9 @@ class TorchNeeds(Value):
             return numbers(minor) >= numbers(self.oldest)
         if minor not in self.judged:
             return None
-        return minor in self.fits
+        if minor in self.fits:
+            return None if self.is_part else True
+        return False
 
 
 class Needs(Value):
@@ -517,7 +526,11 @@ def _torch_needs(
         return TorchNeeds("unknown")
     is_older_abi = any(map(_OLDER_STRING.search, ordinary))
     return TorchNeeds(
-        "ordinary", fits=fits, judged=exports.minors, is_older_abi=is_older_abi
+        "ordinary",
+        fits=fits,
+        judged=exports.minors,
+        is_older_abi=is_older_abi,
+        is_part=not is_whole,
     )
 
 

@@ -158,6 +158,10 @@ def test_what_nvrtc_writes_while_it_runs_has_to_be_read_by_the_driver(
         ({"requires": ("torch>=2",)}, False),
         ({"codes": libraries(a="sm_70")}, False),
         ({"is_whole": False, "torch": TorchNeeds("none")}, False),
+        (
+            {"requires": ("torch>=2",), "torch": TorchNeeds("ordinary", is_part=True)},
+            False,
+        ),
         ({"requires": ("torchmetrics",)}, True),
         ({"requires": ("torch>=2",), "depth": Depth.WHOLE}, True),
         ({"requires": ("torch>=2",), "torch": TorchNeeds("none")}, True),
@@ -415,23 +419,3 @@ def test_what_comes_for_each_cuda_is_chosen_when_it_is_loaded(others, why):
     judgement = judge_reading(row, gpus("RTX 4090", driver="580.95.05"))
 
     assert misfit_beside(row, judgement, build, others) == why
-
-
-@pytest.mark.parametrize(
-    ("package", "why"),
-    [
-        ("some-cu13-torch214", None),
-        (
-            "some-cu13-torch210",
-            "is incompatible with torch 2.14.1+cu130: its name says torch 2.10",
-        ),
-    ],
-)
-def test_the_torch_in_a_name_counts(package, why):
-    build = next(
-        build for build in load_catalog().builds if build.name == "2.14.1+cu130"
-    )
-    row = replace(READING, package=package, torch=TorchNeeds("none"))
-    judgement = judge_reading(row, gpus("RTX 4090", driver="580.95.05"))
-
-    assert misfit_beside(row, judgement, build, {}) == why

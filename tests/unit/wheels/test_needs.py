@@ -297,6 +297,29 @@ def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_
     assert large.bytes_read == before
 
 
+def test_what_a_library_that_was_not_read_needs_of_torch_is_left_open(tmp_path):
+    read = native_library(tmp_path / "_C.so", undefined=[FROM_2_10], needs=OF_TORCH)
+    noise = random.Random(0)
+    unread = native_library(
+        tmp_path / "_D.so",
+        undefined=[UNTIL_2_11],
+        needs=OF_TORCH,
+        code=noise.randbytes(LATE),
+    )
+    files = {
+        "some/_C.so": read.read_bytes(),
+        "some/_D.so": unread.read_bytes() + noise.randbytes(11 << 20),
+    }
+    wheel = WheelReader(Bytes(archive(files)))
+
+    part = read_needs(wheel, wheel.members).torch
+    whole = read_needs(wheel, wheel.members, to_the_end=True).torch
+
+    minors = ("2.9", "2.10", "2.12")
+    assert [*map(part.verdict, minors)] == [False, None, None]
+    assert [*map(whole.verdict, minors)] == [False, True, False]
+
+
 def test_a_library_that_inflates_without_end_is_left_off():
     bomb = WheelReader(
         Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(120 << 20)})),

@@ -107,10 +107,26 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
         is_known = reading.torch.is_known or not reading.links_count
         # The beginnings of libraries may show none of their code.
         is_known &= bool(reading.codes) or reading.is_whole
-        return replace(judgement, is_settled=is_known or is_all_read)
+        return replace(
+            judgement,
+            doubt=_below_description(reading, gpus),
+            is_settled=is_known or is_all_read,
+        )
     if lack.is_whole and not lack.is_tied and not _is_fast_way(reading):
         return replace(judgement, excluded=str(lack))
     return replace(judgement, doubt=str(lack), is_settled=is_all_read)
+
+
+def _below_description(reading: LearnedRow, gpus: ServedGpus) -> str:
+    """Return that a file is not meant for a GPU; empty if it is, or its own code tells more than its description."""
+    if reading.codes or not reading.lowest:
+        return ""
+    for _, gpu in gpus:
+        chip = gpu.compute_capability
+        if chip and chip < ComputeCapability.parse(reading.lowest):
+            asks = f"its description asks for compute capability {reading.lowest}"
+            return f"may not run on {gpu.label}: {asks} or newer"
+    return ""
 
 
 def _is_fast_way(reading: LearnedRow) -> bool:

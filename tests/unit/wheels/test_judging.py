@@ -86,6 +86,26 @@ def test_code_for_single_chips_beside_that_of_another_package_is_doubtful_alone(
     assert (answer.excluded, bool(answer.doubt)) == ("", True)
 
 
+@pytest.mark.parametrize(
+    ("codes", "gpu", "why"),
+    [
+        (
+            "",
+            "V100",
+            "may not run on V100: its description asks for compute capability 7.5 or newer",
+        ),
+        ("", "RTX 4090", ""),
+        # The code tells more.
+        ("sm_70", "V100", ""),
+    ],
+)
+def test_where_no_code_tells_a_chip_its_description_does(codes, gpu, why):
+    own = libraries(a=codes) if codes else ()
+    row = replace(READING, codes=own, lowest="7.5")
+
+    assert judge_reading(row, gpus(gpu)).doubt == why
+
+
 UNBROUGHT = [
     (("libcublas.so.13", "libcurand.so.10"), ["libcurand.so.10 (nvidia-curand)"]),
     (("libcuda.so.1", "libtorch.so", "libz.so.1"), []),

@@ -70,6 +70,11 @@ _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 _NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
 """How a package may be named that has nothing else: deepspeed-kernels 0.0.1.dev1698255861 and qoco-cuda 0.2.2 say no
 more of their code."""
+_LOWEST = re.compile(
+    r"(?:compute capability|\bSM)[ *_]*(>=|≥)? ?(\d{1,2})\.?(\d)(\+| (?:\([^)\n]*\) )?(?:or|and) (?:newer|higher|later|above))?",
+    re.IGNORECASE | re.ASCII,
+)
+"""How a description asks for chips: ``compute capability 8.0 or newer``, ``SM75+``."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
@@ -340,6 +345,7 @@ def _facts(
         "requires": _requires(metadata),
         "metadata_version": version if has_own_version else None,
         "cuda": f"{facts.cuda}.0" if facts.cuda else None,
+        "lowest": _lowest_named(metadata),
         "system": _system_of(opened.members),
     }
 
@@ -412,8 +418,21 @@ def _may_have_code(package: str, metadata: Message) -> bool:
 
 def _is_described_with_cuda(metadata: Message) -> bool:
     """Whether its description names CUDA: mitsuba 3.9.1 says it nowhere else, and has PTX as text."""
-    texts = metadata.get_payload(), metadata.get("Description", "")
-    return any(re.search(r"\bCUDA\b", str(text)) for text in texts)
+    return bool(re.search(r"\bCUDA\b", _description(metadata)))
+
+
+def _lowest_named(metadata: Message) -> str | None:
+    """Return the lowest compute capability that its description asks for, of parts of it too: the least that it needs."""
+    lowest = [
+        (int(major), int(minor))
+        for at_least, major, minor, newer in _LOWEST.findall(_description(metadata))
+        if at_least or newer
+    ]
+    return "{}.{}".format(*min(lowest)) if lowest else None
+
+
+def _description(metadata: Message) -> str:
+    return f"{metadata.get('Description', '')}\n{metadata.get_payload()}"
 
 
 def _backend(wheel: Wheel, code: TorchCode) -> Backend:

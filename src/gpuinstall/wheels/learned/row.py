@@ -23,7 +23,7 @@ _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _TORCH = re.compile(r"torch(?![\w.-])")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 
-READING = 21
+READING = 22
 """The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one.
 
 tests/unit/test_house.py asks for it after any change to these rules and their tables.
@@ -97,6 +97,8 @@ class LearnedRow(Value):
     """Which torch its code loads beside."""
     writes_ptx: bool = False
     """Whether it has NVRTC write PTX while it runs, and no machine code."""
+    lowest: str | None = None
+    """The lowest compute capability that its description asks for, ``7.5``; None if it names none."""
     system: str | None = None
     """What its libraries are for: ``windows`` alone, or ``any``; None if it has none."""
 

@@ -132,11 +132,12 @@ def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_p
     assert answers == {"plain": False, "engine": True, "some-kernels": True}
 
 
-def test_what_its_description_alone_calls_code_for_cuda_is_read(tmp_path):
+def test_a_description_tells_of_cuda_and_of_the_chips_that_it_asks_for(tmp_path):
     ptx = b"//\n.version 8.2\n.target sm_75,"
     named = {
         "described": "It renders on the CPU, or with CUDA.",
-        "plain": "It renders.",
+        "plain": "It renders. It was tested on sm_120.",
+        "asking": "| **SM80+** | fast |\nNVIDIA, compute capability 7.5 (Turing) or newer.",
     }
     read = {}
     for package, description in named.items():
@@ -155,8 +156,12 @@ def test_what_its_description_alone_calls_code_for_cuda_is_read(tmp_path):
             store = LearnedStore(tmp_path / "learned")
             reader = Reader(sources, client, store, Reporter())
             row = reader.companion(wheel, CU130.backend, "linux-x86_64", Depth.PART)
-            read[package] = row.architectures
-    assert read == {"described": ("compute_75",), "plain": ()}
+            read[package] = row.architectures, row.lowest
+    assert read == {
+        "described": (("compute_75",), None),
+        "plain": ((), None),
+        "asking": ((), "7.5"),
+    }
 
 
 @pytest.mark.parametrize("is_of_source", [True, False])

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 COMPAT_FOLDER = ".cuda-compat"
 """The folder beside environments for the libraries that they load above the driver."""

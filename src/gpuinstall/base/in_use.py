@@ -9,16 +9,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.files import is_of_this_user
 from gpuinstall.base.removal import is_folder, remove_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PREFIX = "gpuinstall-"
 IN_USE = "in-use"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from subprocess import Popen
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from subprocess import Popen
-    from types import FrameType
-
+from types import FrameType
+from typing import TypeVar
 
 Result = TypeVar("Result")
 

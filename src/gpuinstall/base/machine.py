@@ -6,7 +6,7 @@ Each fact says where it was found. What is None is not known, and may be missing
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -32,16 +32,19 @@ MAKERS_WITH_FACTS = ("amd", "apple")
 MOST_GPUS = 1024  # a limit on what a document may make us do; no machine has so many
 
 
-def _parse_glibc(text: str) -> str:
-    if re.match(r"[0-9]+\.[0-9]+", text):
-        return text
-    raise ValueError(f"is {text!r}, not a version such as 2.36")
+def _version(pattern: str, example: str) -> Callable[[str], str]:
+    """Return a function that returns a version as it is, and raises ValueError for anything else."""
+
+    def parse(text: str) -> str:
+        if re.match(pattern, text):
+            return text
+        raise ValueError(f"is {text!r}, not a version such as {example}")
+
+    return parse
 
 
-def _parse_python(text: str) -> str:
-    if re.match(r"[0-9]+\.[0-9]+t?(?![0-9a-z])", text):
-        return text
-    raise ValueError(f"is {text!r}, not a version such as 3.12.1")
+_Glibc = Annotated[str, _version(r"[0-9]+\.[0-9]+", "2.36")]
+_Python = Annotated[str, _version(r"[0-9]+\.[0-9]+t?(?![0-9a-z])", "3.12.1")]
 
 
 class MigDevice(Value):
@@ -140,9 +143,9 @@ class Machine(Value):
     os: System
     arch: Architecture
     libc: Libc | None = None
-    glibc: Annotated[str, _parse_glibc] | None = None
+    glibc: _Glibc | None = None
     environment: Environment = Environment()
-    pythons: tuple[Annotated[str, _parse_python], ...] | None = None
+    pythons: tuple[_Python, ...] | None = None
     """None: any can be had."""
 
     driver: Driver | None = None
@@ -189,14 +192,14 @@ class Machine(Value):
             raise MalformedError(
                 f"gpus has {len(gpus)} entries; at most {MOST_GPUS} are read"
             )
+        numbered = []
         for position, gpu in enumerate(gpus):
             if "compute_capability" not in gpu:
                 place = f"gpus[{position}].compute_capability"
                 raise MalformedError(f"{place} is missing (null when unknown)")
-        # A GPU that has no index in the document has its place in the list.
-        numbered = [
-            {"index": position} | _known(gpu) for position, gpu in enumerate(gpus)
-        ]
+            # A GPU that has no index in the document has its place in the list.
+            known = {key: value for key, value in gpu.items() if value is not None}
+            numbered.append({"index": position} | known)
         makers = {
             maker: read(dict, body[maker], maker)
             for maker in MAKERS_WITH_FACTS
@@ -241,6 +244,3 @@ class Machine(Value):
             return self.blocking
         return tuple(problem for problem in self.problems if problem.blocking)
 
-
-def _known(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in body.items() if value is not None}

@@ -9,24 +9,21 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread, Timer
-from time import sleep
-from typing import IO, TYPE_CHECKING, NamedTuple
+from threading import Thread
+from time import monotonic, sleep
+from typing import IO, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.interruption import ending_with_us
 from gpuinstall.base.patience import MORE_TIME, Patience, read_patience
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-
 _AFTERWARDS_S = 1.0
 """How long the last 64 kB, which a pipe holds, may take to be read; what the program started may hold its streams."""
 _LOOK_S = 0.1
-"""How often the memory of a program is looked at: a page without end comes with 600 MB a second from this machine."""
+"""How often a program is looked at: a page without end takes 600 MB of memory a second from this machine."""
 OUTPUT = 10_000_000
 """The characters that a program may write, as many as a document has at most: one that writes more is ended."""
 
@@ -123,7 +120,7 @@ def run(
         text: What it reads from stdin, by default nothing.
         seconds: After which it is ended.
         patience: The same for a program that waits for servers; with ``seconds`` these count.
-        memory: The bytes that it may take, on Linux.
+        memory: The bytes that it may take; on Linux alone they are told.
         each_error_line: Is given each line of stderr at once, from another thread.
         group: Whether what it has started ends with it; it has no terminal then.
 
@@ -157,10 +154,10 @@ def run(
                 exceeded.append(excess)
                 process.kill()
 
-        if memory is not None and sys.platform == "linux":
-            Thread(target=_watch, args=(process, memory, end), daemon=True).start()
-        with _ending_after(limit, end):
-            out, err = _communicated(process, text, each_error_line, end)
+        if limit or memory:
+            watched = (process, limit, memory, end)
+            Thread(target=_watch, args=watched, daemon=True).start()
+        out, err = _communicated(process, text, each_error_line, end)
     if exceeded and patience:
         name = " ".join([Path(words[0]).name, *words[1:3]])
         raise InstallationError(
@@ -174,38 +171,29 @@ def run(
     return Finished(words, process.returncode, out, err)
 
 
-@contextmanager
-def _ending_after(seconds: float | None, end: Callable[[str], None]) -> Iterator[None]:
-    """End a program that takes longer than the block may; without a limit it may take any time."""
-    if seconds is None:
-        yield
-        return
-    timer = Timer(seconds, end, (f"not finished after {seconds:.0f} s",))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def _watch(
-    running: subprocess.Popen[str], memory: int, end: Callable[[str], None]
+    running: subprocess.Popen[str],
+    seconds: float | None,
+    memory: int | None,
+    end: Callable[[str], None],
 ) -> None:
-    """End a program that takes more memory than it may.
+    """End a program that takes more time or memory than it may.
 
     Args:
         running: The program.
-        memory: The bytes that it may take.
+        seconds: The time that it may take; None: any.
+        memory: The bytes that it may take; None: any.
         end: Ends it, and is told why.
     """
+    start = monotonic()
     status = Path(f"/proc/{running.pid}/statm")
     while running.poll() is None:
+        if seconds and monotonic() - start > seconds:
+            end(f"not finished after {seconds:.0f} s")
         with suppress(OSError, ValueError, IndexError):
             pages = int(status.read_text(encoding="ascii").split()[1])
-            if pages * os.sysconf("SC_PAGE_SIZE") > memory:
+            if memory and pages * os.sysconf("SC_PAGE_SIZE") > memory:
                 end(f"took more than {memory / 1e9:.0f} GB of memory")
-                return
         sleep(_LOOK_S)
 
 

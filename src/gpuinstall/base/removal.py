@@ -6,12 +6,9 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -40,7 +37,8 @@ def mounts_in(folder: Path) -> frozenset[str]:
         folder: The folder; the paths begin as it is written.
     """
     if sys.platform != "linux":
-        return frozenset(_other_devices(folder))
+        folders = (path for path, _, _ in os.walk(folder))
+        return frozenset(filter(os.path.ismount, folders))
     # A folder of the same file system may be mounted too: only the kernel's table tells.
     real = os.path.realpath(folder)
     below = set()
@@ -51,19 +49,6 @@ def mounts_in(folder: Path) -> frozenset[str]:
             below.add(f"{folder}{place[len(real) :]}")
     return frozenset(below)
 
-
-def _other_devices(folder: Path) -> Iterator[str]:
-    """Yield the folders that lie on another device than the folder that they are in."""
-    device = folder.lstat().st_dev
-    folders = [str(folder)]
-    while folders:
-        path = folders.pop()
-        with suppress(OSError):
-            if os.lstat(path).st_dev != device:
-                yield path
-                continue
-            with os.scandir(path) as entries:
-                folders += [entry.path for entry in entries if _is_folder(entry)]
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -76,16 +61,13 @@ def files_below(folder: Path) -> Iterator[Path]:
     while folders:
         with suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
-                if _is_folder(entry) and entry.path not in mounts:
+                is_below = entry.is_dir(follow_symlinks=False) and not (
+                    entry.path in mounts or (os.name == "nt" and is_link(entry.path))
+                )
+                if is_below:
                     folders.append(entry.path)
                 else:
                     yield Path(entry)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False) and not (
-        os.name == "nt" and is_link(entry.path)
-    )
 
 
 def size_of(folder: Path) -> int:
@@ -102,39 +84,21 @@ def remove_file(path: Path) -> None:
 
 
 def remove_path(path: Path) -> None:
-    """Remove what lies there: of a link or a junction itself alone, and of a folder nothing that is mounted in it.
+    """Remove what lies there: of a link or a junction itself alone, and no folder in which something is mounted.
 
     What resists is left.
-    """
-    with suppress(OSError):
-        if is_link(path) and path.is_dir() and os.name == "nt":
-            path.rmdir()
-        elif is_folder(path):
-            _remove_tree(str(path), mounts_in(path))
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _remove_tree(folder: str, mounts: Iterable[str]) -> None:
-    """Remove a folder, but for what is mounted in it and the folders on the way there.
-
-    Args:
-        folder: Its path.
-        mounts: The paths at which something is mounted, in this folder or elsewhere.
     """
     import shutil
     import subprocess
 
-    inner = [mount for mount in mounts if f"{mount}/".startswith(f"{folder}/")]
-    if not inner:
-        try:
-            shutil.rmtree(folder, ignore_errors=True)
-        except RecursionError:
-            # A wheel may hold folders that are nested deeper than Python goes.
-            subprocess.run(["rm", "-rf", folder], check=False)
-    elif folder not in inner:
-        for entry in list(os.scandir(folder)):
-            if _is_folder(entry):
-                _remove_tree(entry.path, inner)
-            elif entry.path not in inner:
-                remove_file(Path(entry))
+    with suppress(OSError):
+        if is_link(path) and path.is_dir() and os.name == "nt":
+            path.rmdir()
+        elif not is_folder(path):
+            path.unlink(missing_ok=True)
+        elif not mounts_in(path):
+            try:
+                shutil.rmtree(path, ignore_errors=True)
+            except RecursionError:
+                # A wheel may hold folders that are nested deeper than Python goes.
+                subprocess.run(["rm", "-rf", path], check=False)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, Protocol
+from typing import Literal
 
 Unit = Literal["bytes", "checks"]
 
 
-class Meter(Protocol):
-    """Counts the bytes of one file; a transfer that begins again takes back what it had counted."""
-
-    def __call__(self, count: int, /) -> None:
-        """Add ``count`` bytes."""
-
-
-class Progress(Protocol):
-    """Counts what is done of each part of a work."""
-
-    def __call__(self, part: str, count: int, /) -> None:
-        """Add ``count`` to what is done of ``part``."""
+Meter = Callable[[int], None]
+"""Counts the bytes of one file; a transfer that begins again takes back what it had counted."""
+Progress = Callable[[str, int], None]
+"""Counts what is done of a part of a work, by its name."""
 
 
 class Reporter:

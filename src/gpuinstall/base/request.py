@@ -125,9 +125,7 @@ class Request(Value):
     @property
     def is_for_gpus(self) -> bool:
         """Whether a build for GPUs is asked for by name."""
-        if self.backend is None:
-            return False
-        return not self.is_for_cpu
+        return self.backend not in {None, CPU.tag}
 
 
 FOLDERS_OWN = Request(())

@@ -51,16 +51,15 @@ _REPOSITORIES = {
 
 _LINE_BREAK = r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]"
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
-_NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*))"
+_NAME = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*)"
+_NAMED = rf"{_NAME}(?P<rest>\S.*)"
 _BLANKS = r" +(?=[^\s;\[#])(?!--?[A-Za-z])"
 """The blanks of a path: behind them is no marker, comment or option, for uv reads the line too."""
 _REST = rf"(?:[^\s;\[]|{_BLANKS})*"
 _FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
 _RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
 _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
-_PATH_WITH_BLANKS = (
-    rf"(?P<path>(?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(?P<marker>\s+;.*)?"
-)
+_PATH_WITH_BLANKS = rf"({_NAME})((?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(\s+;.*)?"
 _BLANK_MARK = "\x1f"
 """What stands for a blank of a path while packaging parses it; no text from outside can have it."""
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
@@ -206,11 +205,9 @@ def lenient_requirement(text: str) -> str | None:
 
     None if it is none at all.
     """
-    from packaging.requirements import InvalidRequirement
-
     try:
         return str(standard_requirement(mended(text)))
-    except InvalidRequirement:
+    except ValueError:
         return None
 
 
@@ -252,18 +249,12 @@ def parse_requirement(text: str) -> ParsedRequirement:
             hint=f"Write torch{rest} in place of {stripped}",
         )
     editable = re.fullmatch(_EDITABLE, stripped)
-    located = editable["rest"].strip() if editable else stripped
-    named = re.fullmatch(_NAMED, located)
-    address = named["rest"] if named else located
-    fault = fault_in(address)
-    if fault:
-        raise _malformed(address.rpartition("@")[2], "URL", fault)
     if editable is None:
-        return _parse_address(stripped) or _parse_named(stripped)
-    folder = located
+        return _parse_text(stripped)
+    folder = editable["rest"].strip()
     if re.fullmatch(_FOLDER, folder):
         folder = f"./{folder}"
-    requirement = _parse_address(folder) or _parse_named(folder)
+    requirement = _parse_text(folder)
     if not requirement.url:
         raise UsageError(
             "requirement-malformed",
@@ -274,7 +265,7 @@ def parse_requirement(text: str) -> ParsedRequirement:
         raise UsageError(
             "requirement-malformed",
             f"{stripped!r} is not a folder of this machine",
-            hint=f"Write {located} in place of {stripped}",
+            hint=f"Write {folder} in place of {stripped}",
         )
     return replace(requirement, editable=True, text=f"-e {requirement.text}")
 
@@ -340,21 +331,34 @@ def marker_environment(
     }
 
 
+def _parse_text(text: str) -> ParsedRequirement:
+    """Read a requirement: an address without a name before it, or as the standard has it."""
+    named = re.fullmatch(_NAMED, text)
+    address = named["rest"] if named else text
+    fault = fault_in(address)
+    if fault:
+        raise _malformed(address.rpartition("@")[2], "URL", fault)
+    unnamed = re.fullmatch(_UNNAMED, text)
+    if named or unnamed is None:
+        return _parse_named(text)
+    return _parse_address(unnamed)
+
+
 def _parse_named(text: str) -> ParsedRequirement:
     """Read a requirement as the standard has it, and a path with blanks behind a name."""
-    from packaging.requirements import InvalidRequirement
-
+    written = text
+    located = re.fullmatch(_PATH_WITH_BLANKS, text)
+    if located:
+        # packaging knows addresses only, which have no blanks.
+        name, path, marker = located.groups("")
+        written = name + path.replace(" ", _BLANK_MARK) + marker
     try:
-        parsed = standard_requirement(_without_blanks_in_path(text))
-    except RecursionError:
-        raise _malformed(text, "requirement", "it is nested too deep") from None
-    except InvalidRequirement as error:
-        malformed = _malformed(text, "requirement", str(error).splitlines()[0])
-        single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text.strip())
+        parsed = standard_requirement(written)
+    except (ValueError, RecursionError) as error:
+        malformed = _malformed(text, "requirement", error)
+        single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text)
         if single:
-            malformed.hint = (
-                f"Write {single[1]}=={single[2]} in place of {text.strip()}"
-            )
+            malformed.hint = f"Write {single[1]}=={single[2]} in place of {text}"
         raise malformed from None
     url = parsed.url
     name = normalised(parsed.name)
@@ -370,36 +374,14 @@ def _parse_named(text: str) -> ParsedRequirement:
     )
 
 
-def _without_blanks_in_path(text: str) -> str:
-    """Write a mark for each blank in the path behind a name: packaging knows addresses only, which have none."""
-    named = re.fullmatch(_NAMED, text)
-    if named is None:
-        return text
-    located = re.fullmatch(_PATH_WITH_BLANKS, named["rest"])
-    if located is None:
-        return text
-    path = located["path"].replace(" ", _BLANK_MARK)
-    return f"{text[: named.start('rest')]}{path}{located['marker'] or ''}"
-
-
-def _parse_address(text: str) -> ParsedRequirement | None:
-    """Read an address without a name before it."""
-    from packaging.markers import InvalidMarker
-
-    if re.fullmatch(_NAMED, text):
-        return None
-    form = re.fullmatch(_UNNAMED, text)
-    if form is None:
-        return None
+def _parse_address(form: re.Match[str]) -> ParsedRequirement:
+    """Return the requirement of an address without a name before it."""
     address = form["address"]
     extras = form["extras"] or ""
     try:
         marker = standard_marker(form["marker"]) if form["marker"] else None
-    except RecursionError:
-        raise _malformed(form["marker"], "marker", "it is nested too deep") from None
-    except InvalidMarker as error:
-        reason = str(error).splitlines()[0]
-        raise _malformed(form["marker"], "marker", reason) from None
+    except (ValueError, RecursionError) as error:
+        raise _malformed(form["marker"], "marker", error) from None
     name = _name_in(address)
     written = f"{address}{extras}"
     return ParsedRequirement(
@@ -414,11 +396,13 @@ def _parse_address(text: str) -> ParsedRequirement | None:
 def _malformed(
     text: str,
     kind: str,
-    reason: str,
+    reason: str | Exception,
 ) -> UsageError:
     if len(text) > _SHOWN:
         text = f"{text[:_SHOWN]}…"
-    return UsageError("requirement-malformed", f"{text!r} is not a {kind}: {reason}")
+    # A parser shows the place in further lines.
+    first, *_ = str(reason).splitlines()
+    return UsageError("requirement-malformed", f"{text!r} is not a {kind}: {first}")
 
 
 def _name_in(address: str) -> str:

@@ -6,16 +6,12 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gpuinstall.base.patience import Patience
 from gpuinstall.base.text import without_logins
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gpuinstall.base.patience import Patience
 
 _HARMLESS = (
     "UV_CACHE_DIR",

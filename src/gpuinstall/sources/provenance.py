@@ -7,10 +7,10 @@ of that name too, and anybody may have put it there.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpuinstall.base.files import expanded_home, read_json
@@ -18,9 +18,6 @@ from gpuinstall.base.location import Location, malformed_address
 from gpuinstall.base.requirement import fault_in, is_remote
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 OFFICIAL_HOSTS = ".pytorch.org"
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
@@ -27,9 +28,6 @@ from gpuinstall.sources.provenance import (
     is_known,
     source_setting,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 PROJECT = "pyproject.toml"
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-C": "--config-settings"}

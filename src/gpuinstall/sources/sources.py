@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
 from gpuinstall.base.location import Location, malformed_address
-from gpuinstall.base.requirement import fault_in, normalised
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.requirement import ParsedRequirement, fault_in, normalised
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, without_logins
 from gpuinstall.base.values import Value, field, replace
@@ -24,12 +26,6 @@ from gpuinstall.sources.provenance import (
     SourceSetting,
     source_setting,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.base.requirement import ParsedRequirement
 
 OFFICIAL = "https://download.pytorch.org/whl"
 

@@ -12,19 +12,15 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from configparser import RawConfigParser
-
-    from gpuinstall.base.reporter import Reporter
 
 DOCUMENT_BYTES = 10_000_000
 """What a document may be long: the largest locks have a tenth of it."""
@@ -197,8 +193,8 @@ def text_list(value: object, key: str) -> list[str]:
     raise TypeError(f"{key} is {value!r}, and no list of texts")
 
 
-def parse_ini(text: str) -> RawConfigParser:
-    """Parse a file of sections and settings; raise ValueError, without its text, if it is malformed."""
+def parse_ini(text: str) -> dict[str, dict[str, str]]:
+    """Return the settings of a file by their sections; raise ValueError, without its text, if it is malformed."""
     import configparser
 
     parser = configparser.RawConfigParser()
@@ -210,7 +206,7 @@ def parse_ini(text: str) -> RawConfigParser:
         raise ValueError(
             f"line {lines[0][0]} is malformed, or repeats another"
         ) from None
-    return parser
+    return {name: dict(parser[name]) for name in parser.sections()}
 
 
 def keep_temporary_files_apart() -> None:
@@ -307,9 +303,7 @@ def is_private(folder: Path) -> bool:
 
 def expanded_home(path: str) -> Path:
     """Return a path with the home folder for ``~``; as it is for a user whom the system does not know."""
-    with suppress(RuntimeError):
-        return Path(path).expanduser()
-    return Path(path)
+    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib's fails for such a user
 
 
 def display_path(path: Path) -> str:

@@ -243,4 +243,3 @@ class Machine(Value):
         if self.blocking or not indices or not indices <= self.faulty:
             return self.blocking
         return tuple(problem for problem in self.problems if problem.blocking)
-

@@ -50,7 +50,6 @@ def mounts_in(folder: Path) -> frozenset[str]:
     return frozenset(below)
 
 
-
 def files_below(folder: Path) -> Iterator[Path]:
     """Yield the files and links of a folder of any depth that a path reaches, and what is mounted there as one of them.
 

@@ -86,19 +86,10 @@ def default_index(variables: Mapping[str, str]) -> str | None:
     """Ask uv for the address of its default index."""
     from gpuinstall.base.process import run
 
-    command = [
-        # Without --python uv would run the folder's .venv.
-        *_pip("compile", Path(sys.executable)),
-        "--quiet",
-        "--no-header",
-        "--emit-index-url",
-        "-",
-    ]
-    setting = run(
-        command,
-        env=variables,
-        text="",
-    ).out
+    options = ("--quiet", "--no-header", "--emit-index-url", "-")
+    # Without --python uv would run the folder's .venv.
+    command = pip("compile", Path(sys.executable), *options)
+    setting = run(command, env=variables, text="").out
     option, _, address = setting.strip().partition(" ")
     return address if option == "--index-url" else None
 
@@ -192,12 +183,17 @@ def compile_lock(
     The folder's own index, ``family``, comes first, and ``uv.toml`` holds its settings; ``wheels_only`` are never
     built from source.
     """
-    command = _pip("compile", python)
-    command += for_target(version, platform)
+    never_built = []
     for name in sorted(wheels_only):
-        command += ["--only-binary", name]
-    return [
-        *command,
+        never_built += ["--only-binary", name]
+    return pip(
+        "compile",
+        python,
+        "--python-version",
+        version,
+        "--python-platform",
+        platform,
+        *never_built,
         "--format",
         "pylock.toml",
         "--no-annotate",
@@ -208,17 +204,7 @@ def compile_lock(
         "uv.toml",
         "--index",
         "./family",
-    ]
-
-
-def for_target(version: str, platform: str) -> list[str]:
-    """Return the options that make uv choose for CPython ``version`` on ``platform``."""
-    return [
-        "--python-version",
-        version,
-        "--python-platform",
-        platform,
-    ]
+    )
 
 
 def create(python: Path, folder: Path) -> list[str]:
@@ -241,53 +227,9 @@ def create(python: Path, folder: Path) -> list[str]:
     ]
 
 
-def put_into(
-    python: Path,
-    lock: Path,
-    words: Iterable[str] = (),
-) -> list[str]:
-    """Put what a lock names into an environment, and nothing else.
-
-    Args:
-        python: The interpreter of the environment.
-        lock: The lock.
-        words: Further options.
-    """
-    return [
-        *_pip("install", python),
-        "--no-deps",
-        *words,
-        "--requirements",
-        str(lock),
-    ]
-
-
-def take_out(python: Path, *packages: str) -> list[str]:
-    """Take packages out of the environment of ``python``."""
-    return [*_pip("uninstall", python), *packages]
-
-
-def give_pip(python: Path, wheel: Path | None) -> list[str]:
-    """Put pip into an environment: the wheel that its Python carries, else the default index's.
-
-    Args:
-        python: The interpreter of the environment.
-        wheel: The wheel that is carried; None if there is none.
-    """
-    if wheel:
-        source = ["--no-index", str(wheel)]
-    else:
-        source = ["--only-binary", "pip", "pip"]
-    return [
-        *_pip("install", python),
-        "--quiet",
-        "--no-deps",
-        *source,
-    ]
-
-
-def _pip(command: str, python: Path) -> list[str]:
-    return [str(uv()), "pip", command, "--python", str(python)]
+def pip(command: str, python: Path, *words: str) -> list[str]:
+    """Run a command of uv's pip interface, ``install``, for the environment of an interpreter."""
+    return [str(uv()), "pip", command, "--python", str(python), *words]
 
 
 def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, str]:
@@ -302,8 +244,3 @@ def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, s
         "no_proxy": direct,
         "UV_HTTP_TIMEOUT": str(round(patience.standstill) or 1),
     }
-
-
-def fetch_python(version: str) -> list[str]:
-    """Fetch a managed CPython ``X.Y``."""
-    return [str(uv()), "python", "install", "--no-bin", version]

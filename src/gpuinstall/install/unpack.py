@@ -161,8 +161,12 @@ def _create(
     if "pip" in fit.lock.names:
         return
     try:
-        command = uv.give_pip(interpreter(venv), carried_pip(base))
-        run_uv(command, session)
+        carried = carried_pip(base)
+        source = ["--only-binary", "pip", "pip"]
+        if carried:
+            source = ["--no-index", str(carried)]
+        words = ("--quiet", "--no-deps", *source)
+        run_uv(uv.pip("install", interpreter(venv), *words), session)
     except InstallationError as error:
         reason = error.why or error.message
         session.reporter.warn(f"the environment has no pip of its own: {reason}")
@@ -280,7 +284,7 @@ def _check_files(
     for locked in priced.fit.lock.pylock.packages:
         if place.is_ours and locked.name in overlapping & names:
             # With --reinstall uv would download it again.
-            command = uv.take_out(interpreter(staging), locked.name)
+            command = uv.pip("uninstall", interpreter(staging), locked.name)
             run_uv(command, project.session)
             _unpack_beside({locked.name}, priced, place, project)
     return new
@@ -327,7 +331,8 @@ def _unpack_beside(
         heads=priced.heads,
         wheels=wheels,
     )
-    words = ["--config-file", str(settings), *refresh_words(fit.lock)]
+    words = ["--no-deps", "--requirements", str(private_lock)]
+    words += ["--config-file", str(settings), *refresh_words(fit.lock)]
     if wheels:
         # For what builds need: that is in no lock.
         words += ["--find-links", str(wheels)]
@@ -345,7 +350,7 @@ def _unpack_beside(
         "UV_BUILD_CONSTRAINT": str(constraints),
         **sync_variables(builds, site),
     }
-    command = uv.put_into(python, private_lock, words)
+    command = uv.pip("install", python, *words)
     return transfer.run(command, variables, session)
 
 
@@ -371,7 +376,7 @@ def _base_python(version: str, session: Session) -> Path:
     if present:
         return present
     session.reporter.wait(f"downloading Python {version}")
-    run_uv(uv.fetch_python(version), session)
+    run_uv([str(uv.uv()), "python", "install", "--no-bin", version], session)
     fetched = find_python(version)
     if fetched is None:
         raise InstallationError(

@@ -53,7 +53,8 @@ TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 _Environ: TypeAlias = Mapping[str, str]
 _Tables: TypeAlias = tuple[Path, dict[str, Any]]
 
-_OFF = {"", "0", "no", "off", "false"}
+OFF = {"", "0", "false", "no", "off", "n", "f"}
+"""What pip and uv take for no (uv's list is clap's, ``BoolishValueParser``)."""
 
 _UV_VARIABLES = {
     "UV_DEFAULT_INDEX": "index-url",
@@ -394,7 +395,7 @@ def _pip_settings(
     option: str, value: str, place: Path, folder: Path
 ) -> Iterator[SourceSetting]:
     key = option if option == "cert" else f"--{option}"
-    if value.lower() in _OFF or not is_known("pip", key):
+    if value.lower() in OFF or not is_known("pip", key):
         return
     is_list = option in {"extra-index-url", "find-links"}
     for word in value.split() if is_list else [value]:
@@ -404,14 +405,11 @@ def _pip_settings(
 def _pip_options(text: str) -> dict[str, str]:
     """Return what a ``pip.conf`` sets; its section install counts more than global."""
     options = dict[str, str]()
-    if not text:
-        return options
-    parser = parse_ini(text)
-    for section in ("global", "install"):
-        if parser.has_section(section):
-            options |= {
-                _pip_option(name): value for name, value in parser.items(section)
-            }
+    if text:
+        sections = parse_ini(text)
+        for section in ("global", "install"):
+            for name, value in sections.get(section, {}).items():
+                options[_pip_option(name)] = value
     return options
 
 
@@ -425,11 +423,11 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
         is_of_files = key == "find-links"
         words = environ.get(name, "").split("," if is_of_files else None)
         for word in filter(None, map(str.strip, words)):
-            located = _located(key, word, folder)
+            index, address = "", word
             if not is_of_files:
                 # An index may have a name before it.
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
-                located = _with_login(_located(key, address, folder), index, environ)
+            located = _with_login(_located(key, address, folder), index, environ)
             yield source_setting("uv", key, located, Path(name))
     for name, key in _UV_WORDS.items():
         if environ.get(name):
@@ -439,7 +437,7 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
         if texts:
             yield from _uv_settings(key, texts, Path(name))
     for name, instead in _NOT_OBEYED.items():
-        if environ.get(name, "").lower() not in _OFF:
+        if environ.get(name, "").lower() not in OFF:
             key = name.partition("_")[2].lower()
             rule = SettingRule("uv", key, Effect.REFUSED, instead)
             yield SourceSetting(rule, environ[name], Path(name))

@@ -60,8 +60,6 @@ class EffectRow(Value):
     """Whether packages come from elsewhere, or are other files, because of it."""
     is_compared: bool = False
     """Whether it is an address all the same."""
-    of_user: bool = False
-    """Whether it counts, beside what has a role, also where the user's own configuration says it."""
     why_ignored: str = ""
 
 
@@ -108,20 +106,16 @@ class Effect(Enum):
         _ANY_ADDRESS,
     )
     HASH = EffectRow("obeyed: no other file is taken", form=_HASHES, is_obeyed=True)
-    ONLY_BINARY = EffectRow(
-        "obeyed: these packages are never built", is_obeyed=True, of_user=True
-    )
+    ONLY_BINARY = EffectRow("obeyed: these packages are never built", is_obeyed=True)
     EXCLUDE_NEWER = EffectRow(
         "obeyed, but not for the packages of PyTorch's index, which has no dates",
         form=_DATE,
         is_obeyed=True,
-        of_user=True,
     )
     CONSTRAINT = EffectRow("obeyed: a constraint")
     RESOLUTION = EffectRow(
         "obeyed: uv is given it, but for the packages of PyTorch",
         is_obeyed=True,
-        of_user=True,
     )
     FILE = EffectRow(
         "read: a file outside the folder is named, and belongs to the same user",
@@ -180,11 +174,9 @@ def load_rules() -> Mapping[tuple[str, str], SettingRule]:
     # Many machines have a setting of pip, and what parses TOML takes longer to load than a table.
     for tool, settings in read_json(Path(__file__).with_name("settings.json")).items():
         for key, effect in settings.items():
-            if isinstance(effect, str):
-                rule = SettingRule(tool, key, Effect[effect])
-            else:
-                rule = SettingRule(tool, key, Effect.REFUSED, effect["instead"])
-            rules[tool, key] = rule
+            known = Effect.__members__.get(effect)
+            instead = "" if known else effect
+            rules[tool, key] = SettingRule(tool, key, known or Effect.REFUSED, instead)
     return rules
 
 

@@ -6,30 +6,30 @@ import os
 import sys
 import tempfile
 from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from gpuinstall.base import uv
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import read_document
+from gpuinstall.base.files import (
+    check_cache,
+    expanded_home,
+    own_cache_folder,
+    read_document,
+)
 from gpuinstall.base.in_use import remove_abandoned, scratch_folder
 from gpuinstall.base.patience import USUAL, Patience, read_patience
+from gpuinstall.base.process import find_program, run
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.values import Value, field, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.sources import Sources
-    from gpuinstall.sources.web import Client
-    from gpuinstall.sources.web.client import AnswerCache, FileHash, Page
-
-
-_OFF = {"", "0", "false", "no", "off", "n", "f"}
-"""What uv takes for no (its own list is clap's, ``BoolishValueParser``)."""
+from gpuinstall.sources.configuration import OFF
+from gpuinstall.sources.sources import Sources
+from gpuinstall.sources.web.client import AnswerCache, Client, FileHash, Page
 
 
 class Session(Value):
@@ -59,8 +59,6 @@ class Session(Value):
     @cached_property
     def default_index(self) -> str | None:
         """The address of the default index: the one that is configured, else uv's own."""
-        from gpuinstall.base import uv
-
         return self.sources.default_index or uv.default_index(self.environment)
 
     def page_of(self, package: str) -> Page | None:
@@ -79,8 +77,6 @@ class Session(Value):
     @cached_property
     def uv_cache(self) -> Path:
         """The folder of uv's cache."""
-        from gpuinstall.base import uv
-
         return uv.cache_folder(self.environment)
 
 
@@ -104,22 +100,19 @@ def open_session(
         folder: Where paths that are asked for begin; None: the working folder.
         sourcing: The choices of whoever starts the run.
     """
-    from gpuinstall.base.files import check_cache, own_cache_folder
-    from gpuinstall.base.process import find_program
-    from gpuinstall.base.uv import default_index, environment, uv
-    from gpuinstall.sources.web.client import AnswerCache, Client, FileHash
-
     # Before any thread starts: the search for uv minds them.
-    uv()
+    uv.uv()
     check_cache(own_cache_folder(), reporter)
     patience = read_patience(os.environ)
-    variables = environment(os.environ, sources.environment(), offline=sourcing.offline)
+    variables = uv.environment(
+        os.environ, sources.environment(), offline=sourcing.offline
+    )
     variables |= patience.variables(os.environ)
     # Without the user's: a file of another tool may mean the index that theirs is a mirror of.
     tools_own = {
         name: value for name, value in variables.items() if name != "UV_DEFAULT_INDEX"
     }
-    sources.check_known_indexes(lambda: default_index(tools_own))
+    sources.check_known_indexes(lambda: uv.default_index(tools_own))
     provider = variables.pop("UV_KEYRING_PROVIDER", "")
     # uv needs no keyring, which would need all variables: the passwords stand in a file of this run.
     logins = dict(sources.logins)
@@ -130,14 +123,15 @@ def open_session(
     remove_abandoned(own_cache_folder())
     with ExitStack() as resources:
         scratch = resources.enter_context(scratch_folder(Path(tempfile.gettempdir())))
-        client = Client(
-            sources.certificates,
-            logins=logins,
-            offline=sourcing.offline,
-            patience=patience,
+        client = resources.enter_context(
+            Client(
+                sources.certificates,
+                logins=logins,
+                offline=sourcing.offline,
+                patience=patience,
+            )
         )
-        resources.enter_context(client)
-        if variables.pop("UV_NO_CACHE", "").lower() not in _OFF:
+        if variables.pop("UV_NO_CACHE", "").lower() not in OFF:
             # One for all steps of this run, as uv's own would not be.
             variables["UV_CACHE_DIR"] = str(scratch / "uv")
         yield Session(
@@ -160,21 +154,19 @@ def _with_passwords(
     sources: Sources, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Ask the program ``keyring`` for the password of a user who has none: for an address, then for its host, as uv does."""
-    from gpuinstall.base.process import run
-
     addresses = sources.places + sources.addresses
     for host, login in sources.logins.items():
         own = [address for address in addresses if urlsplit(address).netloc == host]
-        password = ""
-        for service in [] if ":" in login else [*own, host]:
+        complete = login
+        for service in (*own, host):
+            if ":" in complete:
+                break
             command = ["keyring", "get", service, login]
             answer = run(command, env=variables, seconds=KEYRING_S)
-            password = ""
-            if answer.ok:
-                password = answer.out.rstrip()
-            if password:
-                break
-        yield host, f"{login}:{password}" if password else login
+            password = answer.out.rstrip()
+            if answer.ok and password:
+                complete = f"{login}:{password}"
+        yield host, complete
 
 
 def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
@@ -198,8 +190,7 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
 def _own_netrc() -> str:
     """Return the text of the user's own netrc file, which that of this run takes the place of."""
     name = "_netrc" if sys.platform == "win32" else ".netrc"
-    home = os.path.expanduser("~")  # noqa: PTH111
-    file = Path(os.environ.get("NETRC") or Path(home, name))
+    file = expanded_home(os.environ.get("NETRC") or f"~/{name}")
     with suppress(OSError, ValueError):
         return f"{read_document(file)}\n"
     return ""

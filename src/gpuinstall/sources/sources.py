@@ -486,7 +486,7 @@ def read_sources(
                 # A stranger's would end the command; of this one the user knows.
                 sources = sources.obeying(setting)
                 continue
-            elif not effect.value.of_user:
+            elif not effect.value.is_obeyed:
                 continue
         _check_form(setting)
         # Of several default indexes the strongest configuration's counts.

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import expanded_home
 from gpuinstall.base.requirement import fault_in
 from gpuinstall.base.values import Value
 
@@ -36,8 +37,12 @@ class Location(Value):
     path: str
 
     @classmethod
-    def parse(cls, address: str) -> Location:
+    def parse(cls, address: str, folder: Path | None = None) -> Location:
         """Parse an address, or a path of this machine. A login in it does not count.
+
+        Args:
+            address: As it is written.
+            folder: Where a relative path begins; None: in the working folder.
 
         Raises:
             UsageError: if it is neither.
@@ -50,16 +55,17 @@ class Location(Value):
             if parts.scheme == "file":
                 return cls("file://", os.path.realpath(file_path(parts.path)))
             if "://" not in address:
-                return cls("file://", os.path.realpath(address))
+                path = (folder or Path()) / expanded_home(address)
+                return cls("file://", os.path.realpath(path))
             # A dot at the end of a name says that it is whole: it is the same host.
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or _PORTS.get(parts.scheme)
         except ValueError as error:
             raise malformed_address(address, str(error)) from error
         relative = unquote(parts.path).lstrip("/")
-        path = posixpath.normpath(f"/{relative}").rstrip("/")
+        place = posixpath.normpath(f"/{relative}").rstrip("/")
         server = f"{parts.scheme}://{host}:{port or ''}"
-        return cls(server, f"{path}?{parts.query}".rstrip("?"))
+        return cls(server, f"{place}?{parts.query}".rstrip("?"))
 
     def is_from(self, source: Location) -> bool:
         """Whether it is on the server of a source; of a folder here, whether it is in it."""

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
-
-Unit = Literal["bytes", "checks"]
-
 
 Meter = Callable[[int], None]
 """Counts the bytes of one file; a transfer that begins again takes back what it had counted."""
@@ -48,14 +44,12 @@ class Reporter:
         self,
         label: str,  # noqa: ARG002
         parts: Mapping[str, int | None],  # noqa: ARG002
-        unit: Unit = "bytes",  # noqa: ARG002
     ) -> AbstractContextManager[Progress]:
-        """Follow a work while it is done: its parts, and how much each of them is (None when unknown).
+        """Follow a transfer while it goes on.
 
         Args:
             label: Its name.
-            parts: How much there is to do of each part; None if that is not known.
-            unit: What is counted.
+            parts: The bytes of each file; None if they are not known.
 
         Returns:
             A context; the function that it yields is told of the progress.

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from io import StringIO
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from gpuinstall.base.reporter import Unit
 
 # No other process draws here, and nothing has to wake a bar that stands still.
 tqdm.set_lock(RLock())
 tqdm.monitor_interval = 0
 
-_TEXTS = {
-    "bytes": "{n_fmt}B of {total_fmt}B · {rate_fmt}, {remaining} left",
-    # Which checks a device has is known at its end; another count of them here would be a riddle.
-    "checks": "{percentage:.0f}%",
-}
+_TEXT = "{n_fmt}B of {total_fmt}B · {rate_fmt}, {remaining} left"
 _UNKNOWN_SIZE = "{n_fmt}B · {rate_fmt}"
 
 
@@ -29,17 +21,15 @@ def draw_bar(
     stream: TextIO,
     label: str,
     parts: Mapping[str, int | None],
-    unit: Unit,
 ) -> tqdm[Any]:
     """Return a bar in the last lines of a terminal, which is gone when it is closed.
 
     Args:
         stream: The terminal.
         label: What is done.
-        parts: How much there is to do of each part; None if that is not known.
-        unit: What is counted.
+        parts: The bytes of each file; None if they are not known.
     """
-    settings = _settings(parts, unit)
+    settings = _settings(parts)
     text = settings["bar_format"]
     if settings["total"]:
         text = f"{{bar:20}} {text}"
@@ -57,19 +47,17 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
         report: Callable[[WorkMeter], None],
         seconds: float,
         parts: Mapping[str, int | None],
-        unit: Unit,
     ) -> None:
         """Begin a work.
 
         Args:
             report: Is told how far the work is.
             seconds: The least time between two reports, and before the first.
-            parts: How much there is to do of each part; None if that is not known.
-            unit: What is counted.
+            parts: The bytes of each file; None if they are not known.
         """
         self._report = report
         super().__init__(
-            **_settings(parts, unit),
+            **_settings(parts),
             file=StringIO(),
             leave=False,
             mininterval=seconds,
@@ -82,12 +70,12 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
             self._report(self)
 
 
-def _settings(parts: Mapping[str, int | None], unit: Unit) -> dict[str, Any]:
+def _settings(parts: Mapping[str, int | None]) -> dict[str, Any]:
     sizes = list(parts.values())
     total = None if None in sizes else sum(filter(None, sizes))
     return {
         "total": total,
-        "unit": "B" if unit == "bytes" else "check",
-        "unit_scale": unit == "bytes",
-        "bar_format": _TEXTS[unit] if total else _UNKNOWN_SIZE,
+        "unit": "B",
+        "unit_scale": True,
+        "bar_format": _TEXT if total else _UNKNOWN_SIZE,
     }

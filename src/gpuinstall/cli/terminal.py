@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from gpuinstall.base.finding import Finding
-    from gpuinstall.base.reporter import Progress, Unit
+    from gpuinstall.base.reporter import Progress
 
 SCREEN = 80
 """How wide the lines are that end with a time. No line is broken: a command in it can be copied."""
@@ -212,40 +212,37 @@ class Terminal(Reporter, Value):
         self,
         label: str,
         parts: Mapping[str, int | None],
-        unit: Unit = "bytes",
     ) -> AbstractContextManager[Progress]:
         """Follow a work: a live bar in a terminal, a line every ten seconds in a log.
 
         Args:
             label: What is done.
-            parts: How much there is to do of each part; None if that is not known.
-            unit: What is counted.
+            parts: The bytes of each file; None if they are not known.
         """
         if not self.as_events and (self.quiet or not parts):
             return nullcontext(lambda _part, _count: None)
-        return self._metered(label, parts, unit)
+        return self._metered(label, parts)
 
     @contextmanager
     def _metered(
         self,
         label: str,
         parts: Mapping[str, int | None],
-        unit: Unit,
     ) -> Iterator[Progress]:
         from gpuinstall.cli.progress import WorkMeter, draw_bar
 
         def report(meter: WorkMeter) -> None:
             if self.as_events:
                 numbers = {"done": meter.n, "size": meter.total}
-                self._event("progress", label=label, unit=unit, **numbers)
+                self._event("progress", label=label, unit="bytes", **numbers)
             else:
                 self.step(label, str(meter))
 
         if self.as_events or not _moves_cursor(self.err):
             seconds = EVENT_EVERY_S if self.as_events else LINE_EVERY_S
-            meter: tqdm[Any] = WorkMeter(report, seconds, parts, unit)
+            meter: tqdm[Any] = WorkMeter(report, seconds, parts)
         else:
-            meter = draw_bar(self.err, label, parts, unit)
+            meter = draw_bar(self.err, label, parts)
             self.bars.append(meter)
 
         counting = Lock()

@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gpuinstall.base.files import expanded_home, read_json
-from gpuinstall.base.location import Location, malformed_address
-from gpuinstall.base.requirement import fault_in, is_remote
+from gpuinstall.base.files import read_json
+from gpuinstall.base.location import malformed_address
+from gpuinstall.base.requirement import fault_in
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value
 
@@ -223,12 +223,6 @@ class SourceSetting(Value):
         if self.line:
             return f"{self.file}, line {self.line}"
         return str(self.file)
-
-    def location(self, folder: Path) -> Location:
-        """Where its address leads, if paths begin at ``folder``."""
-        if is_remote(self.value):
-            return Location.parse(self.value)
-        return Location.parse(str(folder / expanded_home(self.value)))
 
 
 RECORDED_HASHES = "--hash of"

@@ -330,7 +330,7 @@ class Sources(Value):
                         setting, f"one default index; {other.value} is another"
                     )
         if effect in {Effect.LOCATED, Effect.FIND_LINKS}:
-            location = setting.location(folder)
+            location = Location.parse(setting.value, folder)
             is_path = location.server == "file://"
             is_inside = is_path and location.is_from(Location.parse(str(folder)))
             if effect is Effect.LOCATED and is_inside:

@@ -41,15 +41,6 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch):
     assert last.startswith("Download    40.0MB of 1.43GB · ")
 
 
-def test_no_other_count_of_checks_than_that_of_the_verdict_is_shown(monkeypatch):
-    monkeypatch.setattr(terminal, "LINE_EVERY_S", 0.0)
-    out = StringIO()
-    checks = {"GPU 0": 12, "GPU 1": 12}
-    with Terminal(err=out).progress("Verify", checks, "checks") as advance:
-        advance("GPU 0", 6)
-    assert out.getvalue().splitlines()[-1] == "Verify      25%"
-
-
 def test_what_is_said_meanwhile_stands_above_the_bar(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     with screen(80) as (stream, drawn):

@@ -156,11 +156,7 @@ def _location(requirement: ParsedRequirement, folder: Path) -> Location | None:
     """Return where on this machine a project or an archive lies that is required by its address."""
     if requirement.url is None:
         return None
-    path = requirement.path
-    address = requirement.url
-    if path is not None:
-        address = str(folder / expanded_home(path))
-    location = Location.parse(address)
+    location = Location.parse(requirement.url, folder)
     if location.server != "file://":
         return None
     return location

@@ -124,22 +124,10 @@ def fingerprint(machine: Machine) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def installed_packages(venv: Path, known: Collection[str] = ("pip",)) -> dict[str, str]:
-    """Return the version of each package in an environment.
-
-    Args:
-        venv: The environment.
-        known: The names that somebody asked for: pip, which every environment has, counts only if it is one of them.
-    """
-    from gpuinstall.environments.packages import read_packages
-
-    return versions_of(read_packages(packages_folders(venv)), known)
-
-
 def versions_of(
     packages: Iterable[InstalledPackage], known: Collection[str]
 ) -> dict[str, str]:
-    """Return the version of each package; of pip only if it is ``known``."""
+    """Return the version of each package; of pip, which every environment has, only if it is ``known``."""
     versions = {package.name: package.version for package in packages}
     if "pip" not in known:
         versions.pop("pip", None)
@@ -148,9 +136,11 @@ def versions_of(
 
 def added_packages(venv: Path) -> tuple[str, ...]:
     """Return the packages that pip or uv added to an environment, or exchanged, as ``name version``."""
+    from gpuinstall.environments.packages import read_packages
+
     marker = read_marker(venv)
     recorded = marker.packages if marker else {}
-    installed = installed_packages(venv, recorded)
+    installed = versions_of(read_packages(packages_folders(venv)), recorded)
     return tuple(
         f"{name} {version}"
         for name, version in sorted(installed.items())

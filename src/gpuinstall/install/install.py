@@ -20,7 +20,6 @@ from gpuinstall.base.values import Value, field, replace
 from gpuinstall.environments.environment import (
     Marker,
     fingerprint,
-    installed_packages,
     read_marker,
 )
 from gpuinstall.environments.guard import GUARD_FILES
@@ -43,7 +42,6 @@ from gpuinstall.install.proof import (
     KernelFailedError,
     Proof,
     catalog_without,
-    check_import,
     check_links,
     prove,
     renew_proof,
@@ -85,7 +83,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.fit import Fit
     from gpuinstall.lock.file.lock import Lock, VersionChange
     from gpuinstall.project import Project
-    from gpuinstall.verify.verdict import Verdict
 
 FALLBACK = "GPUINSTALL_FALLBACK"
 """The variable that forbids, as ``0``, to try another build if a kernel fails."""
@@ -488,11 +485,11 @@ def change_environment(
 
 def _prove_again(fit: Fit, state: InstallState, project: Project) -> Proof:
     """Prove an environment whose packages are right, and record that in one of ours."""
-    proof = _prove_there(fit, None, state, project)
-    place = state.existing.paths
+    existing = state.existing
+    place = existing.paths
+    proof = renew_proof(fit, place, state.here, project, earlier=existing.stamp)
     if place.is_ours:
-        marker = _write_marker(fit, proof, place.venv, project)
-        _write_stamp(proof, marker, state.here)
+        _write_proof(proof, fit, place.venv, state.here, project)
     return proof
 
 
@@ -516,10 +513,9 @@ def _rebuild(
     fit = unpacked.fit
     folder = unpacked.folder
     _check_links(unpacked, folder, reporter)
-    proof = renew_proof(fit, folder, here, project)
-    marker = _write_marker(fit, proof, folder, project)
+    proof = renew_proof(fit, EnvironmentPaths(folder), here, project)
+    _write_proof(proof, fit, folder, here, project)
     replace_environment(place, folder, reporter)
-    _write_stamp(proof, marker, here)
     return fit, proof
 
 
@@ -556,35 +552,12 @@ def _change(
     with changing(change, reporter) as journal:
         if place.is_ours:
             _check_links(unpacked, place.venv, reporter)
-        proof = _prove_there(fit, ahead, state, project)
+        earlier = existing.stamp
+        proof = renew_proof(fit, place, here, project, earlier=earlier, ahead=ahead)
         if place.is_ours:
-            marker = _write_marker(fit, proof, place.venv, project)
-            commit(place, journal, reporter, lambda: _write_stamp(proof, marker, here))
-        else:
-            commit(place, journal, reporter)
+            _write_proof(proof, fit, place.venv, here, project)
+        commit(place, journal, reporter)
     return fit, proof
-
-
-def _prove_there(
-    fit: Fit, ahead: Verdict | None, state: InstallState, project: Project
-) -> Proof:
-    """Prove an environment that holds a lock by now; what kernels have shown ahead is not shown again.
-
-    Args:
-        fit: The lock.
-        ahead: What kernels have shown of torch before it came; None if it did not come.
-        state: What there was before.
-        project: The run.
-    """
-    place = state.existing.paths
-    here = state.here
-    if place.is_ours:
-        earlier = state.existing.stamp
-        return renew_proof(fit, place.venv, here, project, earlier=earlier, ahead=ahead)
-    if ahead:
-        check_import(place.python)
-    verdict = ahead or prove(fit, place.python, here, project)
-    return Proof(verdict.to_dict())
 
 
 def _check_links(unpacked: Unpacked, venv: Path, reporter: Reporter) -> None:
@@ -622,17 +595,20 @@ def _planned(
     )
 
 
-def _write_marker(fit: Fit, proof: Proof, venv: Path, project: Project) -> Marker:
-    """Write what an environment is, and what was proven of it.
+def _write_proof(
+    proof: Proof, fit: Fit, venv: Path, here: Machine | None, project: Project
+) -> None:
+    """Write what an environment is, and what was proven of it; without a commit neither counts.
 
     Args:
-        fit: The lock, and the build that it holds.
         proof: What was proven.
+        fit: The lock, and the build that it holds.
         venv: The folder, which may not be in its place yet.
+        here: This machine; None if kernels cannot run on it.
         project: The run.
     """
     lock = fit.lock
-    versions = installed_packages(venv, lock.names)
+    packages = read_packages(packages_folders(venv))
     marker = Marker(
         id=str(uuid.uuid4()),
         lock=lock.name,
@@ -642,16 +618,16 @@ def _write_marker(fit: Fit, proof: Proof, venv: Path, project: Project) -> Marke
         backend=fit.choice.build.backend.tag,
         machine=fingerprint(project.machine),
         verdict=proof.verdict,
-        packages={name: versions[name] for name in versions if name in lock.names},
+        packages={
+            package.name: package.version
+            for package in packages
+            if package.name in lock.names
+        },
         is_for_cpu=lock.record.asked == "cpu",
     )
     # An environment whose marker is not remembered passes for a stranger's: that comes first.
     remember(project.paths.venv, marker.id)
     marker.write(venv)
-    return marker
-
-
-def _write_stamp(proof: Proof, marker: Marker, here: Machine | None) -> None:
     if here and proof.stamp:
         proof.stamp.write(stamp_file(marker.id, here))
 

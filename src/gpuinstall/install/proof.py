@@ -8,7 +8,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.base import process
-from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.requirement import requirement_names
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
 
+    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog import Build, Catalog
@@ -114,25 +114,25 @@ class Proof(Value):
     verdict: dict[str, Any] = field(default_factory=dict)
     """The document of the verdict; empty if nothing was to be shown."""
     stamp: Stamp | None = None
-    """What the environment was then; None if it is not ours."""
+    """What the environment was then; None if nothing was to be shown."""
     is_kept: bool = False
     """Whether no kernel of torch had to run, because nothing that the earlier proof covers has changed."""
 
 
 def renew_proof(
     fit: Fit,
-    venv: Path,
+    place: EnvironmentPaths,
     here: Machine | None,
     project: Project,
     *,
     earlier: Stamp | None = None,
     ahead: Verdict | None = None,
 ) -> Proof:
-    """Prove an environment of ours as far as an earlier proof does not cover it.
+    """Prove an environment as far as an earlier proof does not cover it.
 
     Args:
         fit: The lock that it holds.
-        venv: The environment.
+        place: The environment.
         here: This machine; None if no kernel can run on it.
         project: The run.
         earlier: What was proven of it before packages came, went or moved; None if nothing was.
@@ -143,9 +143,9 @@ def renew_proof(
     """
     from gpuinstall.verify.cover import take_stamp  # which takes long to load
 
-    python = interpreter(venv)
+    python = place.python
     # Before kernels run: what changes meanwhile was not proven.
-    stamp = take_stamp(venv, fingerprint(project.machine), earlier)
+    stamp = take_stamp(place.venv, fingerprint(project.machine), earlier)
     verdict = None
     is_kept = False
     if ahead:

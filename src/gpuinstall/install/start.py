@@ -84,7 +84,7 @@ def environment_to_start(
     else:
         existing.check_unchanged()
     if action is Action.VERIFY:
-        proven = renew_proof(fit, venv, machine, project)
+        proven = renew_proof(fit, existing.paths, machine, project)
         verdict = proven.verdict
         if existing.marker and proven.stamp and proven.stamp.is_passed:
             proven.stamp.write(stamp_file(existing.marker.id, machine))

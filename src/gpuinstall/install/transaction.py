@@ -62,7 +62,7 @@ from gpuinstall.install.journal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.base.environment_paths import EnvironmentPaths
@@ -208,25 +208,18 @@ def _remove_empty(place: EnvironmentPaths, names: Iterable[str]) -> None:
                 path = path.parent
 
 
-def commit(
-    place: EnvironmentPaths,
-    journal: Journal,
-    reporter: Reporter,
-    write_stamp: Callable[[], None] = lambda: None,
-) -> None:
+def commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
     """Keep a change that is proven: on the disk first, then by name.
 
     Args:
         place: The environment.
         journal: The change.
         reporter: Is told which files of the user are kept, and where.
-        write_stamp: Writes what was proven, which is never newer than what it covers.
     """
     try:
         sync_file_system(place.root)
     except OSError as error:
         raise unwritable(place.root, error) from None
-    write_stamp()
     proven = replace(journal, is_proven=True)
     with defer_interrupts():
         write_journal(proven, place, place.current_change)

@@ -5,8 +5,8 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import (
     NAME,
     Marker,
+    added_packages,
     advice_words,
-    installed_packages,
     read_marker,
 )
 
@@ -66,11 +66,11 @@ def test_installed_packages_are_read_whatever_their_spelling(tmp_path):
         "Old.Egg-1.0-py3.12.egg-info",
     ):
         (packages / name).mkdir(parents=True)
-    assert installed_packages(tmp_path) == {
-        "typing-extensions": "4.15.0",
-        "torch": "2.14.1+cu126",
-        "old-egg": "1.0",
-    }
+    assert added_packages(tmp_path) == (
+        "old-egg 1.0",
+        "torch 2.14.1+cu126",
+        "typing-extensions 4.15.0",
+    )
 
 
 def made(folder, *names):

@@ -317,7 +317,10 @@ def test_a_cache_of_ours_that_cannot_be_written_ends_nothing(here, tmp_path):
 def test_an_environment_that_is_a_mount_point_is_refused(here):
     with small_disk(here.folder / ".venv", "1m"):
         (here.folder / ".venv" / "kept").write_text("mine", "utf-8")
-        assert here.refusal("install", exit_code=2)["code"] == "mount-point"
+        assert here.refusal("install", exit_code=2)["code"] == "not-ours"
+        replacing = here.refusal("install", "--replace", exit_code=2)
+        assert replacing["code"] == "not-replaceable"
+        assert (here.folder / ".venv" / "kept").read_text("utf-8") == "mine"
 
 
 @pytest.mark.heavy

@@ -28,6 +28,8 @@ from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import read_packages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from gpuinstall.base.reporter import Reporter
 
 
@@ -70,7 +72,8 @@ def remove_environment(
         packages = added_packages(folder) if read_marker(folder) else ()
         # Windows renames no folder in which something is open, to its own name neither: nothing is moved out then.
         folder.rename(folder)
-        _keep(folder, kept, reporter)
+        # A folder of a lower layer of an image cannot be renamed: it is copied then.
+        _keep(kept_paths(folder), folder, kept, reporter, shutil.move)
         size = size_of(folder)
         discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
         remove_path(discarded)
@@ -93,17 +96,10 @@ def copy_edited(venv: Path, kept: Path, reporter: Reporter) -> None:
     Raises:
         InstallationError: they cannot be written there.
     """
-    paths = sorted(_edited_inside(venv))
-    if not paths:
-        return
     try:
-        place = dated_folder(kept) / venv.name
-        for path in paths:
-            (place / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(venv / path, place / path)
+        _keep(sorted(_edited_inside(venv)), venv, kept, reporter, shutil.copy2)
     except OSError as error:
         raise unwritable(kept, error) from None
-    reporter.notice("Kept", f"{some(paths)}, as they were edited: now in {place}")
 
 
 def kept_paths(folder: Path) -> list[str]:
@@ -121,9 +117,22 @@ def _edited_inside(venv: Path) -> set[str]:
     return edited_paths(packages, venv) & files
 
 
-def _keep(folder: Path, kept: Path, reporter: Reporter) -> None:
-    """Move what is the user's own out of an environment, and name it, as far as it could be moved."""
-    paths = kept_paths(folder)
+def _keep(
+    paths: Sequence[str],
+    folder: Path,
+    kept: Path,
+    reporter: Reporter,
+    transfer: Callable[[Path, Path], object],
+) -> None:
+    """Bring what is the user's own in an environment into a dated folder, and name it, as far as it came there.
+
+    Args:
+        paths: The files, by their paths in the environment.
+        folder: The environment.
+        kept: Where dated folders lie.
+        reporter: Is told what was brought.
+        transfer: Moves or copies one.
+    """
     if not paths:
         return
     place = dated_folder(kept) / folder.name
@@ -133,8 +142,7 @@ def _keep(folder: Path, kept: Path, reporter: Reporter) -> None:
         for path in paths:
             bytes_of_path = size_of(folder / path)
             (place / path).parent.mkdir(parents=True, exist_ok=True)
-            # A folder of a lower layer of an image cannot be renamed: it is copied then.
-            shutil.move(folder / path, place / path)
+            transfer(folder / path, place / path)
             size += bytes_of_path
             moved.append(path)
     finally:

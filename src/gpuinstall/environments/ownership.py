@@ -21,10 +21,7 @@ from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages, written_files
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Iterable,
-    )
-
+    from collections.abc import Iterable
 
 _COMMAND = re.compile(r"(bin|Scripts)/[^/]+")
 _COMPILED = re.compile(r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)")
@@ -74,10 +71,7 @@ def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
     """Return the files in an environment that the packages in ``folders`` recorded, by their paths below ``root``."""
     recorded = set[str]()
     for package in read_packages(folders):
-        site = package.record.parent
-        if not site.is_relative_to(root):
-            continue
-        base = site.relative_to(root).as_posix()
+        base = package.record.parent.relative_to(root).as_posix()
         for path, row in written_files(package, root).items():
             # Outside the folder of the packages a RECORD could name a file of the user's. Installers
             # write the size of what they put there, virtualenv alone not that of its commands.

@@ -54,21 +54,16 @@ class InstalledPackage(Value):
     record: Path
     """The folder of its record (``.dist-info``)."""
 
-    @cached_property
-    def record_text(self) -> str:
-        """The text of RECORD; empty if there is none."""
-        return _text(self.record / "RECORD")
-
     @property
     def is_record_lost(self) -> bool:
         """Whether its RECORD names no file of its wheel: a power cut has emptied it, here or in uv's cache."""
         has_one = file_size(self.record / "RECORD") >= 0
         return has_one and all(_OF_INSTALLER.search(file.path) for file in self.files)
 
-    @property
+    @cached_property
     def recorded(self) -> tuple[RecordedFile, ...]:
         """All that the installation recorded, scripts and data outside the folder of the packages included."""
-        return _read_rows(self.record_text)
+        return _read_rows(_text(self.record / "RECORD"))
 
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:

@@ -81,16 +81,6 @@ def was_made_here(venv: Path) -> bool:
     return marker is not None and is_vouched(venv, marker.id)
 
 
-def was_changed_here(venv: Path) -> bool:
-    """Whether this user has changed an environment that others made, and can take that back."""
-    for folder in packages_folders(venv):
-        work = folder / ".gpuinstall"
-        with suppress(OSError, ValueError):
-            text = read_document(work / "last" / "journal.json", work)
-            return is_vouched(work, _digest(text.encode()))
-    return False
-
-
 def place_of(identity: str) -> Path | None:
     """Return where this user has made an environment; None if it is unknown."""
     for record in _folder().glob("*.path"):
@@ -137,7 +127,7 @@ def admit_start(venv: Path, reporter: Reporter, *, if_others: bool) -> bool:
     if not python.exists() or was_made_here(venv):
         return True
     # Who has activated an environment, or had it changed, starts its Python anyway.
-    is_requested = if_others or was_changed_here(venv)
+    is_requested = if_others or venv in {other.venv for other in changed_by_into()}
     if not is_requested and os.environ.get("VIRTUAL_ENV") != str(venv):
         return False
     reporter.notice("Runs", f"{python}, in an environment that others made")
@@ -207,13 +197,9 @@ def _read(record: Path) -> list[str]:
 
 
 def _record(venv: Path) -> Path:
-    return _folder() / f"{_digest(bytes(venv))[:32]}.path"
-
-
-def _digest(text: bytes) -> str:
     from hashlib import sha256  # loads OpenSSL, which a plan does without
 
-    return sha256(text).hexdigest()
+    return _folder() / f"{sha256(bytes(venv)).hexdigest()[:32]}.path"
 
 
 def _folder() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,15 +65,9 @@ def reason_not_ours(venv: Path) -> str:
 
 def owner_of(path: Path) -> str:
     """Return the name of the user whose a file or a folder is; its number if it has none."""
-    number = path.lstat().st_uid
-    if os.name == "posix":
-        import pwd
-
-        try:
-            return pwd.getpwuid(number).pw_name
-        except KeyError:
-            pass
-    return f"uid {number}"
+    with suppress(KeyError):
+        return path.owner()
+    return f"uid {path.stat().st_uid}"
 
 
 def is_of_another_user(path: Path) -> bool:

@@ -6,17 +6,17 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.codec import read_object
-from gpuinstall.base.environment_paths import COMPAT_FOLDER
+from gpuinstall.base.environment_paths import COMPAT_FOLDER, interpreter
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_json, write_atomically
 from gpuinstall.base.values import Value, asdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 STAMP_SCHEMA = "gpuinstall.stamp/1"
 TORCH = "torch"
@@ -123,8 +123,7 @@ def file_stamp(path: str) -> FileStamp:
 
 def stamped_python(venv: str) -> str:
     """Return the path of the interpreter behind an environment's own, with its stamp."""
-    program = "Scripts/python.exe" if os.name == "nt" else "bin/python"
-    real = os.path.realpath(f"{venv}/{program}")
+    real = os.path.realpath(interpreter(Path(venv)))
     return f"{real} {file_stamp(real)}"
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import write_atomically
 from gpuinstall.base.interruption import defer_interrupts
-from gpuinstall.base.removal import remove_file
 from gpuinstall.install.one_run import OWNER, WAIT_S, only_run
 from gpuinstall.install.transaction import clear_away, heal, roll_back
 
@@ -51,11 +48,6 @@ def hold(
     """
     with only_run(place, reporter, wait) as has_waited:
         try:
-            # On a full disk those who wait read of "another run".
-            with suppress(InstallationError):
-                write_atomically(
-                    place.work / OWNER, f"process {os.getpid()}", is_cached=True
-                )
             was_unfinished = place.is_unfinished
             heal(place, reporter, takes_over=takes_over)
             clear_away(place)
@@ -63,7 +55,6 @@ def hold(
         finally:
             with defer_interrupts():
                 clear_away(place)
-                remove_file(place.work / OWNER)
 
 
 def take_back(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) -> None:

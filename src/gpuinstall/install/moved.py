@@ -10,9 +10,8 @@ from gpuinstall.environments.activation import relocate_activation, relocate_scr
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.records import place_of, remember, was_made_here
-from gpuinstall.environments.stamp import read_stamp
 from gpuinstall.install.journal import adopt_journal
-from gpuinstall.install.state import stamp_file
+from gpuinstall.install.state import stamp_file, standing_stamp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,8 +57,8 @@ def relocate_environment(
     relocate_scripts(venv, before)
     move_guard(venv, before)
     if here:
-        stamp = read_stamp(stamp_file(marker.id, here))
-        if stamp and stamp.holds(str(venv)):
+        stamp = standing_stamp(venv, marker, here)
+        if stamp:
             stamp.write(stamp_file(own.id, here))
     adopt_journal(paths, before)
     remember(venv, own.id)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
@@ -16,7 +16,6 @@ from gpuinstall.base.removal import remove_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from filelock import FileLock
 
@@ -27,7 +26,6 @@ WAIT_S = 600.0
 """How long a run waits for another, which may be fetching some 3 GB: at 50 Mbit/s, eight minutes."""
 OWNER = "owner"
 """The file that names the run that works there."""
-_IGNORED = ".gitignore"
 
 
 @contextmanager
@@ -44,19 +42,21 @@ def only_run(
     Raises:
         InstallationError: another run works there for more than ``wait`` seconds, or its folder cannot be written.
     """
-    with (
-        _tidied(place),
-        _file_lock(place.work / "lock", place.venv, reporter, wait) as has_waited,
-    ):
+    ignored = place.work / ".gitignore"
+    owner = place.work / OWNER
+    with _tidied(place), _file_lock(place, reporter, wait) as has_waited:
         try:
+            # On a full disk those who wait read of "another run".
             with suppress(InstallationError):
                 # The star covers this file, too: git shows nothing of the folder.
-                write_atomically(place.work / _IGNORED, "*\n", is_cached=True)
+                write_atomically(ignored, "*\n", is_cached=True)
+                write_atomically(owner, f"process {os.getpid()}", is_cached=True)
             yield has_waited
         finally:
             with defer_interrupts():
+                remove_file(owner)
                 if not place.is_unfinished and not os.path.lexists(place.last_change):
-                    remove_file(place.work / _IGNORED)
+                    remove_file(ignored)
 
 
 @contextmanager
@@ -83,16 +83,12 @@ def _tidied(place: EnvironmentPaths) -> Iterator[None]:
 
 @contextmanager
 def _file_lock(
-    file: Path,
-    venv: Path,
-    reporter: Reporter,
-    wait: float,
+    place: EnvironmentPaths, reporter: Reporter, wait: float
 ) -> Iterator[bool]:
-    """Hold a lock file for one run, and yield whether another run had it; the file goes with the run.
+    """Hold the lock file of an environment for one run, and yield whether another run had it; the file goes with the run.
 
     Args:
-        file: The lock file.
-        venv: The environment that it is for, for messages.
+        place: The environment.
         reporter: Is told what is waited for.
         wait: The most seconds to wait.
 
@@ -101,20 +97,22 @@ def _file_lock(
     """
     from filelock import FileLock
 
+    venv = place.venv
+    file = place.work / "lock"
     lock = FileLock(file)
     deadline = time.monotonic() + wait
     has_waited = False
     try:
-        while not _try_lock(lock, file):
+        while not _try_lock(lock):
             if time.monotonic() >= deadline:
                 raise InstallationError(
                     "busy",
-                    f"{venv} is still in use by {_owner(file)}",
+                    f"{venv} is still in use by {_owner(place)}",
                     hint="Wait for it to end; then run this command again",
                 )
             if not has_waited:
                 reporter.wait(
-                    f"waiting up to {wait:.0f} s for {_owner(file)}, which works on {venv}"
+                    f"waiting up to {wait:.0f} s for {_owner(place)}, which works on {venv}"
                 )
             has_waited = True
             time.sleep(0.05)
@@ -131,36 +129,25 @@ def _file_lock(
             lock.release()
 
 
-def _try_lock(lock: FileLock, file: Path) -> bool:
-    """Lock a file; return False if another run has it, or takes its folder away just now."""
+def _try_lock(lock: FileLock) -> bool:
+    """Lock a file, and nothing that a link leads to; return False if another run has it, or takes its folder away just now."""
     from filelock import Timeout
 
     # A place that takes no folder is a fault, and no reason to wait.
-    file.parent.mkdir(parents=True, exist_ok=True)
-    # What is not there is left alone: another run may make and lock it before it could be removed.
-    if _is_in_the_way(file):
-        remove_file(file)
+    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
     with suppress(Timeout, FileNotFoundError):
         lock.acquire(timeout=0)
-        if os.path.lexists(file) and not _is_in_the_way(file):
+        if os.path.lexists(lock.lock_file):
             return True
         # The run before has taken the file away between the two.
         lock.release()
     return False
 
 
-def _is_in_the_way(path: Path) -> bool:
-    """Whether something else lies there than a regular file without another name: to lock it would empty what it leads to."""
-    with suppress(OSError):
-        status = path.lstat()
-        return not stat.S_ISREG(status.st_mode) or status.st_nlink > 1
-    return False
-
-
-def _owner(file: Path) -> str:
+def _owner(place: EnvironmentPaths) -> str:
     """Return which run holds an environment, as far as its own words can be believed."""
     with suppress(OSError, ValueError):
-        text = read_document(file.with_name(OWNER), file.parent)
+        text = read_document(place.work / OWNER, place.work)
         if re.fullmatch(r"process \d+", text):
             return text
     return "another run"

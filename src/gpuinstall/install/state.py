@@ -311,19 +311,13 @@ def check_folder(venv: Path) -> None:
     """Check that an environment can lie at a path.
 
     Raises:
-        UsageError: a file lies there, or something is mounted there that is no environment of ours.
+        UsageError: a file lies there.
     """
     if venv.exists() and not venv.is_dir():
         raise UsageError(
             "not-a-folder",
             f"{venv} is a file",
             hint=f"Run it again with {other_venv(venv.parent)}",
-        )
-    if os.path.ismount(venv) and read_marker(venv) is None:
-        raise UsageError(
-            "mount-point",
-            f"{venv} is a mount point, in whose place no environment can be put",
-            hint=f"Run it again with --venv {quoted(venv / 'env')}",
         )
 
 
@@ -338,7 +332,6 @@ def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None
         UsageError: it cannot: the layers of an image below the uppermost let no folder be moved.
     """
     venv = paths.venv
-    check_folder(venv)
     paths.check_left(typed_in, "replaced")
     is_fixed = os.path.ismount(venv)
     if os.name == "posix" and venv.exists() and not is_fixed:
@@ -401,7 +394,7 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     # pip belongs to no lock, and every environment has one.
     goes = (own & existing.versions.keys()) - new.names - {"pip"}
     changed = existing.packages_named(comes | goes)
-    if not all(package.record_text for package in changed):
+    if not all(package.recorded for package in changed):
         # Nobody knows which files are its own.
         return anew
     # Of what two packages have written the last one's is there: the other has to write it again.

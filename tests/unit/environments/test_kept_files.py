@@ -191,7 +191,8 @@ def test_a_copy_of_edited_files_is_kept_before_a_repair(paths, installed):
     assert kept(paths) == {path}
     assert (installed / "page").exists()
     [notice] = listener.notices
-    assert f"tool/page, as they were edited: now in {paths.kept_files}" in notice
+    assert "tool/page, which no installer wrote, or you have edited" in notice
+    assert f"now in {paths.kept_files}" in notice
 
 
 def test_a_checkout_that_is_linked_into_the_packages_is_left_alone(

@@ -1,6 +1,6 @@
 import sys
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -136,27 +136,14 @@ def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait():
     assert listener.waits == []
 
 
-def test_a_lock_that_another_run_makes_meanwhile_is_not_taken_away(
-    tmp_path, monkeypatch
-):
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path):
     place = at(tmp_path / ".venv")
-    lstat = Path.lstat
-    first = ExitStack()
-
-    def late(path):
-        try:
-            return lstat(path)
-        except FileNotFoundError:
-            # The other run comes between the look and what follows it.
-            monkeypatch.undo()
-            first.enter_context(only_run(place, Reporter()))
-            raise
-
+    (tmp_path / "mine").write_text("mine")
     place.work.mkdir()
-    monkeypatch.setattr(Path, "lstat", late)
+    (place.work / "lock").symlink_to(tmp_path / "mine")
     with (
-        first,
-        pytest.raises(InstallationError, match="still in use"),
+        pytest.raises(InstallationError, match="cannot be written"),
         only_run(place, Reporter(), wait=0),
     ):
         pass
+    assert (tmp_path / "mine").read_text() == "mine"

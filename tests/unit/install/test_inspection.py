@@ -9,6 +9,7 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import replace
 from gpuinstall.install.state import (
+    check_folder,
     check_movable,
     inspect_environment,
     package_change,
@@ -134,7 +135,7 @@ def test_a_refusal_names_the_files_of_the_users(paths):
 def test_a_file_in_the_place_of_the_environment_is_never_replaced(paths):
     paths.venv.touch()
     with pytest.raises(UsageError, match="is a file") as refused:
-        check_movable(paths)
+        check_folder(paths.venv)
     # With what was typed.
     assert str(refused.value.hint).startswith("Run it again with --venv ")
 

@@ -139,7 +139,7 @@ def lock(
     Raises:
         GpuInstallError: A lock cannot be made.
     """
-    from gpuinstall.install.one_run import only_run_that_locks
+    from gpuinstall.install.hold import only_run_that_locks
     from gpuinstall.lock.file.write import write_locks
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.request import read_request

@@ -84,7 +84,7 @@ BY_PLATFORM = (
     "base.interruption",
     "base.process",
     "install.transaction",
-    "install.one_run",
+    "install.hold",
 )
 """The modules that choose by ``sys.platform`` what they do to files and processes."""
 SNAPSHOT_S = 0.2

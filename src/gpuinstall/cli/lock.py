@@ -20,7 +20,7 @@ from gpuinstall.cli.options import (
     read_machine_file,
 )
 from gpuinstall.cli.outcome import Outcome, Row, framed
-from gpuinstall.install.one_run import only_run_that_locks
+from gpuinstall.install.hold import only_run_that_locks
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import lock_requests

@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpuinstall.base.files import read_document, write_atomically
 from gpuinstall.base.removal import is_link
 from gpuinstall.base.shell import literal
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _SH = re.compile(r"(?s)(?<=\ndeactivate nondestructive\n).*?(?=\nif \(\[)")
 """What sets the variable, in uv's ``activate``."""

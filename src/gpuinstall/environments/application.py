@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpuinstall.base.values import Value
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class _Layout(Value):

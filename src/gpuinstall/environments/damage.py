@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from gpuinstall.base.environment_paths import below
 from gpuinstall.base.text import some
-from gpuinstall.environments.packages import file_size, recorded_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-    from pathlib import Path
-
-    from gpuinstall.environments.packages import InstalledPackage, RecordedFile
+from gpuinstall.environments.packages import (
+    InstalledPackage,
+    RecordedFile,
+    file_size,
+    recorded_digest,
+)
 
 Kind = Literal["no-record", "lost", "edited"]
 

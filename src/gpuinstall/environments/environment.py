@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value, asdict, field
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpuinstall.base.files import parse_toml, read_document, write_atomically
 from gpuinstall.base.text import checksum, guard_text, has_login, is_guard_text
 from gpuinstall.base.values import Value
 from gpuinstall.environments.application import application_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
 CONSTRAINTS = "constraints.txt"
 UV_SETTINGS = "uv.toml"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.errors import InstallationError, UsageError
@@ -20,17 +20,13 @@ from gpuinstall.base.removal import (
     remove_path,
     size_of,
 )
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.environments.damage import edited_paths
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import read_packages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gpuinstall.base.reporter import Reporter
 
 
 def remove_environment(

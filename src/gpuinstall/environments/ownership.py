@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.files import read_document
@@ -19,9 +19,6 @@ from gpuinstall.base.removal import files_below
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages, written_files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _COMMAND = re.compile(r"(bin|Scripts)/[^/]+")
 _COMPILED = re.compile(r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
@@ -20,11 +19,9 @@ from gpuinstall.base.environment_paths import (
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import read_document, write_atomically
 from gpuinstall.base.removal import remove_file, remove_path
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import read_marker
-
-if TYPE_CHECKING:
-    from gpuinstall.base.reporter import Reporter
 
 MOST_IDENTITIES = 64
 """How many identities of one path are known: each proof of an environment gives it another, and the previous one,

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
     other_venv,
 )
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import way_to
 from gpuinstall.base.shell import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuinstall.base.environment_paths import EnvironmentPaths
 
 
 def check_rights(paths: EnvironmentPaths) -> None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import COMPAT_FOLDER, interpreter
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_json, write_atomically
 from gpuinstall.base.values import Value, asdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 STAMP_SCHEMA = "gpuinstall.stamp/1"
 TORCH = "torch"

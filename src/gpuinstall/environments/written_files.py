@@ -5,16 +5,15 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from gpuinstall.environments.ownership import MADE_FILES
-from gpuinstall.environments.packages import written_files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from gpuinstall.environments.packages import InstalledPackage, RecordedFile
+from gpuinstall.environments.packages import (
+    InstalledPackage,
+    RecordedFile,
+    written_files,
+)
 
 # Some file systems ignore case.
 _OF_THE_ENVIRONMENT = re.compile(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import filecmp
 import os
 import posixpath
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gpuinstall.base.environment_paths import EnvironmentPaths, below
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import is_link, mounts_in
@@ -24,11 +25,6 @@ from gpuinstall.environments.packages import (
     read_packages,
     written_files,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from gpuinstall.base.environment_paths import EnvironmentPaths
 
 
 class Change(Value):
@@ -137,15 +133,14 @@ def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
     real_root = place.root.resolve()
 
     @cache
-    def real_folder(folder: str) -> str:
+    def prefix(folder: str) -> str:
         path = (place.root / folder).resolve()
-        if not path.is_relative_to(real_root) or path == real_root:
-            return folder
-        return path.relative_to(real_root).as_posix()
+        is_inside = path.is_relative_to(real_root)
+        return below(path, real_root) if is_inside else f"{folder}/"
 
     def real_name(name: str) -> str:
-        folder, slash, file = name.rpartition("/")
-        return f"{real_folder(folder)}/{file}" if slash else name
+        folder, _, file = name.rpartition("/")
+        return f"{prefix(folder)}{file}"
 
     return real_name
 
@@ -191,9 +186,8 @@ def _is_below(name: str) -> bool:
 
 
 def recorded_names(packages: Iterable[InstalledPackage], root: Path) -> set[str]:
-    """Return the files of packages that are there, by their paths below the environment."""
-    names = {name for package in packages for name in written_files(package, root)}
-    return {name for name in names if os.path.lexists(root / name)}
+    """Return the files of packages by their RECORDs, by their paths below the environment."""
+    return {name for package in packages for name in written_files(package, root)}
 
 
 def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:

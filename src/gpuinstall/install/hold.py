@@ -1,25 +1,38 @@
-"""One run at a time changes an environment; the others wait, and first of all finish or put back what a killed one began."""
+"""One run at a time works on an environment and the locks beside it: the others wait.
+
+The next one first of all finishes or puts back what a killed one began.
+"""
 
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import read_document, unwritable, write_atomically
 from gpuinstall.base.interruption import defer_interrupts
-from gpuinstall.install.one_run import OWNER, WAIT_S, only_run
+from gpuinstall.base.removal import remove_file
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.install.transaction import clear_away, heal, roll_back
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from filelock import FileLock
 
-    from gpuinstall.base.environment_paths import EnvironmentPaths
-    from gpuinstall.base.reporter import Reporter
+WAIT_S = 600.0
+"""How long a run waits for another, which may be fetching some 3 GB: at 50 Mbit/s, eight minutes."""
+_OWNER = "owner"
+"""The file that names the run that works there."""
 
 
 def needs_tidying(place: EnvironmentPaths) -> bool:
     """Whether a run that works there, or was killed, has left a change or, where this user can write, preparations."""
-    has_owner = os.path.lexists(place.work / OWNER)
+    has_owner = os.path.lexists(place.work / _OWNER)
     return place.is_unfinished or (has_owner and os.access(place.work, os.W_OK))
 
 
@@ -72,3 +85,128 @@ def take_back(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) 
     with hold(place, reporter, takes_over=takes_over):
         if not was_unfinished:
             roll_back(place, reporter)
+
+
+@contextmanager
+def only_run(
+    place: EnvironmentPaths, reporter: Reporter, wait: float = WAIT_S
+) -> Iterator[bool]:
+    """Be the only run that works on an environment and the locks beside it; yield whether another one did until now.
+
+    Args:
+        place: The environment; nothing has to lie there.
+        reporter: Is told for whom this run waits.
+        wait: The seconds to wait for another run.
+
+    Raises:
+        InstallationError: another run works there for more than ``wait`` seconds, or its folder cannot be written.
+    """
+    ignored = place.work / ".gitignore"
+    owner = place.work / _OWNER
+    with _tidied(place), _file_lock(place, reporter, wait) as has_waited:
+        try:
+            # On a full disk those who wait read of "another run".
+            with suppress(InstallationError):
+                # The star covers this file, too: git shows nothing of the folder.
+                write_atomically(ignored, "*\n", is_cached=True)
+                write_atomically(owner, f"process {os.getpid()}", is_cached=True)
+            yield has_waited
+        finally:
+            with defer_interrupts():
+                remove_file(owner)
+                if not place.is_unfinished and not os.path.lexists(place.last_change):
+                    remove_file(ignored)
+
+
+@contextmanager
+def only_run_that_locks(place: EnvironmentPaths, reporter: Reporter) -> Iterator[None]:
+    """Be the only run that makes the locks beside an environment; where nothing can be written, locks are read alone."""
+    if not os.access(place.venv.parent, os.W_OK):
+        yield
+        return
+    with only_run(place, reporter):
+        yield
+
+
+@contextmanager
+def _tidied(place: EnvironmentPaths) -> Iterator[None]:
+    """Leave nothing behind but journals and environments, nor folders that were made for one."""
+    made = [folder for folder in place.work.parents if not folder.exists()]
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for folder in (place.work, *made):
+                folder.rmdir()
+
+
+@contextmanager
+def _file_lock(
+    place: EnvironmentPaths, reporter: Reporter, wait: float
+) -> Iterator[bool]:
+    """Hold the lock file of an environment for one run, and yield whether another run had it; the file goes with the run.
+
+    Args:
+        place: The environment.
+        reporter: Is told what is waited for.
+        wait: The most seconds to wait.
+
+    Raises:
+        InstallationError: another run holds it for more than ``wait`` seconds, or it cannot be written.
+    """
+    from filelock import FileLock
+
+    venv = place.venv
+    file = place.work / "lock"
+    lock = FileLock(file)
+    deadline = time.monotonic() + wait
+    has_waited = False
+    try:
+        while not _try_lock(lock):
+            if time.monotonic() >= deadline:
+                raise InstallationError(
+                    "busy",
+                    f"{venv} is still in use by {_owner(place)}",
+                    hint="Wait for it to end; then run this command again",
+                )
+            if not has_waited:
+                reporter.wait(
+                    f"waiting up to {wait:.0f} s for {_owner(place)}, which works on {venv}"
+                )
+            has_waited = True
+            time.sleep(0.05)
+    except OSError as error:
+        raise unwritable(file.parent, error) from None
+    try:
+        yield has_waited
+    finally:
+        with defer_interrupts():
+            if os.name == "nt":
+                # Windows does not remove a file that is open.
+                lock.release()
+            remove_file(file)
+            lock.release()
+
+
+def _try_lock(lock: FileLock) -> bool:
+    """Lock a file, and nothing that a link leads to; return False if another run has it, or takes its folder away just now."""
+    from filelock import Timeout
+
+    # A place that takes no folder is a fault, and no reason to wait.
+    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+    with suppress(Timeout, FileNotFoundError):
+        lock.acquire(timeout=0)
+        if os.path.lexists(lock.lock_file):
+            return True
+        # The run before has taken the file away between the two.
+        lock.release()
+    return False
+
+
+def _owner(place: EnvironmentPaths) -> str:
+    """Return which run holds an environment, as far as its own words can be believed."""
+    with suppress(OSError, ValueError):
+        text = read_document(place.work / _OWNER, place.work)
+        if re.fullmatch(r"process \d+", text):
+            return text
+    return "another run"

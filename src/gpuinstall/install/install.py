@@ -23,7 +23,11 @@ from gpuinstall.environments.environment import (
     read_marker,
 )
 from gpuinstall.environments.guard import GUARD_FILES
-from gpuinstall.environments.packages import read_packages, unmet_requirements
+from gpuinstall.environments.packages import (
+    InstalledPackage,
+    read_packages,
+    unmet_requirements,
+)
 from gpuinstall.environments.records import check_records, remember
 from gpuinstall.environments.rights import check_rights, reason_not_ours
 from gpuinstall.environments.stamp import file_stamp
@@ -49,6 +53,7 @@ from gpuinstall.install.proof import (
 from gpuinstall.install.state import (
     ATTEMPTS,
     Action,
+    ExistingEnvironment,
     InstallOptions,
     InstallState,
     check_folder,
@@ -62,7 +67,7 @@ from gpuinstall.install.transaction import (
     publish_lock,
     replace_environment,
 )
-from gpuinstall.lock.file.fit import OTHER_REQUEST, read_locks
+from gpuinstall.lock.file.fit import OTHER_REQUEST, Fit, read_locks
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import with_locked_builds
 from gpuinstall.project.request import read_request
@@ -77,10 +82,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog import Catalog
-    from gpuinstall.environments.packages import InstalledPackage
-    from gpuinstall.install.state import ExistingEnvironment
     from gpuinstall.install.unpack import Unpacked
-    from gpuinstall.lock.file.fit import Fit
     from gpuinstall.lock.file.lock import Lock, VersionChange
     from gpuinstall.project import Project
 
@@ -119,8 +121,6 @@ class InstallResult(ChangeResult, kw_only=True):
     """What came of an installation."""
 
     paths: EnvironmentPaths
-    machine: Machine
-    """The machine that it is for."""
     is_lock_new: bool
     """Whether the lock in the folder was written."""
     action: Action
@@ -223,7 +223,6 @@ def _install(
     is_built = action is Action.BUILD
     return InstallResult(
         paths=place,
-        machine=state.lock_request.machine,
         fit=fit,
         is_lock_new=is_lock_new,
         verdict=proof.verdict or state.existing.verdict,

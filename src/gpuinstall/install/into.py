@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend
@@ -39,16 +43,9 @@ from gpuinstall.install.state import (
 from gpuinstall.install.unpack import reason_against_guard
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.solve.solve import resolve_locks
+from gpuinstall.lock.uv.resolution import Resolution
+from gpuinstall.project import Project
 from gpuinstall.project.request import declared_request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.base.environment_paths import EnvironmentPaths
-    from gpuinstall.base.request import Request
-    from gpuinstall.lock.uv.resolution import Resolution
-    from gpuinstall.project import Project
 
 
 class IntoResult(ChangeResult, kw_only=True):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.environments.activation import relocate_activation, relocate_scripts
 from gpuinstall.environments.environment import read_marker
@@ -12,13 +15,6 @@ from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.records import place_of, remember, was_made_here
 from gpuinstall.install.journal import adopt_journal
 from gpuinstall.install.state import stamp_file, standing_stamp
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.environment_paths import EnvironmentPaths
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.reporter import Reporter
 
 
 def place_before(venv: Path) -> Path | None:

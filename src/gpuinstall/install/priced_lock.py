@@ -17,7 +17,7 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.install.state import PackageChange, package_change
+from gpuinstall.install.state import InstallState, PackageChange, package_change
 from gpuinstall.lock.file.fit import Fit, selected
 from gpuinstall.lock.file.lock import (
     LockedFile,
@@ -26,7 +26,6 @@ from gpuinstall.lock.file.lock import (
     compare_versions,
 )
 from gpuinstall.lock.request.lock_sources import check_hosts, name_torch_source
-from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.locked_torch import newer_torch
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.install.state import InstallState
     from gpuinstall.lock.uv.builds import BuildSite, SourceBuild
     from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.project import Project
@@ -124,11 +122,7 @@ class PricedLock(Value):
         for line in self._change_lines():
             yield label, line
             label = ""
-        download = str(self.bill)
-        # It is fetched before anything else, and is in no bill: only uv knows its size.
-        if self.change.is_rebuild and find_python(python) is None:
-            download += f"; uv downloads Python {python} too"
-        yield "Download", download
+        yield "Download", str(self.bill)
 
     def _change_lines(self) -> list[str]:
         if not self.change.is_new:

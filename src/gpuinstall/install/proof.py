@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base import process
 from gpuinstall.base.errors import InstallationError, VerificationError
@@ -15,11 +15,10 @@ from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.environments.environment import Origin, fingerprint
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS, last_words
-from gpuinstall.verify.verdict import with_programs
+from gpuinstall.verify.verdict import Verdict, with_programs
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from typing import Any
 
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.machine import Machine
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from gpuinstall.environments.stamp import Stamp
     from gpuinstall.lock.file.fit import Fit
     from gpuinstall.project import Project
-    from gpuinstall.verify.verdict import Verdict
 
 
 class KernelFailedError(VerificationError):
@@ -215,7 +213,8 @@ def prove(
     else:
         verdict = verify_environment(python, machine, origin, reporter=reporter)
     verdict = _confirmed(verdict, fit.choice.build)
-    reporter.step("Verified", summary(verdict), monotonic() - start)
+    outcomes = [f"{device.label}: {device.outcome}" for device in verdict.devices]
+    reporter.step("Verified", " · ".join(outcomes), monotonic() - start)
     if verdict.status == "failed":
         raise KernelFailedError(fit, verdict)
     return verdict
@@ -240,11 +239,6 @@ def _confirmed(verdict: Verdict, build: Build) -> Verdict:
             device = replace(device, checks=(*device.checks, check))  # noqa: PLW2901
         devices.append(device)
     return replace(verdict, devices=tuple(devices))
-
-
-def summary(verdict: Verdict) -> str:
-    """Return in one line what became of each device."""
-    return " · ".join(f"{device.label}: {device.outcome}" for device in verdict.devices)
 
 
 def catalog_without(

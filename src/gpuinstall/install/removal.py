@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.in_use import programs_in
 from gpuinstall.base.removal import is_folder, remove_file, remove_path, size_of
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import some
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.environments.records import changed_by_into, forget, remembered
-from gpuinstall.install.hold import hold
+from gpuinstall.install.hold import WAIT_S, hold
 from gpuinstall.install.journal import replaced_environment
-from gpuinstall.install.one_run import WAIT_S
 from gpuinstall.install.scripts import cached_folders, script_environments
 from gpuinstall.lock.request.declaration import locks_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuinstall.base.reporter import Reporter
-
 
 _ROOM = 1_000_000
 """The bytes that removing an environment needs, for the folder and the lock of its run."""
@@ -126,10 +120,8 @@ def prune(reporter: Reporter) -> dict[Path, int]:
 def _named_if_it_stays(folder: Path, reporter: Reporter) -> Iterator[None]:
     try:
         yield
-    except GpuInstallError as error:
-        reporter.warn(f"{folder} stays: {error.message}")
-    except OSError as error:
-        reporter.warn(f"{folder} stays: {error.strerror}")
+    except (GpuInstallError, OSError) as error:
+        reporter.warn(f"{folder} stays: {error}")
 
 
 def remove_cached(reporter: Reporter) -> dict[Path, int]:

@@ -6,7 +6,8 @@ import hashlib
 import os
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
@@ -20,11 +21,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.lock.request.declaration import parse_project
 from gpuinstall.sources.configuration import uv_settings
 from gpuinstall.sources.provenance import recorded_sources
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.sources.requirements_file import RequirementsFile
+from gpuinstall.sources.requirements_file import RequirementsFile
 
 _BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$")
 """As PEP 723 has it."""

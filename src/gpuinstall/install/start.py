@@ -79,8 +79,7 @@ def environment_to_start(
     check_start(venv, reporter, if_others=trusts_folder(os.environ))
     verdict: Mapping[str, Any] = {"status": "passed"}
     if action is Action.BUILD:
-        options = replace(locked, target=fit.lock.target)
-        verdict = _install_lock(fit, existing.paths, options, project, installing)
+        verdict = _install_lock(fit, existing.paths, project, installing)
     else:
         existing.check_unchanged()
     if action is Action.VERIFY:
@@ -101,7 +100,6 @@ def environment_to_start(
 def _install_lock(
     fit: Fit,
     paths: EnvironmentPaths,
-    options: InstallOptions,
     project: Project,
     installing: bool,
 ) -> Mapping[str, Any]:
@@ -110,7 +108,6 @@ def _install_lock(
     Args:
         fit: The lock, and its plan.
         paths: Where its environment is to lie.
-        options: How to install it.
         project: The run.
         installing: Whether it is allowed.
 
@@ -127,6 +124,7 @@ def _install_lock(
         sourcing=project.settings.request.sourcing,
     )
     settings = replace(project.settings, request=request, venv=paths.venv)
+    options = InstallOptions(locked=True, target=target, attempts=1)
     try:
         return install(replace(project, settings=settings), options).verdict
     except UsageError as error:

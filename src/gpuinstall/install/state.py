@@ -36,9 +36,9 @@ from gpuinstall.environments.environment import (
     versions_of,
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
-from gpuinstall.environments.packages import file_size, read_packages
+from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
 from gpuinstall.environments.records import was_made_here
-from gpuinstall.environments.stamp import file_stamp, read_stamp
+from gpuinstall.environments.stamp import Stamp, file_stamp, read_stamp
 from gpuinstall.install.file_change import recorded_names, shared_with_others
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import build_files
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.environments.packages import InstalledPackage
-    from gpuinstall.environments.stamp import Stamp
     from gpuinstall.lock.file.fit import Fit
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.request.lock_request import LockRequest
@@ -116,15 +114,15 @@ class ExistingEnvironment(Value):
     @cached_property
     def damaged(self) -> dict[str, str]:
         """The packages in its own folders with a RECORD that a power cut has emptied, or with two, in words, by their names."""
-        records = {one.name: one.record / "RECORD" for one in self.packages}
-        damaged = {
-            name: f"{name} is damaged: its RECORD is empty"
-            for name, record in records.items()
-            if file_size(record) == 0
-        }
         copies = Counter(package.name for package in self.packages)
-        twice = [name for name, number in copies.items() if number > 1]
-        return damaged | {name: f"{name} is installed twice" for name in twice}
+        damaged = {}
+        for package in self.packages:
+            name = package.name
+            if copies[name] > 1:
+                damaged[name] = f"{name} is installed twice"
+            elif file_size(package.record / "RECORD") == 0:
+                damaged[name] = f"{name} is damaged: its RECORD is empty"
+        return damaged
 
     @property
     def misplaced_projects(self) -> set[str]:
@@ -181,17 +179,16 @@ class ExistingEnvironment(Value):
         if self.lock is None:
             return ""
         is_tied = load_catalog().is_tied
-        tied = [text for name, text in self.changed_versions.items() if is_tied(name)]
-        changed = tied[0] if tied else ""
         own = self.locked_versions
-        damaged = [text for name, text in self.damaged.items() if name in own]
-        if damaged:
-            changed = changed or damaged[0]
-        if changed or self.stamp:
-            # What torch loads is as it was proven; a module in Python that is gone is verify's to find.
-            return changed
-        losses = find_damage(self.packages_named({"torch"}), with_edits=False)
-        return next((loss.message for loss in losses), "")
+        changed = [
+            text for name, text in self.changed_versions.items() if is_tied(name)
+        ]
+        changed += [text for name, text in self.damaged.items() if name in own]
+        # With a stamp, what torch loads is as it was proven; a module in Python that is gone is verify's to find.
+        if not (changed or self.stamp):
+            losses = find_damage(self.packages_named({"torch"}), with_edits=False)
+            changed += [loss.message for loss in losses]
+        return next(iter(changed), "")
 
     def check_unchanged(self) -> None:
         """Check, before anything starts in it, that torch is what was proven.
@@ -261,11 +258,11 @@ def inspect_environment(
         here: The machine that its proof has to be of; None: no proof counts.
     """
     venv = paths.venv
-    if not os.path.lexists(venv) or (venv.is_dir() and not any(venv.iterdir())):
-        return ExistingEnvironment(paths)
     marker = read_marker(venv)
     if marker is None:
-        return ExistingEnvironment(paths, is_empty=False)
+        is_empty_folder = venv.is_dir() and not any(venv.iterdir())
+        is_empty = is_empty_folder or not os.path.lexists(venv)
+        return ExistingEnvironment(paths, is_empty=is_empty)
     packages = read_packages(paths.packages_folders)
     return ExistingEnvironment(
         paths,

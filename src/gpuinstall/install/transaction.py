@@ -13,10 +13,11 @@ import posixpath
 import re
 import shutil
 import stat
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from gpuinstall.base.environment_paths import below
+from gpuinstall.base.environment_paths import EnvironmentPaths, below
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     holds_text,
@@ -33,6 +34,7 @@ from gpuinstall.base.removal import (
     remove_path,
     size_of,
 )
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.values import replace
@@ -49,7 +51,7 @@ from gpuinstall.environments.packages import (
     written_files,
 )
 from gpuinstall.environments.records import finishing_command
-from gpuinstall.install.file_change import is_same_file, plan_change
+from gpuinstall.install.file_change import Change, is_same_file, plan_change
 from gpuinstall.install.journal import (
     Journal,
     Owner,
@@ -60,14 +62,6 @@ from gpuinstall.install.journal import (
     sync_folder,
     write_journal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from gpuinstall.base.environment_paths import EnvironmentPaths
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.install.file_change import Change
 
 
 @contextmanager
@@ -228,8 +222,7 @@ def commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Non
 
 def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
     """Publish the lock of a proven change, keep what was the user's, and end the change before."""
-    if place.is_ours:
-        publish_lock(place)
+    publish_lock(place)
     if journal.users:
         folder = dated_folder(place.kept_files, journal.kept)
         for name in journal.users:
@@ -295,7 +288,14 @@ def heal(
         return
     journal = read_journal(place.current_change, place)
     if journal is None:
-        raise _others_change(place)
+        aside = place.current_change.with_name("changing.others")
+        move = f"mv {quoted(place.current_change)} {quoted(aside)}"
+        raise UsageError(
+            "others-change",
+            f"{place.current_change} holds a change that was not finished, which this user did not begin here",
+            why="its record may name any file of the environment as one to remove",
+            hint=f"{move}   # keeps the files that it holds; then run it again",
+        )
     owner = journal.owner
     if not is_own and (owner.is_elsewhere and not takes_over):
         command = finishing_command(place.venv, is_ours=place.is_ours)
@@ -319,17 +319,6 @@ def heal(
         raise unwritable(place.root, error) from None
     if is_undone and not is_own:
         reporter.step("Undone", "a change that a killed run had begun")
-
-
-def _others_change(place: EnvironmentPaths) -> UsageError:
-    aside = place.current_change.with_name("changing.others")
-    move = f"mv {quoted(place.current_change)} {quoted(aside)}"
-    return UsageError(
-        "others-change",
-        f"{place.current_change} holds a change that was not finished, which this user did not begin here",
-        why="its record may name any file of the environment as one to remove",
-        hint=f"{move}   # keeps the files that it holds; then run it again",
-    )
 
 
 def _changed_since(
@@ -465,8 +454,7 @@ def _finish_rebuild(
     replaced = replaced_environment(place.current_change)
     is_exchanged = is_folder(place.root) and place.root.stat().st_ino == journal.inode
     if is_exchanged:
-        if place.is_ours:
-            publish_lock(place)
+        publish_lock(place)
         _retire(place, reporter)
         users = kept_paths(replaced)
         if users or (is_folder(replaced) and any(replaced.iterdir())):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base import uv
-from gpuinstall.base.environment_paths import below, interpreter, packages_folders
+from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
+    below,
+    interpreter,
+    packages_folders,
+)
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import write_atomically
 from gpuinstall.base.removal import remove_path
@@ -21,6 +26,7 @@ from gpuinstall.environments.activation import relocate_activation
 from gpuinstall.environments.damage import find_damage
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
+    FamilyMember,
     constraint_lines,
     is_own_guard_file,
     pip_configuration,
@@ -29,6 +35,7 @@ from gpuinstall.environments.guard import (
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.written_files import misplaced_file, overwritten_files
 from gpuinstall.install.priced_lock import PricedLock, builds_of
+from gpuinstall.install.state import ExistingEnvironment
 from gpuinstall.lock.file.fetch import (
     Transfer,
     build_index,
@@ -38,20 +45,13 @@ from gpuinstall.lock.file.fetch import (
     run_uv,
 )
 from gpuinstall.lock.file.fit import Fit
+from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.solve.members import members_beside
 from gpuinstall.lock.uv.builds import sync_settings, sync_variables
 from gpuinstall.machine.pythons import find_python
+from gpuinstall.project import Project
 from gpuinstall.sources.configuration import PIP_NAME, pip_words
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from gpuinstall.base.environment_paths import EnvironmentPaths
-    from gpuinstall.environments.guard import FamilyMember
-    from gpuinstall.install.state import ExistingEnvironment
-    from gpuinstall.lock.file.lock import Lock
-    from gpuinstall.project import Project
-    from gpuinstall.sources.session import Session
+from gpuinstall.sources.session import Session
 
 
 class Unpacked(Value):
@@ -149,7 +149,7 @@ def _create(
     venv: Path,
     session: Session,
 ) -> None:
-    """Make an empty environment, with a pip unless the lock holds one: an activated shell calls it.
+    """Make an empty environment, with a pip: an activated shell calls it.
 
     Args:
         fit: The lock, and its Python.
@@ -158,8 +158,6 @@ def _create(
     """
     base = _base_python(fit.choice.python, session)
     run_uv(uv.create(base, venv), session)
-    if "pip" in fit.lock.names:
-        return
     try:
         carried = carried_pip(base)
         source = ["--only-binary", "pip", "pip"]
@@ -222,18 +220,11 @@ def _write_guard(
     # What stays is found by pip as it calls itself, which may lack the label of its build.
     staying = existing.packages_named(versions.keys() - comes)
     versions |= {package.name: package.version for package in staying}
-    absent = []
-    for member in members:
-        if member.version and member.version == existing.versions.get(member.name):
-            # pip installs a version that is there again if it is given by an address.
-            versions[member.name] = member.version
-        else:
-            absent.append(member)
     write_guard(
         place.staging,
         place.venv,
         source=fit.lock.name if place.is_ours else f"torch=={versions['torch']}",
-        lines=constraint_lines(versions, absent, fit.choice.build.backend.tag),
+        lines=constraint_lines(versions, members, fit.choice.build.backend.tag),
         constraints=pip_words(os.environ, place.venv / PIP_NAME, "", "constraint"),
     )
 

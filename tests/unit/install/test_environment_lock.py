@@ -8,8 +8,7 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.install.hold import hold
-from gpuinstall.install.one_run import only_run
+from gpuinstall.install.hold import hold, only_run
 from tests.lab.listener import Listener
 
 

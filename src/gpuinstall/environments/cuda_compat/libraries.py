@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall.base.environment_paths import COMPAT_FOLDER
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_json, unwritable, write_atomically
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.removal import remove_path
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value, asdict, replace
 from gpuinstall.catalog.drivers import load_drivers
@@ -22,12 +25,6 @@ from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.machine.nvidia.compat import compat_rejection
 from gpuinstall.machine.nvidia.libraries import ask_libcuda_in, with_compat
 from gpuinstall.machine.probe import preflight, read_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.reporter import Reporter
 
 RECORD = "cuda-compat.json"
 

@@ -8,7 +8,7 @@ import re
 import shutil
 import tarfile
 import zlib
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -28,7 +28,7 @@ from gpuinstall.base.in_use import scratch_folder
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable
 from gpuinstall.base.versions import DriverVersion, numbers
-from gpuinstall.catalog.drivers import load_drivers
+from gpuinstall.catalog.drivers import CompatPackage, load_drivers
 from gpuinstall.environments.cuda_compat.libraries import (
     CompatLibraries,
     MachineHere,
@@ -43,9 +43,7 @@ from gpuinstall.machine.probe import read_machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import ExitStack
 
-    from gpuinstall.catalog.drivers import CompatPackage
     from gpuinstall.sources.session import Session
 
 _COMPONENT = "cuda_compat"
@@ -115,7 +113,11 @@ def find_archive(
     manifests = [package.manifest for package in packages]
     if given:
         if "://" not in given:
-            return _local_archive(Path(given))
+            if not Path(given).exists():
+                raise UsageError(
+                    "file-unreadable", f"{given} is neither a file nor a folder"
+                )
+            return CompatArchive(given)
         if not urlsplit(given).path.endswith(".json"):
             return CompatArchive(given)
         manifests = [given]
@@ -129,14 +131,6 @@ def find_archive(
         f"no manifest lists cuda-compat for linux {arch}: {', '.join(manifests) or 'none is known'}",
         hint=f"Set {COMPAT_PLACE} to the path of a tar or a folder",
     )
-
-
-def _local_archive(path: Path) -> CompatArchive:
-    if path.is_dir():
-        return CompatArchive(str(path))
-    if not path.is_file():
-        raise UsageError("file-unreadable", f"{path} is neither a file nor a folder")
-    return CompatArchive(str(path), size=path.stat().st_size)
 
 
 def listed_archive(

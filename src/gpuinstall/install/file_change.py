@@ -15,9 +15,10 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import is_link, mounts_in
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.environments.damage import edited_paths
 from gpuinstall.environments.environment import NAME
+from gpuinstall.environments.kept_files import dated_name
 from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.environments.packages import (
     InstalledPackage,
@@ -25,22 +26,19 @@ from gpuinstall.environments.packages import (
     read_packages,
     written_files,
 )
+from gpuinstall.install.journal import Journal, Owner
 
 
 class Change(Value):
     """What changes in an environment. All names are paths below its root."""
 
     place: EnvironmentPaths
-    comes: Mapping[str, Path] = field(default_factory=dict)
+    comes: Mapping[str, Path]
     """Each file that comes, and where it waits."""
-    goes: frozenset[str] = frozenset()
+    goes: frozenset[str]
     """The files that go, and nothing comes in their place."""
-    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The version of each package before and after; empty if it was not there, or goes."""
-    own: frozenset[str] = frozenset()
-    """The files among them that gpuinstall writes."""
-    users: tuple[str, ...] = ()
-    """The files among those that go or are replaced that the user has changed, or that no installer wrote: they are kept."""
+    journal: Journal
+    """What is written of it before a file changes."""
 
     @property
     def names(self) -> set[str]:
@@ -94,16 +92,23 @@ def plan_change(
 
     before = {package.name: package.version for package in leaving}
     packages = sorted({*before, *after})
-    return Change(
-        place,
-        comes,
-        goes=frozenset(present - comes.keys()),
+    journal = Journal(
+        Owner.this_run(),
+        comes={name: size_and_time(source) for name, source in comes.items()},
+        own=tuple(sorted({*own, *({NAME} if place.is_ours else ())})),
         packages={
             name: (before.get(name, ""), after.get(name, "")) for name in packages
         },
-        own=frozenset({*own, *({NAME} if place.is_ours else ())}),
         users=tuple(sorted(filter(is_users, present))),
+        kept=dated_name(),
     )
+    return Change(place, comes, frozenset(present - comes.keys()), journal)
+
+
+def size_and_time(path: Path) -> tuple[int, ...]:
+    """Return that by which a file that has come is known again."""
+    status = path.lstat()
+    return (status.st_size, status.st_mtime_ns)
 
 
 def placed_files(

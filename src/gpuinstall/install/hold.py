@@ -10,8 +10,6 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
@@ -20,9 +18,6 @@ from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.install.transaction import clear_away, heal, roll_back
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 WAIT_S = 600.0
 """How long a run waits for another, which may be fetching some 3 GB: at 50 Mbit/s, eight minutes."""
@@ -154,7 +149,7 @@ def _file_lock(
     Raises:
         InstallationError: another run holds it for more than ``wait`` seconds, or it cannot be written.
     """
-    from filelock import FileLock
+    from filelock import FileLock, Timeout
 
     venv = place.venv
     file = place.work / "lock"
@@ -162,7 +157,16 @@ def _file_lock(
     deadline = time.monotonic() + wait
     has_waited = False
     try:
-        while not _try_lock(lock):
+        while True:
+            # A place that takes no folder is a fault, and no reason to wait.
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # Another run may take the folder away just now.
+            with suppress(Timeout, FileNotFoundError):
+                lock.acquire(timeout=0)
+                if os.path.lexists(file):
+                    break
+                # The run before has taken the file away between the two.
+                lock.release()
             if time.monotonic() >= deadline:
                 raise InstallationError(
                     "busy",
@@ -186,21 +190,6 @@ def _file_lock(
                 lock.release()
             remove_file(file)
             lock.release()
-
-
-def _try_lock(lock: FileLock) -> bool:
-    """Lock a file, and nothing that a link leads to; return False if another run has it, or takes its folder away just now."""
-    from filelock import Timeout
-
-    # A place that takes no folder is a fault, and no reason to wait.
-    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
-    with suppress(Timeout, FileNotFoundError):
-        lock.acquire(timeout=0)
-        if os.path.lexists(lock.lock_file):
-            return True
-        # The run before has taken the file away between the two.
-        lock.release()
-    return False
 
 
 def _owner(place: EnvironmentPaths) -> str:

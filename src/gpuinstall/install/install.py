@@ -63,7 +63,6 @@ from gpuinstall.install.state import (
 )
 from gpuinstall.install.transaction import (
     changing,
-    commit,
     publish_lock,
     replace_environment,
 )
@@ -548,14 +547,13 @@ def _change(
     if read_packages(place.packages_folders) != existing.packages:
         raise ChangedMeanwhileError
     change = _planned(unpacked, leaving, existing)
-    with changing(change, reporter) as journal:
+    with changing(change, reporter):
         if place.is_ours:
             _check_links(unpacked, place.venv, reporter)
         earlier = existing.stamp
         proof = renew_proof(fit, place, here, project, earlier=earlier, ahead=ahead)
         if place.is_ours:
             _write_proof(proof, fit, place.venv, here, project)
-        commit(place, journal, reporter)
     return fit, proof
 
 

@@ -42,7 +42,6 @@ from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.kept_files import (
     dated_folder,
-    dated_name,
     kept_paths,
 )
 from gpuinstall.environments.packages import (
@@ -51,7 +50,12 @@ from gpuinstall.environments.packages import (
     written_files,
 )
 from gpuinstall.environments.records import finishing_command
-from gpuinstall.install.file_change import Change, is_same_file, plan_change
+from gpuinstall.install.file_change import (
+    Change,
+    is_same_file,
+    plan_change,
+    size_and_time,
+)
 from gpuinstall.install.journal import (
     Journal,
     Owner,
@@ -65,27 +69,25 @@ from gpuinstall.install.journal import (
 
 
 @contextmanager
-def changing(change: Change, reporter: Reporter) -> Iterator[Journal]:
-    """Change an environment; put back what was there if what is done meanwhile fails, and does not commit the change.
+def changing(change: Change, reporter: Reporter) -> Iterator[None]:
+    """Change an environment, and keep the change; put back what was there if what is done meanwhile fails.
 
     Args:
         change: Which files come and go.
-        reporter: Is told what stays if it is put back.
-
-    Yields:
-        The journal, for the commit.
+        reporter: Is told which files of the user are kept, and where; and what stays if it is put back.
 
     Raises:
         InstallationError: a file cannot be read, linked or moved.
     """
     place = change.place
-    journal = _begin(change)
+    _begin(change)
     try:
         try:
             _apply(change)
         except OSError as error:
             raise unwritable(place.root, error) from None
-        yield journal
+        yield
+        _commit(place, change.journal, reporter)
     except BaseException:
         # What cannot be put back right now is left to the next run.
         with defer_interrupts(), suppress(InstallationError, UsageError, OSError):
@@ -93,34 +95,21 @@ def changing(change: Change, reporter: Reporter) -> Iterator[Journal]:
         raise
 
 
-def _begin(change: Change) -> Journal:
+def _begin(change: Change) -> None:
     """Write the journal of a change: from here on a run that dies is put back by the next."""
     place = change.place
-    journal = Journal(
-        Owner.this_run(),
-        comes={name: _stamp(source) for name, source in change.comes.items()},
-        own=tuple(sorted(change.own)),
-        packages=change.packages,
-        users=change.users,
-        kept=dated_name(),
-    )
+    journal = change.journal
     # What a failure leaves there counts for nothing, and goes when the environment is let go.
     try:
         remove_path(place.scratch)
         before(place.scratch).mkdir(parents=True)
-        for name in {*change.names, *change.own}:
+        for name in {*change.names, *journal.own}:
             _link(place.root / name, before(place.scratch) / name)
         write_journal(journal, place, place.scratch)
         place.scratch.rename(place.current_change)
         sync_folder(place.work)
     except OSError as error:
         raise unwritable(place.work, error) from None
-    return journal
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    status = path.lstat()
-    return (status.st_size, status.st_mtime_ns)
 
 
 def _link(source: Path, destination: Path) -> None:
@@ -202,7 +191,7 @@ def _remove_empty(place: EnvironmentPaths, names: Iterable[str]) -> None:
                 path = path.parent
 
 
-def commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
+def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
     """Keep a change that is proven: on the disk first, then by name.
 
     Args:
@@ -378,7 +367,7 @@ def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
     status = path.lstat()
     # A folder or a pipe may have no size either.
     is_empty = stat.S_ISREG(status.st_mode) and status.st_size == 0
-    return is_empty or _stamp(path) == came
+    return is_empty or size_and_time(path) == came
 
 
 @defer_interrupts()
@@ -527,8 +516,8 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     if journal.is_rebuild:
         replace_environment(place, replaced_environment(place.last_change), reporter)
         return
-    with changing(_reverse(place, journal, reporter), reporter) as reverse:
-        commit(place, reverse, reporter)
+    with changing(_reverse(place, journal, reporter), reporter):
+        pass
 
 
 def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Change:

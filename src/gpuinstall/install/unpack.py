@@ -32,8 +32,8 @@ from gpuinstall.environments.guard import (
     pip_configuration,
     write_guard,
 )
+from gpuinstall.environments.ownership import misplaced_file, overwritten_files
 from gpuinstall.environments.packages import InstalledPackage, read_packages
-from gpuinstall.environments.written_files import misplaced_file, overwritten_files
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.state import ExistingEnvironment
 from gpuinstall.lock.file.fetch import (

@@ -3,8 +3,8 @@
 import base64
 import hashlib
 
+from gpuinstall.environments.ownership import misplaced_file, overwritten_files
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.written_files import misplaced_file, overwritten_files
 
 SITE = "lib/python3.12/site-packages"
 

@@ -23,7 +23,7 @@ from gpuinstall.install import transaction
 from gpuinstall.install.file_change import placed_files, plan_change
 from gpuinstall.install.hold import hold, take_back
 from gpuinstall.install.journal import Owner, read_journal
-from gpuinstall.install.transaction import changing, commit, heal, replace_environment
+from gpuinstall.install.transaction import changing, heal, replace_environment
 from tests.lab.listener import Listener
 
 SITE = "lib/python3.12/site-packages"
@@ -92,8 +92,8 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
 def change(place, *arguments, reporter=None):
     """Make a change, and commit it."""
     reporter = reporter or Reporter()
-    with changing(planned(place, *arguments), reporter) as journal:
-        commit(place, journal, reporter)
+    with changing(planned(place, *arguments), reporter):
+        pass
 
 
 def begun(place, *arguments):

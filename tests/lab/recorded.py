@@ -13,8 +13,9 @@ from urllib.parse import quote, unquote
 from gpuinstall.base.files import read_raw
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.process import Finished
+from gpuinstall.machine.children import json_or_none
 from gpuinstall.machine.probe import read_machine
-from gpuinstall.machine.source import Access, Source, json_or_none
+from gpuinstall.machine.source import Access, Source
 
 if TYPE_CHECKING:
     from gpuinstall.machine.children import Command

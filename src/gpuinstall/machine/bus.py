@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuinstall.base.values import Value
-from gpuinstall.machine.children import run_children
-from gpuinstall.machine.source import Source, json_or_none
+from gpuinstall.machine.children import json_or_none, run_children
+from gpuinstall.machine.source import Source
 
 DEVICES = "/sys/bus/pci/devices"
 VGA = 0x0300
@@ -73,29 +73,28 @@ def read_pci(source: Source) -> tuple[PciDevice, ...]:
 
 def _read(source: Source, address: str) -> PciDevice | None:
     folder = f"{DEVICES}/{address}"
-    code = parse_number(source.text(f"{folder}/class"))
     # Below the class and the subclass stands the interface.
-    kind = None if code is None else code >> 8
+    kind = parse_number(source.text(f"{folder}/class")) >> 8
     if kind not in DISPLAY + ACCELERATORS:
         return None
     # A virtual function is a share of a card that is listed itself: hosts of virtual GPUs have dozens, and no library
     # lists them. In the guest that one is given to, it is a device of its own.
     if source.link(f"{folder}/physfn"):
         return None
-    vendor = parse_number(source.text(f"{folder}/vendor"))
-    device = parse_number(source.text(f"{folder}/device"))
-    if vendor is None or device is None:
-        return None
     driver = (source.link(f"{folder}/driver") or "").rpartition("/")[2]
-    return PciDevice(normal_address(address), vendor, device, kind, driver or None)
+    return PciDevice(
+        normal_address(address),
+        vendor=parse_number(source.text(f"{folder}/vendor")),
+        device=parse_number(source.text(f"{folder}/device")),
+        kind=kind,
+        driver=driver or None,
+    )
 
 
-def parse_number(text: str | None) -> int | None:
-    """Return sysfs' ``0x10de``; None for anything else."""
+def parse_number(text: str | None) -> int:
+    """Return sysfs' ``0x10de``; 0 for anything else."""
     match = re.fullmatch(r"\s*0x([0-9a-fA-F]{1,8})\s*", text or "")
-    if match:
-        return int(match[1], 16)
-    return None
+    return int(match[1], 16) if match else 0
 
 
 def normal_address(text: str) -> str:
@@ -140,10 +139,8 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
         match = re.match(_IDENTITY, str(adapter.get("PNPDeviceID")))
         if match is None:
             continue
-        driver = adapter.get("DriverVersion")
         error = adapter.get("ConfigManagerErrorCode")
-        if isinstance(error, int) and error:
-            driver = f"error code {error}"
+        driver = f"error code {error}" if error else adapter.get("DriverVersion")
         name = adapter.get("Name")
         yield PciDevice(
             # Windows is not asked for a place on the bus: a number tells two cards of a kind apart.
@@ -151,6 +148,6 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
             vendor=int(match[1], 16),
             device=int(match[2], 16),
             kind=VGA,
-            driver=driver if isinstance(driver, str) else None,
-            name=name if isinstance(name, str) else None,
+            driver=driver and str(driver),
+            name=name and str(name),
         )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import re
 import signal
+from contextlib import suppress
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.files import parse_json
 from gpuinstall.base.process import Finished, run
 
 if TYPE_CHECKING:
@@ -25,6 +28,13 @@ _WINDOWS_EXCEPTION = 0x80000000
 """Windows returns the exception that ended a process as its status."""
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """What a system says that has no room for one more process."""
+_TIMEOUT = re.compile(r"(?m)^Timeout \(\d+:\d\d:\d\d")
+"""What faulthandler writes, at the start of a line: a library that was at work may log a "ReadTimeout (…)" of its own."""
+_KILLED = {
+    "SIGKILL": "the system does that when memory runs out, also at a job's limit",
+    "SIGILL": "this processor lacks an instruction that the build uses",
+}
+"""Why a signal is sent, as far as that is known."""
 _GRACE = 1.0  # for a child that is killed to be collected: one that sleeps in the kernel never is
 
 
@@ -105,14 +115,27 @@ def fault_of(finished: Finished) -> str:
     return "unasked"
 
 
-def death(finished: Finished) -> str:
-    """Return how a child ended that gave no answer."""
+def is_out_of_time(finished: Finished) -> bool:
+    """Whether a child was ended because its time was over: by us, or with status 1 by its own faulthandler."""
+    ended_itself = finished.status == 1 and _TIMEOUT.search(finished.err) is not None
+    return finished.status is None or ended_itself
+
+
+def how_it_ended(finished: Finished, seconds: float) -> str:
+    """Return in one line how a child ended that could take so many seconds."""
     status = finished.status
-    if status is None:
-        return "did not answer in time"
-    if status >= 0:
-        return f"ended with status {status} and no answer"
-    return f"was ended by {signal_name(-status)}"
+    if finished.excess:
+        return finished.excess
+    if status is None or is_out_of_time(finished):
+        return f"not finished after {seconds:.0f} s"
+    if status < 0:
+        name = signal_name(-status)
+        reason = _KILLED.get(name)
+        return f"killed by {name}: {reason}" if reason else f"killed by {name}"
+    if status >= _WINDOWS_EXCEPTION:
+        return f"ended by Windows exception 0x{status:08X}"
+    lines = finished.err.strip().splitlines() or ["no output"]
+    return f"ended with status {status}: {lines[-1]}"
 
 
 def signal_name(number: int) -> str:
@@ -121,3 +144,20 @@ def signal_name(number: int) -> str:
         if member == number:
             return member.name
     return f"signal {number}"
+
+
+def json_lines(finished: Finished, mark: str = "") -> list[dict[str, Any]]:
+    """Return the JSON objects that a child of ours wrote, each in a line that begins with a mark.
+
+    Others may have written the rest (a start-up file of the user's), and a child may have been ended within a line.
+    """
+    lines = [line for line in finished.out.splitlines() if line.startswith(mark)]
+    answers = [json_or_none(line.removeprefix(mark)) for line in lines]
+    return [answer for answer in answers if isinstance(answer, dict)]
+
+
+def json_or_none(text: str) -> Any:
+    """Return what JSON holds; None if it is malformed."""
+    with suppress(ValueError):
+        return parse_json(text)
+    return None

@@ -8,8 +8,9 @@ import platform
 import re
 from contextlib import suppress
 
-from gpuinstall.base.values import Value, replace
-from gpuinstall.machine.source import Source, json_or_none
+from gpuinstall.base.values import Value
+from gpuinstall.machine.children import json_or_none
+from gpuinstall.machine.source import Source
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 PLATFORM = "platform.json"
@@ -64,7 +65,11 @@ def read_host(source: Source) -> Host:
     system = answers.get("system", "Linux")
     processor = source.text("/proc/cpuinfo", PROCESSOR_BYTES) or ""
     translated = answers.get("translated", "")
-    host = Host(
+    # "glibc 2.36", or empty on musl and on other systems than Linux.
+    libc, _, version = answers.get("libc", "").partition(" ")
+    if libc != "glibc":
+        libc = _libc_of_loaders(source) if system == "Linux" else None
+    return Host(
         os=_SYSTEMS.get(system, "linux"),
         arch=true_architecture(
             answers.get("machine", ""),
@@ -73,20 +78,11 @@ def read_host(source: Source) -> Host:
             translated,
         ),
         release=answers.get("release", ""),
+        libc=libc,
+        glibc=version or None,
+        distribution=distribution(_read_os_release(source)),
         avx=parse_avx(processor),
         translated=translated == "1",
-    )
-    if system != "Linux":
-        return host
-    names = _read_os_release(source)
-    # "glibc 2.36", or empty on musl.
-    libc, _, version = answers.get("libc", "").partition(" ")
-    is_glibc = libc == "glibc"
-    return replace(
-        host,
-        libc=libc if is_glibc else _libc_of_loaders(source),
-        glibc=version or None if is_glibc else None,
-        distribution=distribution(names),
     )
 
 
@@ -161,13 +157,7 @@ def _read_os_release(source: Source) -> dict[str, str]:
 
 def parse_os_release(text: str) -> dict[str, str]:
     """Return the values of os-release: shell assignments, quoted or not (freedesktop.org's os-release(5))."""
-    values = {}
-    for line in text.splitlines():
-        match = re.match(r"\s*([A-Z][A-Z0-9_]*)=(.*?)\s*$", line)
-        if match:
-            value = match[2].strip("\"'")
-            values[match[1]] = re.sub(r"\\(.)", r"\1", value)
-    return values
+    return dict(re.findall(r"""(?m)^\s*([A-Z][A-Z0-9_]*)=["']?(.*?)["']?\s*$""", text))
 
 
 def distribution(names: dict[str, str]) -> str | None:
@@ -180,9 +170,7 @@ def distribution(names: dict[str, str]) -> str | None:
 
 
 def _libc_of_loaders(source: Source) -> str | None:
-    loaders = source.names("/lib", "ld-") + source.names("/lib64", "ld-")
-    for name in sorted(loaders):
-        for beginning, libc in _LOADERS.items():
-            if name.startswith(beginning):
-                return libc
+    for beginning, libc in _LOADERS.items():
+        if source.names("/lib", beginning) or source.names("/lib64", beginning):
+            return libc
     return None

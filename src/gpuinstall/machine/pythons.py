@@ -12,7 +12,8 @@ from pathlib import Path
 
 from gpuinstall.base.process import is_trusted
 from gpuinstall.base.versions import numbers
-from gpuinstall.machine.source import Source, home_folder, json_or_none
+from gpuinstall.machine.children import json_or_none
+from gpuinstall.machine.source import Source, home_folder
 
 _FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 """A released version, ``3.11`` or ``3.11.7``: no alpha and no release candidate."""

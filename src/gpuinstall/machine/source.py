@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from gpuinstall.base.files import parse_json
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine.children import DRIVER_SECONDS, run_children
 
@@ -108,10 +106,3 @@ def home_folder() -> Path:
         return Path.home()
     except RuntimeError:
         return Path("/")
-
-
-def json_or_none(text: str) -> Any:
-    """Return what JSON holds; None if it is malformed."""
-    with suppress(ValueError):
-        return parse_json(text)
-    return None

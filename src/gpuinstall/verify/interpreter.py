@@ -19,7 +19,9 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.patience import read_patience
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import SPELLINGS, Backend, torch_backend
-from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
+from gpuinstall.machine.children import json_lines
+from gpuinstall.verify.kernel_run import KERNELS, last_words
+from gpuinstall.verify.kernels.context import MARK
 
 LOOK = KERNELS / "look.py"
 
@@ -142,12 +144,10 @@ def answer_of(
     except OSError as error:
         raise _unusable(python, error.strerror or str(error)) from None
     # A start-up file of the environment may have printed before it, or at its end.
-    for line in reversed(done.out.splitlines()):
-        answer = json_object(line)
-        if answer:
-            with suppress(ValueError):
-                return parse(answer)
-            break
+    answers = json_lines(done, MARK)
+    if answers:
+        with suppress(ValueError):
+            return parse(answers[-1])
     raise _unusable(python, last_words(done, read_patience(os.environ).look))
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import make_private_folder, own_cache_folder, parse_json
+from gpuinstall.base.files import make_private_folder, own_cache_folder
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.values import Value, replace
-from gpuinstall.machine.children import run_children, signal_name
+from gpuinstall.machine.children import (
+    how_it_ended,
+    is_out_of_time,
+    json_lines,
+    run_children,
+)
 from gpuinstall.verify.kernels.context import MARK
 
 if TYPE_CHECKING:
@@ -41,13 +45,6 @@ KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
 GRACE = 15.0
 INTERPRETING = ("TRITON_INTERPRET", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 """The variables with which what should be compiled for the GPU runs in Python, and passes."""
-
-_TIMEOUT = re.compile(r"(?m)^Timeout \(\d+:\d\d:\d\d")
-"""What faulthandler writes, at the start of a line: a library that was at work may log a "ReadTimeout (…)" of its own."""
-KILLED = {
-    "SIGKILL": "the system does that when memory runs out, also at a job's limit",
-    "SIGILL": "this processor lacks an instruction that the build uses",
-}
 
 
 class KernelReport(Value):
@@ -166,7 +163,7 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     records = []
     facts: dict[str, Any] = {}
     last = "start"
-    for line in filter(None, map(json_object, finished.out.splitlines())):
+    for line in json_lines(finished, MARK):
         if "name" in line:
             records.append(CheckResult(**line))
             last = "exit"
@@ -182,49 +179,9 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     return KernelReport(
         records=tuple(records),
         architectures=None if architectures is None else tuple(architectures),
-        hung=_is_out_of_time(finished),
+        hung=is_out_of_time(finished),
         unproven=facts.get("unproven"),
     )
-
-
-def json_object(line: str) -> dict[str, Any] | None:
-    """Return what a child of ours wrote in a line; None if something else wrote it (a start-up file of the user's)."""
-    if not line.startswith(MARK):
-        return None
-    with suppress(ValueError):
-        value = parse_json(line.removeprefix(MARK))
-        return value if isinstance(value, dict) else None
-    # The child was ended in the middle of a line.
-    return None
-
-
-def _is_out_of_time(finished: Finished) -> bool:
-    """Whether a child was ended because its time was over: by us, or with status 1 by its own faulthandler."""
-    ended_itself = finished.status == 1 and _TIMEOUT.search(finished.err) is not None
-    return finished.status is None or ended_itself
-
-
-def how_it_ended(finished: Finished, seconds: float) -> str:
-    """Return in one line how a child ended."""
-    status = finished.status
-    if finished.excess:
-        return finished.excess
-    if status is None or _is_out_of_time(finished):
-        return f"not finished after {seconds:.0f} s"
-    if status < 0:
-        return _killed_by(-status)
-    # Windows returns the exception that ended a process as its status.
-    if status > 0x80000000:
-        return f"ended by Windows exception 0x{status:08X}"
-    lines = finished.err.strip().splitlines() or ["no output"]
-    return f"ended with status {status}: {lines[-1]}"
-
-
-def _killed_by(number: int) -> str:
-    name = signal_name(number)
-    if name in KILLED:
-        return f"killed by {name}: {KILLED[name]}"
-    return f"killed by {name}"
 
 
 def last_words(finished: Finished, seconds: float) -> str:

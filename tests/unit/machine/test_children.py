@@ -8,7 +8,7 @@ import pytest
 
 from gpuinstall.base.process import Finished
 from gpuinstall.machine import children
-from gpuinstall.machine.children import death, fault_of, run_children
+from gpuinstall.machine.children import fault_of, how_it_ended, run_children
 from tests.lab.pace import within
 
 
@@ -39,7 +39,7 @@ def test_a_child_that_outlives_its_time_is_ended_and_the_others_keep_their_answe
     late, done = run_children(
         [python("import time; time.sleep(60)"), python("print(1)")], 1, nothing
     )
-    assert (late.status, death(late)) == (None, "did not answer in time")
+    assert (late.status, how_it_ended(late, 1)) == (None, "not finished after 1 s")
     assert done.out == "1\n"
 
 
@@ -64,7 +64,7 @@ def test_a_program_that_cannot_be_started_is_an_answer(tmp_path):
     program.write_bytes(b"\x00not a program")
     program.chmod(0o755)
     (finished,) = run_children([([str(program)], {})], 5, nothing)
-    assert death(finished) == "ended with status 126 and no answer"
+    assert how_it_ended(finished, 5).startswith("ended with status 126: ")
 
 
 def test_only_a_fault_of_its_own_code_is_a_crash():
@@ -93,5 +93,5 @@ def test_a_system_without_room_for_a_process_is_no_answer(monkeypatch):
 
 
 def test_a_signal_is_named():
-    assert death(Finished((), -11, "", "")) == "was ended by SIGSEGV"
-    assert death(Finished((), -99, "", "")) == "was ended by signal 99"
+    assert how_it_ended(Finished((), -11, "", ""), 1) == "killed by SIGSEGV"
+    assert how_it_ended(Finished((), -99, "", ""), 1) == "killed by signal 99"

@@ -34,10 +34,10 @@ DOCKER = {
 }
 NO_DRIVER = no_nvml() | no_libcuda()
 MODULE_ON_DISK = {
-    "modules.dep": "updates/dkms/nvidia.ko: kernel/drivers/acpi/video.ko\n"
+    "/lib/modules/6.8.0-45-generic/modules.dep": "updates/dkms/nvidia.ko: kernel/drivers/acpi/video.ko\n"
 }
 EVERY_KERNEL = {
-    "modules.dep": "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight.ko.zst:"
+    "/lib/modules/6.8.0-45-generic/modules.dep": "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight.ko.zst:"
     " kernel/drivers/platform/x86/wmi.ko.zst\n"
 }
 SECURE_BOOT = {

@@ -22,12 +22,13 @@ from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersi
 from gpuinstall.machine.bus import normal_address
 from gpuinstall.machine.children import (
     DRIVER_SECONDS,
-    death,
     fault_of,
+    how_it_ended,
+    json_lines,
     run_children,
 )
 from gpuinstall.machine.container import JOBS
-from gpuinstall.machine.source import Source, json_or_none
+from gpuinstall.machine.source import Source
 
 NVML = "libnvidia-ml.so.1"
 LIBCUDA = "libcuda.so.1"
@@ -141,11 +142,7 @@ def may_load(source: Source, library: str) -> bool:
 
 def without_driver() -> tuple[NvmlFacts, LibcudaFacts]:
     """Return what a machine without a driver answers, whose libraries nobody needs to ask."""
-    words = f"{{}} is not in {LOADER_CACHE}"
-    return (
-        NvmlFacts(fault="missing", error=words.format(NVML)),
-        LibcudaFacts(fault="missing", error=words.format(LIBCUDA)),
-    )
+    return NvmlFacts(fault="missing"), LibcudaFacts(fault="missing")
 
 
 def ask_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
@@ -156,23 +153,18 @@ def ask_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
     given = child_environment(os.environ, job_devices(os.environ))
     commands = {
         "NVML": (nvml_command(), child_environment(os.environ)),
-        "libcuda": (libcuda_command("devices"), given),
+        "libcuda": (child_command("libcuda_child", "devices"), given),
     }
     nvml, cuda = source.run_children(commands)
     return parse_nvml(nvml), parse_libcuda(cuda)
 
 
-def libcuda_command(*words: str) -> list[str]:
-    """Return what starts the child that asks libcuda."""
-    return _child_command("libcuda_child", *words)
-
-
 def nvml_command() -> list[str]:
     """Return what starts the child that asks NVML, with NVIDIA's binding alone."""
-    return _child_command("nvml_child", _nvml_binding())
+    return child_command("nvml_child", _nvml_binding())
 
 
-def _child_command(module: str, *words: str) -> list[str]:
+def child_command(module: str, *words: str) -> list[str]:
     """Return what starts a child isolated from Python's own variables, site and user packages."""
     folder = str(Path(__file__).parent)
     return [sys.executable, "-I", "-S", "-c", _CHILD.format(module), folder, *words]
@@ -195,18 +187,13 @@ def child_environment(
 ) -> dict[str, str]:
     """Return the environment of a child, without what changes CUDA's answer.
 
-    LD_LIBRARY_PATH stays: some systems have libcuda only there. An empty or a relative entry of it means the folder that
-    a user stands in, whose libraries are nobody's driver.
+    LD_LIBRARY_PATH stays: some systems have libcuda only there.
     """
     environment = {
         name: value
         for name, value in environ.items()
         if name not in _MISLEADING and not name.startswith("CUDA_INJECTION")
     }
-    folders = re.split("[:;]", environment.pop("LD_LIBRARY_PATH", ""))
-    absolute = [folder for folder in folders if PurePosixPath(folder).is_absolute()]
-    if absolute:
-        environment["LD_LIBRARY_PATH"] = ":".join(absolute)
     environment |= _STEADY
     if visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible
@@ -240,15 +227,13 @@ def with_compat(
     folder: Path | None,
 ) -> dict[str, str]:
     """Return an environment in which the libraries of a folder are loaded first; None: the system's own."""
-    folders = environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    environment = dict(environ)
+    folders = environment.pop("LD_LIBRARY_PATH", "").split(os.pathsep)
     others = [
         path for path in folders if path and PurePosixPath(path).name != COMPAT_FOLDER
     ]
     if folder is not None:
         others.insert(0, str(folder))
-    environment = {
-        name: value for name, value in environ.items() if name != "LD_LIBRARY_PATH"
-    }
     if others:
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(others)
     return environment
@@ -259,7 +244,7 @@ def ask_libcuda_in(environments: Sequence[Mapping[str, str]]) -> list[LibcudaFac
     commands = []
     for environ in environments:
         environment = child_environment(environ, job_devices(environ))
-        commands.append((libcuda_command("devices"), environment))
+        commands.append((child_command("libcuda_child", "devices"), environment))
     ended = run_children(commands, DRIVER_SECONDS)
     return list(map(parse_libcuda, ended))
 
@@ -272,22 +257,18 @@ def permitted(facts: NvmlFacts) -> NvmlFacts:
 
 def parse_libcuda(finished: Finished) -> LibcudaFacts:
     """Return the child's answer, or its death."""
-    answer = last_answer(finished)
-    if answer is None:
-        return LibcudaFacts(
-            fault=fault_of(finished), error=f"libcuda {death(finished)}"
-        )
-    return read_object(LibcudaFacts, answer)
+    answers = json_lines(finished)
+    if answers:
+        return read_object(LibcudaFacts, answers[-1])
+    error = how_it_ended(finished, DRIVER_SECONDS)
+    return LibcudaFacts(fault=fault_of(finished), error=error)
 
 
 def parse_nvml(finished: Finished) -> NvmlFacts:
     """Return what the child wrote, as far as it came."""
     document: dict[str, Any] = {}
     gpus = []
-    for line in finished.out.splitlines():
-        answer = json_or_none(line)
-        if not isinstance(answer, dict):
-            continue
+    for answer in json_lines(finished):
         if "index" in answer:
             gpus.append(answer)
         else:
@@ -295,13 +276,5 @@ def parse_nvml(finished: Finished) -> NvmlFacts:
     facts = read_object(NvmlFacts, {**document, "gpus": gpus})
     if "end" in document:
         return facts
-    return replace(facts, fault=fault_of(finished), error=f"NVML {death(finished)}")
-
-
-def last_answer(finished: Finished) -> dict[str, Any] | None:
-    """Return the last JSON object among the lines of a child; None if there is none."""
-    for line in reversed(finished.out.splitlines()):
-        answer = json_or_none(line)
-        if isinstance(answer, dict):
-            return answer
-    return None
+    error = how_it_ended(finished, DRIVER_SECONDS)
+    return replace(facts, fault=fault_of(finished), error=error)

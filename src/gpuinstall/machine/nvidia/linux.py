@@ -69,10 +69,10 @@ def read_linux_kernel(source: Source, release: str) -> LinuxKernel:
     module = parse_proc_version(source.text(PROC_VERSION) or "")
     if module is None:
         module = parse_sys_version(source.text(SYS_VERSION) or "")
-    modules = source.answer("modules.dep", lambda: _nvidia_modules(release))
+    modules = [source.text(f"{folder}/{release}/modules.dep") for folder in MODULES]
     return LinuxKernel(
         module=module,
-        on_disk=lists_nvidia(modules),
+        on_disk=any(map(lists_nvidia, filter(None, modules))),
         secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
     )
 
@@ -97,13 +97,6 @@ def parse_sys_version(text: str) -> KernelModule | None:
         return KernelModule(DriverVersion.parse(text.strip()), found_via="sysfs")
     except ValueError:
         return None
-
-
-def _nvidia_modules(release: str) -> str:
-    lists = [Source().text(f"{folder}/{release}/modules.dep") for folder in MODULES]
-    lines = next(filter(None, lists), "").splitlines()
-    ours = [line for line in lines if "/nvidia" in line.partition(":")[0]]
-    return "\n".join(ours)
 
 
 def lists_nvidia(modules: str) -> bool:

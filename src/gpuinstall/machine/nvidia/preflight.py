@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.failures.problems import FixContext
-from gpuinstall.machine.children import DRIVER_SECONDS, death, fault_of, run_children
+from gpuinstall.machine.children import (
+    DRIVER_SECONDS,
+    fault_of,
+    how_it_ended,
+    json_lines,
+    run_children,
+)
 from gpuinstall.machine.nvidia.diagnosis import explain_refusal
 from gpuinstall.machine.nvidia.libraries import (
+    child_command,
     child_environment,
     job_devices,
-    last_answer,
-    libcuda_command,
 )
 from gpuinstall.machine.prober import (
     OUTCOMES,
@@ -60,7 +65,7 @@ def run_preflight(machine: Machine, reporter: Reporter) -> Preflight:
     A machine with a blocking problem is not tried, nor are its GPUs with one, nor cards outside a scheduler's job.
     """
     planned = list(trials(machine, os.environ))
-    command = libcuda_command("preflight", str(KERNEL))
+    command = child_command("libcuda_child", "preflight", str(KERNEL))
     environments = [child_environment(os.environ, visible) for _, visible in planned]
     children = [(command, environment) for environment in environments]
     waiting = f"the driver initialises its GPUs, up to {DRIVER_SECONDS:.0f} s"
@@ -108,9 +113,10 @@ def judge_trial(
         machine: The machine, whose driver and other cards explain a refusal.
         finished: How the child ended, and what it wrote.
     """
-    answer = last_answer(finished)
-    if answer is None:
+    answers = json_lines(finished)
+    if not answers:
         return _unanswered(gpu, finished)
+    answer = answers[-1]
     if "fault" in answer:
         return _failed(gpu, "libcuda-missing", answer["error"], at_start=True)
     wrong = answer.get("wrong")
@@ -147,7 +153,7 @@ def judge_trial(
 
 def _unanswered(gpu: Gpu, finished: Finished) -> GpuTrial:
     """Return what the end of a child shows that gave no answer."""
-    error = f"libcuda {death(finished)}"
+    error = f"libcuda: {how_it_ended(finished, DRIVER_SECONDS)}"
     match fault_of(finished):
         case "timeout":
             return _failed(gpu, "driver-hangs", error, at_start=True)

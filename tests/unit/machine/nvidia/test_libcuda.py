@@ -64,13 +64,13 @@ def test_a_library_that_cannot_be_loaded_is_told_in_the_loaders_words():
 
 def test_a_child_that_ran_out_of_time_or_died_has_no_status():
     assert parse_libcuda(ended("", None)) == LibcudaFacts(
-        fault="timeout", error="libcuda did not answer in time"
+        fault="timeout", error="not finished after 60 s"
     )
     assert parse_libcuda(ended("", -11)) == LibcudaFacts(
-        fault="crash", error="libcuda was ended by SIGSEGV"
+        fault="crash", error="killed by SIGSEGV"
     )
     assert parse_libcuda(ended("half an ans", 1)) == LibcudaFacts(
-        fault="unasked", error="libcuda ended with status 1 and no answer"
+        fault="unasked", error="ended with status 1: no output"
     )
 
 
@@ -104,10 +104,6 @@ def test_the_childs_environment_holds_nothing_that_changes_cudas_answer():
     kept = {"LD_LIBRARY_PATH": "/.singularity.d/libs", "HOME": "/root"}
     steady = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
     assert child_environment(misleading | kept) == kept | steady
-    # An entry that is empty or relative is the working folder, which may be a stranger's.
-    entries = {"LD_LIBRARY_PATH": ":/.singularity.d/libs:lib:."}
-    assert child_environment(kept | entries) == kept | steady
-    assert child_environment({"LD_LIBRARY_PATH": ":"}) == steady
     assert child_environment(misleading, "GPU-1") == steady | {
         "CUDA_VISIBLE_DEVICES": "GPU-1"
     }

@@ -133,7 +133,7 @@ def test_a_child_that_was_killed_says_nothing_of_the_card():
         "unproven",
         "driver-not-asked",
         False,
-        "libcuda was ended by SIGKILL",
+        "libcuda: killed by SIGKILL: the system does that when memory runs out, also at a job's limit",
     )
 
 

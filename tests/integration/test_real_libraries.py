@@ -146,7 +146,10 @@ def test_libraries_beside_a_card_lack_their_module(libraries, tmp_path):
         root,
         tmp_path,
         card(1, driver=None),
-        {"/etc/os-release": names, "/lib/modules/6.8.0-45-generic/modules.dep": backlight},
+        {
+            "/etc/os-release": names,
+            "/lib/modules/6.8.0-45-generic/modules.dep": backlight,
+        },
     )
     (problem,) = machine["problems"]
     assert (problem["code"], problem["blocking"]) == ("module-not-loaded", True)

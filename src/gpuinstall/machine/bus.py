@@ -55,11 +55,6 @@ class PciDevice(Value):
         return self.kind in DISPLAY
 
     @property
-    def may_compute(self) -> bool:
-        """Whether it is a display controller or an accelerator of any kind."""
-        return self.kind in DISPLAY + ACCELERATORS
-
-    @property
     def is_reserved(self) -> bool:
         """Whether it is set aside for a virtual machine."""
         return self.driver in RESERVED_FOR_GUESTS

@@ -36,6 +36,13 @@ _ENGINES = (
 )
 """The engines, by the traces in a process's control groups, in its own mounts, and in what systemd says of it."""
 
+_WINDOWS_DRIVERS = {
+    "nvidia": ("nv",),
+    "amd": ("u0", "c0", "amd", "ati"),
+    "intel": ("iigd", "igdlh", "ki"),
+}
+"""How the folders of each maker's drivers begin."""
+
 
 class ContainerInfo(Value):
     """What this process was put into."""
@@ -62,7 +69,6 @@ class ContainerInfo(Value):
 
 def read_container(source: Source) -> ContainerInfo:
     """Read where this process runs."""
-    jobs = [name for name in JOBS if source.variable(name)]
     signs = []
     if source.variable("CI"):
         signs.append("a CI runner")
@@ -70,7 +76,7 @@ def read_container(source: Source) -> ContainerInfo:
         signs.append("Slurm's commands")
     return ContainerInfo(
         _engine(source),
-        jobs[0] if jobs else None,
+        next(filter(source.variable, JOBS), None),
         tuple(signs),
     )
 
@@ -140,13 +146,18 @@ class Wsl(Value):
     gpu: bool = False
     """Whether it lent a GPU (/dev/dxg)."""
 
-    drivers: tuple[str, ...] = ()
-    """The folders of Windows' drivers."""
+    makers: frozenset[str] = frozenset()
+    """Whose drivers Windows has."""
 
 
 def read_wsl(source: Source, release: str) -> Wsl | None:
     """Read WSL's side; None elsewhere. Containers inside WSL have the same kernel and, with a GPU, the same device."""
     gpu = source.access("/dev/dxg") is not None
-    if gpu or "microsoft" in release.lower():
-        return Wsl(gpu, source.names("/usr/lib/wsl/drivers"))
-    return None
+    if not gpu and "microsoft" not in release.lower():
+        return None
+    folders = [name.lower() for name in source.names("/usr/lib/wsl/drivers")]
+    makers = set()
+    for maker, beginnings in _WINDOWS_DRIVERS.items():
+        if any(folder.startswith(beginnings) for folder in folders):
+            makers.add(maker)
+    return Wsl(gpu, frozenset(makers))

@@ -48,6 +48,11 @@ class MachineFacts(Value):
 
     pythons: tuple[str, ...] = ()
 
+    def cards(self, vendor: int) -> list[PciDevice]:
+        """Return the display controllers and accelerators of a maker, without those of virtual machines."""
+        ours = [device for device in self.devices if device.vendor == vendor]
+        return [device for device in ours if not device.is_reserved]
+
     def place(self, *, jetson: bool = False) -> FixContext:
         """Return where a fix would be applied."""
         from gpuinstall.catalog.failures.problems import FixContext

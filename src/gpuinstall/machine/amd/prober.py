@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.machine import Gpu
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, field
 from gpuinstall.catalog import authored
 from gpuinstall.machine.amd.rules import (
     architecture_of_product,
@@ -70,24 +70,6 @@ class AmdEvidence(Value):
     """The release of AMD's own kernel module; None: it is the kernel's."""
     override: str | None = None
     """HSA_OVERRIDE_GFX_VERSION."""
-
-    @property
-    def cards(self) -> tuple[PciDevice, ...]:
-        """AMD's display controllers and accelerators on the bus."""
-        ours = (device for device in self.facts.devices if device.vendor == AMD_ON_PCI)
-        return tuple(
-            device for device in ours if device.may_compute and not device.is_reserved
-        )
-
-    @property
-    def is_lent_by_windows(self) -> bool:
-        """Whether WSL has a GPU, and of Windows' drivers AMD's but not NVIDIA's."""
-        wsl = self.facts.wsl
-        if wsl is None or not wsl.gpu:
-            return False
-        names = [name.lower() for name in wsl.drivers]
-        has_amd = any(name.startswith(("u0", "amd")) for name in names)
-        return has_amd and not any(name.startswith("nv") for name in names)
 
 
 def _read_nodes(source: Source) -> tuple[KfdNode, ...]:
@@ -156,17 +138,12 @@ class AmdProber(Prober[AmdEvidence]):
         """Read the kernel's own list of the GPUs."""
         if facts.host.os != "linux":
             return AmdEvidence(facts)
-        evidence = AmdEvidence(
+        return AmdEvidence(
             facts,
             nodes=_read_nodes(source),
-            override=source.variable("HSA_OVERRIDE_GFX_VERSION"),
-        )
-        if not (evidence.nodes or evidence.cards):
-            return evidence
-        return replace(
-            evidence,
             kfd=source.access(KFD),
             module=_read_line(source, MODULE_VERSION),
+            override=source.variable("HSA_OVERRIDE_GFX_VERSION"),
         )
 
     def conclude(self, evidence: AmdEvidence) -> VendorFindings:
@@ -192,12 +169,6 @@ class AmdProber(Prober[AmdEvidence]):
 
 
 @cache
-def amd_chips() -> dict[str, Any]:
-    """Return the rows about chips."""
-    return authored.read_data("gpus_amd.toml")
-
-
-@cache
 def _has_builds(architecture: str) -> bool:
     """Whether any build was ever made for a chip."""
     builds = authored.read_data("builds_rocm.toml")["builds"]
@@ -212,17 +183,15 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
             return ()
         nodes = tuple(node for node in nodes if node.render or not node.render_minor)
     for node in nodes:
-        if _has_builds(node.architecture) or not is_integrated(
-            amd_chips(), node.architecture
-        ):
+        if _has_builds(node.architecture) or not is_integrated(node.architecture):
             # Beside a card the others stay listed, so that its place is that which HIP counts.
             return nodes
     return ()
 
 
 def _gpu(index: int, node: KfdNode) -> Gpu:
-    name = node.product or chip_name(amd_chips(), node.architecture)
-    is_shared = is_integrated(amd_chips(), node.architecture)
+    name = node.product or chip_name(node.architecture)
+    is_shared = is_integrated(node.architecture)
     return Gpu(
         index,
         name=name if name.startswith("AMD") else f"AMD {name}",
@@ -238,12 +207,10 @@ def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
     """Yield Windows' adapters whose name is that of a product with a chip that is known; Windows tells no more."""
     if facts.host.os != "windows":
         return
-    ours = [device for device in facts.devices if device.vendor == AMD_ON_PCI]
-    cards = [device for device in ours if device.name]
-    for index, card in enumerate(cards):
+    for index, card in enumerate(facts.cards(AMD_ON_PCI)):
         # "AMD Radeon(TM) RX 7900 XT".
         name = re.sub(r"\((R|TM)\)", "", card.name or "")
-        architecture = architecture_of_product(amd_chips(), name)
+        architecture = architecture_of_product(name)
         if architecture:
             yield Gpu(
                 index,
@@ -265,19 +232,21 @@ def _circumstances(
     for index, node in enumerate(given):
         if node.render_minor and node.render != "open":
             closed[index] = f"/dev/dri/renderD{node.render_minor}"
-        if is_integrated(amd_chips(), node.architecture):
+        if is_integrated(node.architecture):
             integrated[index] = node.architecture
     # A processor's graphics are left out beside a card: programs that take both crash.
     cards = tuple(index for index in range(len(given)) if index not in integrated)
     displays = [device for device in facts.devices if device.is_display]
     others = [device for device in displays if device.vendor != AMD_ON_PCI]
+    ours = facts.cards(AMD_ON_PCI)
     idle = [
-        card
-        for card in evidence.cards
-        if card.is_display and card.driver not in KERNEL_DRIVERS
+        card for card in ours if card.is_display and card.driver not in KERNEL_DRIVERS
     ]
     may_be_idle = facts.host.os == "linux" and not evidence.nodes and not others
     is_whole_machine = not facts.container.shares_the_bus
+    is_lent = False
+    if facts.wsl and facts.wsl.gpu:
+        is_lent = facts.wsl.makers & {"amd", "nvidia"} == {"amd"}
     return {
         "given": tuple(range(len(given))),
         f"kfd-{evidence.kfd or 'missing'}": True,
@@ -290,9 +259,9 @@ def _circumstances(
         # The kernel's module was kept out, and no other maker's card is there.
         "idle": _names(idle) if may_be_idle and is_whole_machine else "",
         "place": facts.container.place,
-        "withheld": "" if is_whole_machine or given else _names(evidence.cards),
+        "withheld": "" if is_whole_machine or given else _names(ours),
         "override": evidence.override if given else None,
-        "lent-by-windows": evidence.is_lent_by_windows,
+        "lent-by-windows": is_lent,
     }
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.versions import numbers
+from gpuinstall.catalog import authored
 from gpuinstall.machine.protocol import Code, Rules, Toolkit
 
 if TYPE_CHECKING:
@@ -21,24 +23,29 @@ SPLIT = (7, 14)
 ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
 
 
-def chip_name(table: _Table, architecture: str) -> str:
+@cache
+def amd_chips() -> dict[str, Any]:
+    """Return what is known of AMD's chips."""
+    return authored.read_data("gpus_amd.toml")
+
+
+def chip_name(architecture: str) -> str:
     """Return the name of the chip that runs some code, as far as the catalogue lists it."""
-    names = {row["architecture"]: row["chip"] for row in table["chips"]}
+    names = {row["architecture"]: row["chip"] for row in amd_chips()["chips"]}
     return str(names.get(architecture, "GPU"))
 
 
-def is_integrated(table: _Table, architecture: str | None) -> bool:
+def is_integrated(architecture: str | None) -> bool:
     """Whether the chip that runs some code is known to be part of a processor, whose memory it shares."""
-    return any(
-        row["architecture"] == architecture and row.get("integrated", False)
-        for row in table["chips"]
-    )
+    chips = amd_chips()["chips"]
+    integrated = [row["architecture"] for row in chips if row.get("integrated")]
+    return architecture in integrated
 
 
-def architecture_of_product(table: _Table, name: str) -> str | None:
+def architecture_of_product(name: str) -> str | None:
     """Return the code of a product by its whole name, as Windows gives it: ``AMD Radeon RX 9070 XT``."""
     product = " ".join(name.removeprefix("AMD ").split())
-    for row in table["chips"]:
+    for row in amd_chips()["chips"]:
         if product in row["products"]:
             return str(row["architecture"])
     return None
@@ -80,7 +87,7 @@ class AmdRules(Rules):
 
     def own_builds(self) -> Iterator[str]:
         """Yield the command that installs AMD's own builds, if they have code for a GPU: for the first that they have."""
-        table = self.chips["own_index"]
+        table = amd_chips()["own_index"]
         for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
             if gpu.architecture in table["architectures"]:
                 lines = (
@@ -94,7 +101,7 @@ class AmdRules(Rules):
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Return a card before a processor's graphics: the numbers of chips tell nothing of what they can do."""
-        return (0 if is_integrated(self.chips, gpu.architecture) else 1,)
+        return (0 if is_integrated(gpu.architecture) else 1,)
 
     def against_driver(self, build: Build) -> Reason | None:
         """Return that the libraries of a build are packages of their own."""
@@ -154,7 +161,7 @@ class AmdRules(Rules):
         """Yield what users met with such a ROCm, or such a kernel, on these chips."""
         chips = {gpu.architecture for gpu in gpus}
         rocm = toolkit or ()
-        for row in self.chips["reports"]:
+        for row in amd_chips()["reports"]:
             if chips.isdisjoint(row["architectures"]):
                 continue
             is_such_rocm = _is_within(rocm, row, "rocm")
@@ -166,7 +173,7 @@ class AmdRules(Rules):
         """Return that a ROCm and the kernel's own driver are further apart than AMD tests them."""
         if toolkit is None or self.machine_fact("amdgpu") is not None:
             return None
-        table = self.chips["distance"]
+        table = amd_chips()["distance"]
         days = _days_between(table, toolkit, self._kernel)
         if days is None or days <= table["days"]:
             return None
@@ -213,10 +220,8 @@ def _is_within(
         row: A row of reports.
         name: How the keys of the span begin: ``rocm`` or ``kernel``.
     """
-    first = row.get(f"{name}_from")
-    before = row.get(f"{name}_before")
-    if first is None and before is None:
-        return True
-    if not version or version < numbers(first or ""):
-        return False
-    return before is None or version < numbers(before)
+    first = numbers(row.get(f"{name}_from", ""))
+    before = numbers(row.get(f"{name}_before", ""))
+    if not version:
+        return not (first or before)
+    return first <= version and (not before or version < before)

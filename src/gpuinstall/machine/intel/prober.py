@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value, field
-from gpuinstall.catalog import authored
 from gpuinstall.machine.bus import DEVICES, PciDevice
-from gpuinstall.machine.intel.rules import XeChip, chip_at
+from gpuinstall.machine.intel.rules import intel_chips
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Access, Source
 from gpuinstall.machine.symptoms import KnownFacts, findings_of
@@ -33,7 +31,8 @@ class XeCard(NamedTuple):
     """A GPU on the bus that torch has builds for."""
 
     device: PciDevice
-    chip: XeChip
+    chip: Mapping[str, Any]
+    """The row of its chip."""
 
 
 class IntelEvidence(Value):
@@ -51,9 +50,9 @@ class IntelEvidence(Value):
 
         Beside such a card they are what draws the screen.
         """
-        cards = _cards_of(self.facts)
+        cards = tuple(_cards_of(self.facts))
         if self._has_others:
-            return tuple(card for card in cards if not card.chip.integrated)
+            return tuple(card for card in cards if not card.chip.get("integrated"))
         return cards
 
     @property
@@ -66,40 +65,26 @@ class IntelEvidence(Value):
     @property
     def _has_others(self) -> bool:
         """Whether another maker's card is on the bus."""
-        makers = {device.vendor for device in self.facts.devices if device.may_compute}
+        makers = {device.vendor for device in self.facts.devices}
         return any(f"{maker:04x}" in PCI_IDS for maker in makers - {INTEL_ON_PCI})
 
 
-def _cards_of(facts: MachineFacts) -> tuple[XeCard, ...]:
-    cards = []
-    for device in facts.devices:
-        if (
-            device.vendor == INTEL_ON_PCI
-            and device.may_compute
-            and not device.is_reserved
-        ):
-            chip = chip_at(_chips(), device.device)
-            if chip is not None:
-                cards.append(XeCard(device, chip))
-    return tuple(cards)
-
-
-@cache
-def _chips() -> dict[str, Any]:
-    return authored.read_data("gpus_intel.toml")
+def _cards_of(facts: MachineFacts) -> Iterator[XeCard]:
+    for device in facts.cards(INTEL_ON_PCI):
+        for chip in intel_chips():
+            if f"{device.device:04x}" in chip["pci"].split():
+                yield XeCard(device, chip)
 
 
 def _read_nodes(
     source: Source,
     cards: Sequence[XeCard],
 ) -> dict[str, Access | None]:
-    access: dict[str, Access | None] = {}
+    access = {}
     for card in cards:
         address = card.device.address
-        nodes = source.names(f"{DEVICES}/{address}/drm", "renderD")
-        access[address] = None
-        if nodes:
-            access[address] = source.access(f"/dev/dri/{nodes[0]}")
+        for node in source.names(f"{DEVICES}/{address}/drm", "renderD"):
+            access[address] = source.access(f"/dev/dri/{node}")
     return access
 
 
@@ -122,7 +107,7 @@ class IntelProber(Prober[IntelEvidence]):
         facts: MachineFacts,
     ) -> IntelEvidence:
         """Read the render nodes, and where Level Zero is; Windows' graphics driver has it."""
-        cards = _cards_of(facts)
+        cards = tuple(_cards_of(facts))
         if facts.host.os != "linux" or not cards:
             return IntelEvidence(facts)
         return IntelEvidence(facts, _read_nodes(source, cards), _has_loader(source))
@@ -145,11 +130,11 @@ class IntelProber(Prober[IntelEvidence]):
 def _gpu(index: int, card: XeCard) -> Gpu:
     return Gpu(
         index,
-        name=f"Intel {card.chip.name}",
+        name=f"Intel {card.chip['chip']}",
         pci_id=card.device.id,
         found_via="pci",
         vendor="intel",
-        architecture=card.chip.architecture,
+        architecture=card.chip["architecture"],
     )
 
 
@@ -173,7 +158,7 @@ def _circumstances(evidence: IntelEvidence) -> KnownFacts:
 
 def _evidence_line(evidence: IntelEvidence) -> str:
     cards = [
-        f"{chip.name} ({device.id}) by {device.driver or 'no driver'}"
+        f"{chip['chip']} ({device.id}) by {device.driver or 'no driver'}"
         for device, chip in evidence.given
     ]
     return " · ".join(cards)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.values import Value
 from gpuinstall.base.versions import numbers
+from gpuinstall.catalog import authored
 from gpuinstall.machine.protocol import Rules
 
 if TYPE_CHECKING:
@@ -13,49 +14,23 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Gpu
 
-    _Table = Mapping[str, Any]
+    _Row = Mapping[str, Any]
 
 
-class XeChip(Value):
-    """A chip of the catalogue."""
-
-    architecture: str
-    """The beginning of its version."""
-    name: str
-    code_names: tuple[str, ...]
-    """The compiler's names for it."""
-    integrated: bool
-    """Whether it is part of a processor."""
+@cache
+def intel_chips() -> tuple[_Row, ...]:
+    """Return the rows about chips."""
+    return tuple(authored.read_data("gpus_intel.toml")["chips"])
 
 
-def intel_chip(
-    table: _Table,
-    architecture: str | None,
-) -> XeChip | None:
-    """Return a chip by the beginning of its version; None for one that torch's documentation does not name."""
-    version = numbers(architecture or "")
-    for row in table["chips"]:
+def _chip(gpu: Gpu) -> _Row | None:
+    """Return the row of a GPU's chip, by the beginning of its version; None if torch's documentation names none."""
+    version = numbers(gpu.architecture or "")
+    for row in intel_chips():
         first = numbers(row["architecture"])
         if version[: len(first)] == first:
-            return _chip(row)
+            return row
     return None
-
-
-def chip_at(table: _Table, device: int) -> XeChip | None:
-    """Return a chip by its number on the bus."""
-    for row in table["chips"]:
-        if f"{device:04x}" in row["pci"].split():
-            return _chip(row)
-    return None
-
-
-def _chip(row: _Table) -> XeChip:
-    return XeChip(
-        architecture=row["architecture"],
-        name=row["chip"],
-        code_names=tuple(row["names"].split()),
-        integrated=row.get("integrated", False),
-    )
 
 
 class IntelRules(Rules):
@@ -73,19 +48,17 @@ class IntelRules(Rules):
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
         """Return the compiler's names for its chip."""
-        chip = intel_chip(self.chips, gpu.architecture)
-        return chip.code_names if chip else ()
+        chip = _chip(gpu)
+        return tuple(chip["names"].split()) if chip else ()
 
     def chip_name(self, gpu: Gpu) -> str:
         """Return the family that users know it by, ``Battlemage``."""
-        chip = intel_chip(self.chips, gpu.architecture)
-        if chip:
-            return chip.name
-        return super().chip_name(gpu)
+        chip = _chip(gpu)
+        return str(chip["chip"]) if chip else super().chip_name(gpu)
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Return a card before a processor's graphics, those before what torch is not for."""
-        chip = intel_chip(self.chips, gpu.architecture)
+        chip = _chip(gpu)
         if chip is None:
             return (0,)
-        return (1 if chip.integrated else 2,)
+        return (1 if chip.get("integrated") else 2,)

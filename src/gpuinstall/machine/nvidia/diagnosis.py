@@ -408,7 +408,7 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
         "jetson": evidence.jetson is not None,
         "libcuda": name,
         "hides-all": repr(visible) if hides_all else None,
-        "shadow": evidence.windows and evidence.windows.shadow,
+        "shadow": evidence.shadow,
     }
 
 

@@ -11,7 +11,7 @@ from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog.drivers import JetsonChip, load_drivers
 from gpuinstall.machine.bus import PciDevice
 from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
-from gpuinstall.machine.nvidia.linux import LentByWindows, LinuxKernel
+from gpuinstall.machine.nvidia.linux import LinuxKernel
 from gpuinstall.machine.prober import MachineFacts
 from gpuinstall.machine.source import Source
 
@@ -105,7 +105,10 @@ class NvidiaEvidence(Value):
     nodes: tuple[str, ...] = ()
     """The device nodes of cards."""
     jetson: Jetson | None = None
-    windows: LentByWindows | None = None
+    lent_libraries: bool = False
+    """Whether Windows lent WSL a library of the driver."""
+    shadow: str | None = None
+    """In WSL, a libcuda that hides the one that Windows lent."""
     devices: str | None = None
     """NVIDIA_VISIBLE_DEVICES, which the container toolkit reads: the devices asked for (void if CDI brings them)."""
     capabilities: str | None = None
@@ -131,16 +134,15 @@ class NvidiaEvidence(Value):
 
     @property
     def _is_lent_by_windows(self) -> bool:
-        if self.facts.wsl is None or not self.facts.wsl.gpu:
+        wsl = self.facts.wsl
+        if wsl is None or not wsl.gpu:
             return False
-        others_only = self.windows is not None and self.windows.others_only
-        return self.has_libraries or not others_only
+        return self.has_libraries or not wsl.makers or "nvidia" in wsl.makers
 
     @property
     def has_libraries(self) -> bool:
         """Whether any library of the driver could be loaded."""
-        in_wsl = self.windows is not None and self.windows.libraries
-        return self.nvml.library is not None or self.cuda.path is not None or in_wsl
+        return bool(self.nvml.library or self.cuda.path or self.lent_libraries)
 
     @property
     def driver(self) -> DriverVersion | None:

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine.source import Source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuinstall.machine.container import Wsl
 
 PROC_VERSION = "/proc/driver/nvidia/version"
 SYS_VERSION = "/sys/module/nvidia/version"
@@ -32,7 +26,6 @@ LINUX_LIBRARIES = (
 )
 # By the whole name: every kernel has nvidia-wmi-ec-backlight.ko, which is a laptop's backlight.
 _NVIDIA_MODULE = r"/nvidia(-current(-open)?|-legacy-\d+xx|-tesla(-\d+)?)?\.ko"
-_OTHER_MAKERS = ("iigd", "igdlh", "ki", "u0", "c0", "amd", "ati")
 
 
 class KernelModule(Value):
@@ -50,17 +43,6 @@ class LinuxKernel(Value):
     module: KernelModule | None = None
     on_disk: bool = False
     secure_boot: bool = False
-
-
-class LentByWindows(Value):
-    """NVIDIA's part of WSL."""
-
-    libraries: bool = False
-    """Whether its libraries are there."""
-    others_only: bool = False
-    """Whether only other makers' drivers are there."""
-    shadow: str | None = None
-    """A libcuda of a Linux driver, which does not work in WSL and hides the right one."""
 
 
 def read_linux_kernel(source: Source, release: str) -> LinuxKernel:
@@ -127,27 +109,16 @@ def refused_nodes(source: Source) -> tuple[str, ...]:
     return tuple(refused)
 
 
-def read_lent_by_windows(
-    source: Source,
-    wsl: Wsl | None,
-) -> LentByWindows | None:
-    """Return what Windows lent; None elsewhere."""
-    if wsl is None:
-        return None
-    drivers = [name.lower() for name in wsl.drivers]
-    has_ours = any(name.startswith("nv") for name in drivers)
-    has_others = any(name.startswith(_OTHER_MAKERS) for name in drivers)
+def has_lent_libraries(source: Source) -> bool:
+    """Whether Windows lent WSL a library of the driver."""
     cuda = source.names(WSL_LIBRARIES, "libcuda")
-    nvml = source.names(WSL_LIBRARIES, "libnvidia-ml")
-    return LentByWindows(
-        libraries=bool(cuda or nvml),
-        others_only=has_others and not has_ours,
-        shadow=next(_linux_libcudas(source), None),
-    )
+    return bool(cuda or source.names(WSL_LIBRARIES, "libnvidia-ml"))
 
 
-def _linux_libcudas(source: Source) -> Iterator[str]:
+def linux_libcuda(source: Source) -> str | None:
+    """Return a libcuda of a Linux driver, which does not work in WSL and hides the right one."""
     for folder in LINUX_LIBRARIES:
         for name in source.names(folder, "libcuda.so."):
             if re.search(r"\.so\.[0-9]{3}\.", name):
-                yield f"{folder}/{name}"
+                return f"{folder}/{name}"
+    return None

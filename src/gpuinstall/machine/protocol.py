@@ -23,6 +23,7 @@ class Code(Value):
     """``sass``, or ``ptx``, which is compiled at first use."""
 
 
+Preference = tuple[tuple[object, str], ...]
 Toolkit = tuple[int, int] | None
 """The release of the maker's toolkit that a build was made with."""
 
@@ -166,8 +167,10 @@ class Rules(Value):
         toolkit: Toolkit,
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
-    ) -> tuple[object, ...]:
+    ) -> Preference:
         """Return a key that sorts builds of one torch that fit, by their toolkits and codes: the better, the lower.
+
+        Each part of it has the words for a build that is better by it.
 
         Args:
             toolkit: The toolkit that a build was made with.
@@ -175,14 +178,6 @@ class Rules(Value):
             gpus: Those GPUs, in the same order.
         """
         return ()
-
-    def merit(
-        self,
-        better: tuple[object, ...],
-        other: tuple[object, ...],
-    ) -> str:
-        """Return what the build of the better preference has over the other's."""
-        return "it is as good"
 
     def warnings(
         self,

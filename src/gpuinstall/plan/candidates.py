@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build
-    from gpuinstall.machine.protocol import Rules
+    from gpuinstall.machine.protocol import Preference, Rules
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.values import RejectedBuild, SortKey
 
@@ -132,7 +132,7 @@ def best_first(
     return sorted(by_merit, key=lambda candidate: candidate.build.torch, reverse=True)
 
 
-def maker_key(candidate: JudgedBuild, context: PlanContext) -> SortKey:
+def maker_key(candidate: JudgedBuild, context: PlanContext) -> Preference:
     """Sort candidates of one torch as the maker prefers."""
     return context.rules.preference(
         candidate.build.toolkit, candidate.codes, context.gpus

@@ -92,7 +92,9 @@ def _merit(
 ) -> str:
     if best.build.backend == context.demand.preferred_backend != other.build.backend:
         return "the request prefers it"
-    return context.rules.merit(maker_key(best, context), maker_key(other, context))
+    keys = zip(maker_key(best, context), maker_key(other, context), strict=True)
+    merits = [merit for (ours, merit), (theirs, _) in keys if ours != theirs]
+    return merits[0] if merits else "it is as good"
 
 
 def reasons_for(

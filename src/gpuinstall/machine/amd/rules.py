@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog import authored
-from gpuinstall.machine.protocol import Code, Rules, Toolkit
+from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -117,26 +117,20 @@ class AmdRules(Rules):
         toolkit: Toolkit,
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
-    ) -> tuple[object, ...]:
+    ) -> Preference:
         """Prefer what nothing is reported against, then a ROCm as old as the kernel, then the newest ROCm."""
         major, minor = toolkit or (0, 0)
         return (
-            any(self._reports(toolkit, gpus)),
-            self._distance(toolkit) is not None,
-            (-major, -minor),
+            (
+                any(self._reports(toolkit, gpus)),
+                "it has no known problem on this chip",
+            ),
+            (
+                self._distance(toolkit) is not None,
+                "its ROCm is closer to the kernel's driver",
+            ),
+            ((-major, -minor), "its ROCm is newer"),
         )
-
-    def merit(
-        self,
-        better: tuple[object, ...],
-        other: tuple[object, ...],
-    ) -> str:
-        """Return what the better build has, in the order of ``preference``."""
-        if other[0] and not better[0]:
-            return "it has no known problem on this chip"
-        if other[1] and not better[1]:
-            return "its ROCm is closer to the kernel's driver"
-        return "its ROCm is newer"
 
     def warnings(
         self,

@@ -87,7 +87,7 @@ def _unsupported_gpu(
     machine_driver = MachineDriver(replace(machine, driver=driver), tables)
     for gpu in machine.gpus:
         if gpu.compute_capability:
-            fault = machine_driver.compat_fault(gpu.label, gpu.compute_capability)
+            fault = machine_driver.fault(gpu.compute_capability, gpu.label)
             if fault:
                 return fault.reason
     return None

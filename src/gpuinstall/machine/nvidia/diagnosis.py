@@ -359,7 +359,7 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
         environment=Environment(wsl=evidence.facts.wsl is not None),
         driver=Driver(evidence.driver),
     )
-    ignored = MachineDriver(machine, load_drivers()).ignores(chip, card.chip.name, ())
+    ignored = MachineDriver(machine, load_drivers()).fault(chip, card.chip.name)
     if ignored:
         circumstances[ignored.code] = ignored.message
     module = evidence.kernel.module

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.machine import Driver
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.machine.protocol import Code, Toolkit
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build
     from gpuinstall.catalog.drivers import CompatPackage, Drivers, Floor, Generation
-
-    Libraries = tuple[tuple[str, str], ...]
-    Made = tuple[tuple[str, ...], Toolkit, Libraries]
 
 
 class Sass(NamedTuple):
@@ -72,12 +70,15 @@ def code_for(
         cuda: The newest CUDA that the driver serves, which has to compile PTX; None: unknown.
     """
     made = (build.code, build.toolkit, build.libraries)
-    return _code_for(made, chip, drivers, cuda)
+    return _code_for(*made, chip=chip, drivers=drivers, cuda=cuda)
 
 
 @lru_cache(maxsize=4096)
 def _code_for(
-    made: Made,
+    names: tuple[str, ...],
+    toolkit: Toolkit,
+    libraries: tuple[tuple[str, str], ...],
+    *,
     chip: ComputeCapability,
     drivers: Drivers,
     cuda: CudaVersion | None,
@@ -85,19 +86,18 @@ def _code_for(
     """Decide once for all builds that are made alike.
 
     Args:
-        made: What decides of a build: its code, its toolkit, and the libraries in it.
+        names: The code of a build.
+        toolkit: Its toolkit.
+        libraries: The libraries in it.
         chip: What the GPU can execute.
         drivers: What is known of chips, toolkits and cuDNN.
         cuda: The newest CUDA that the driver serves; None: unknown.
     """
-    names, toolkit, libraries = made
     sass, _ = split_code(names)
     runnable = [code for code in sass if _runs(code, chip, toolkit, drivers)]
-    code: Code | Reason
+    code = _ptx_for(chip, names, toolkit, cuda)
     if runnable:
         code = Code(str(max(runnable)), "sass")
-    else:
-        code = _ptx_for(chip, names, toolkit, cuda)
     cudnn = dict(libraries).get("cudnn")
     if cudnn is None or isinstance(code, Reason):
         return code
@@ -154,19 +154,20 @@ def _cudnn_lacks(
     drivers: Drivers,
 ) -> Reason | None:
     floor = drivers.cudnn_floor(cudnn)
-    if floor and chip < floor:
-        return Reason(
-            "no-cudnn-code",
-            f"its cuDNN has no code for {chip.sm}, only for {floor.sm} and later",
-        )
     ceiling = drivers.cudnn_ceiling(cudnn, toolkit and toolkit[0])
+    if floor and chip < floor:
+        others = f"only for {floor.sm} and later"
     # A chip that is newer than cuDNN is not served by it, whatever PTX torch itself has.
-    if ceiling and chip > ceiling:
-        return Reason(
-            "no-cudnn-code",
-            f"its cuDNN {cudnn} has no code for {chip.sm}, only up to {ceiling.sm}",
-        )
-    return None
+    elif ceiling and chip > ceiling:
+        others = f"only up to {ceiling.sm}"
+    else:
+        return None
+    return Reason(
+        "no-cudnn-code", f"its cuDNN {cudnn} has no code for {chip.sm}, {others}"
+    )
+
+
+_WITHOUT_COMPAT = "Plan with the driver alone: --driver"
 
 
 class MachineDriver(Value):
@@ -176,39 +177,38 @@ class MachineDriver(Value):
     tables: Drivers
 
     def __str__(self) -> str:
-        name = (
-            f"driver {self.version}"
-            if self.version
-            else f"a driver for CUDA {self.cuda}"
-        )
+        name = f"driver {self.version}"
+        if self.version is None:
+            name = f"a driver for CUDA {self.cuda}"
         return f"{name} with cuda-compat {self.cuda}" if self.is_compat else name
+
+    @cached_property
+    def driver(self) -> Driver:
+        """The driver itself; nothing is known of one that is missing."""
+        return self.machine.driver or Driver()
 
     @property
     def version(self) -> DriverVersion | None:
         """Its release, if known."""
-        if self.machine.driver:
-            return self.machine.driver.version
-        return None
+        return self.driver.version
+
+    @property
+    def is_compat(self) -> bool:
+        """Whether its CUDA is that of NVIDIA's forward-compatibility package, a newer libcuda above the driver."""
+        return self.driver.compat
 
     @cached_property
     def cuda(self) -> CudaVersion | None:
         """The newest CUDA that it serves: as it reports, else as its branch does."""
-        driver = self.machine.driver
-        if driver is not None and driver.cuda is not None:
-            return driver.cuda
-        row = None
-        if self.version:
-            row = self.tables.branch(self.version)
-        return row[1] if row else None
+        row = self.version and self.tables.branch(self.version)
+        return self.driver.cuda or (row.cuda if row else None)
 
     @cached_property
     def branch(self) -> int | None:
         """Its branch; if its release is not known, the newest that its CUDA reaches (0: none)."""
         if self.version is not None:
             row = self.tables.branch(self.version)
-            if row:
-                return row[0]
-            return self.version.branch
+            return row.branch if row else self.version.branch
         served = self.cuda
         if served is None:
             return None
@@ -216,44 +216,10 @@ class MachineDriver(Value):
         return max(reached, default=0)
 
     @property
-    def is_compat(self) -> bool:
-        """Whether its CUDA is that of NVIDIA's forward-compatibility package, a newer libcuda above the driver."""
-        return self.machine.driver is not None and self.machine.driver.compat
-
-    @property
     def compat_branch(self) -> int:
         """The branch whose libraries serve its CUDA: the oldest that reports it, else the newest that is known."""
         serving = [branch for branch, cuda in self.tables.branches if cuda == self.cuda]
         return min(serving, default=self.tables.branches[-1][0])
-
-    def compat_fault(
-        self,
-        label: str,
-        chip: ComputeCapability,
-    ) -> Finding | None:
-        """Return why the forward-compatibility package does not work for a GPU.
-
-        It is for data-centre GPUs on Linux, and its libraries serve only the generations that their own driver drives.
-        """
-        if not self.is_compat:
-            return None
-        words = label.lower().split()
-        if not (self._has_compat and self.tables.no_compat.isdisjoint(words)):
-            return Finding(
-                "forward-compatibility-unsupported",
-                f"cuda-compat is for data-centre GPUs on Linux (Jetsons have their own), not for {label} on {self.machine.os}",
-                fixes=("Plan with the driver alone: --driver",),
-            )
-        generation = self.tables.generation(chip)
-        last = generation.last_branch if generation else None
-        if generation is None or last is None or self.compat_branch <= last:
-            return None
-        return Finding(
-            "driver-dropped-gpu",
-            f"cuda-compat {self.cuda} is of driver {self.compat_branch}, which does not drive"
-            f" {generation.name} GPUs such as {label}; {last} is the last that does",
-            fixes=("Plan with the driver alone: --driver",),
-        )
 
     @property
     def _has_compat(self) -> bool:
@@ -315,28 +281,43 @@ class MachineDriver(Value):
             return f"a driver for CUDA {CudaVersion(*toolkit)}"
         return f"driver {floor} or newer"
 
-    def ignores(
+    def fault(
         self,
         chip: ComputeCapability,
         label: str,
-        majors: Iterable[int],
+        majors: Iterable[int] = (),
     ) -> Finding | None:
         """Return why it does not drive a GPU: it is older than the chip, or has dropped its generation.
+
+        The forward-compatibility package is for data-centre GPUs on Linux, and its libraries serve only the generations
+        that their own driver drives.
 
         Args:
             chip: What the GPU can execute.
             label: The GPU's name.
             majors: The CUDA majors of the builds for the chip: a newer driver has to serve one.
         """
-        if self.branch is None:
+        branch = self.branch
+        if self.is_compat:
+            branch = self.compat_branch
+            words = label.lower().split()
+            if not (self._has_compat and self.tables.no_compat.isdisjoint(words)):
+                return Finding(
+                    "forward-compatibility-unsupported",
+                    "cuda-compat is for data-centre GPUs on Linux (Jetsons have their own),"
+                    f" not for {label} on {self.machine.os}",
+                    fixes=(_WITHOUT_COMPAT,),
+                )
+        if branch is None:
             return None
         generation = self.tables.generation(chip)
         last = generation.last_branch if generation else None
-        if generation and last is not None and self.branch > last:
+        if generation and last is not None and branch > last:
+            fix = _WITHOUT_COMPAT if self.is_compat else f"Install driver {last}"
             return Finding(
                 "driver-dropped-gpu",
                 f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does",
-                fixes=(f"Install driver {last}",),
+                fixes=(fix,),
             )
         first = self.first_for(chip)
         if first is None or self._reaches(first):

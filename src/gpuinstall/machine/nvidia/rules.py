@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion
 from gpuinstall.machine.nvidia.driver import MachineDriver, code_for, split_code
-from gpuinstall.machine.protocol import Code, Rules, Toolkit
+from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.base.machine import Driver, Gpu
     from gpuinstall.catalog import Build
@@ -56,22 +56,16 @@ class NvidiaRules(Rules):
         )
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
-        """Return that the driver is missing, or reports neither its release nor its CUDA."""
+        """Return that the driver is missing: one that is there tells its release or its CUDA."""
         driver = self.machine.driver
         names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
-        if driver is None:
-            branches = self._driver.branches_for(self._chips(gpus))
-            return Finding(
-                "no-driver",
-                f"there is no NVIDIA driver for {names}",
-                fixes=(f"Install the NVIDIA driver{branches}",),
-            )
-        if driver.version is not None or driver.cuda is not None:
+        if driver and (driver.version or driver.cuda):
             return None
+        branches = self._driver.branches_for(self._chips(gpus))
         return Finding(
-            "driver-unknown",
-            f"the NVIDIA driver for {names} does not report its version",
-            fixes=("nvidia-smi   # should show it; if it fails, reinstall the driver",),
+            "no-driver",
+            f"there is no NVIDIA driver for {names}",
+            fixes=(f"Install the NVIDIA driver{branches}",),
         )
 
     def gpu_fault(self, gpu: Gpu) -> Finding | None:
@@ -79,20 +73,7 @@ class NvidiaRules(Rules):
         chip = _chip(gpu)
         if chip is None:
             return super().gpu_fault(gpu)
-        return self._driver_fault_of(chip, gpu.label)
-
-    @cached_property
-    def _driver_fault_of(self) -> Callable[[ComputeCapability, str], Finding | None]:
-        """Judge a kind of GPU; a machine has many of one, which are judged once."""
-        return cache(self._judge_gpu)
-
-    def _judge_gpu(
-        self,
-        chip: ComputeCapability,
-        label: str,
-    ) -> Finding | None:
-        fault = self._driver.compat_fault(label, chip)
-        return fault or self._driver.ignores(chip, label, self._majors(chip))
+        return self._driver.fault(chip, gpu.label, self._majors(chip))
 
     def architecture(self, gpu: Gpu) -> str | None:
         """Return the name of its SASS, ``sm_89``."""
@@ -126,7 +107,7 @@ class NvidiaRules(Rules):
         """Return where a build's SASS begins, if that is above a GPU."""
         sass, _ = split_code(build.code)
         lowest = min(sass, default=None)
-        if lowest and any(chip < lowest.capability for chip in _known_chips(gpus)):
+        if lowest and any(chip < lowest.capability for _, chip in _known_chips(gpus)):
             return f"begins at {lowest}"
         return "has none"
 
@@ -144,9 +125,7 @@ class NvidiaRules(Rules):
 
     def driver_for(self, build: Build) -> str:
         """Return the floor of the build's CUDA major."""
-        if build.toolkit:
-            return self._driver.needed(build.toolkit)
-        return "no driver"
+        return self._driver.needed(build.toolkit or (0, 0))
 
     def driver_fix(
         self,
@@ -221,39 +200,31 @@ class NvidiaRules(Rules):
         toolkit: Toolkit,
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
-    ) -> tuple[object, ...]:
+    ) -> Preference:
         """Prefer code that torch counts for a chip, SASS alone, run-time compilers that know the chips, the toolkit.
 
         The toolkit is the newest that is not above the driver's own CUDA, else the lowest above it.
         """
         major, minor = toolkit or (0, 0)
         is_above = self._driver.cuda is not None and (major, minor) > self._driver.cuda
+        needs_ptx = any(code.how == "ptx" for code in codes if isinstance(code, Code))
         return (
-            self._not_unified(toolkit, gpus) is not None,
-            any(code.how == "ptx" for code in codes if isinstance(code, Code)),
-            self._old_compiler(toolkit, gpus) is not None,
-            is_above,
-            (major, minor) if is_above else (-major, -minor),
+            (
+                self._not_unified(toolkit, gpus) is not None,
+                "torch counts its code for this Jetson",
+            ),
+            (needs_ptx, "it needs no PTX compiled at first use"),
+            (
+                self._old_compiler(toolkit, gpus) is not None,
+                "its run-time compilers support the GPU",
+            ),
+            (
+                is_above,
+                f"its toolkit is not above the driver's CUDA {self._driver.cuda}",
+            ),
+            (is_above and (major, minor), "its toolkit is closer to the driver"),
+            ((-major, -minor), "its toolkit is newer"),
         )
-
-    def merit(
-        self,
-        better: tuple[object, ...],
-        other: tuple[object, ...],
-    ) -> str:
-        """Return what the better build has, in the order of ``preference``."""
-        merits = (
-            "torch counts its code for this Jetson",
-            "it needs no PTX compiled at first use",
-            "its run-time compilers support the GPU",
-            f"its toolkit is not above the driver's CUDA {self._driver.cuda}",
-        )
-        # The toolkits come last, and are no merit by themselves.
-        for merit, ours, theirs in zip(merits, better, other, strict=False):
-            if theirs and not ours:
-                return merit
-        is_above = other[3]
-        return f"its toolkit is {'closer to the driver' if is_above else 'newer'}"
 
     def warnings(
         self,
@@ -288,11 +259,8 @@ class NvidiaRules(Rules):
         gpus: Sequence[Gpu],
     ) -> Reason | None:
         """Return that a Jetson was seen to run some code that torch does not count for it."""
-        for gpu in gpus:
-            chip = _chip(gpu)
-            tegra = None
-            if chip:
-                tegra = self.catalog.drivers.tegra.get(chip)
+        for gpu, chip in _known_chips(gpus):
+            tegra = self.catalog.drivers.tegra.get(chip)
             if tegra and tegra.unified and toolkit and toolkit < tegra.unified:
                 return Reason(
                     "code-of-a-relative",
@@ -306,11 +274,8 @@ class NvidiaRules(Rules):
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
     ) -> Reason | None:
-        for gpu in gpus:
-            chip = _chip(gpu)
-            compilers = None
-            if chip:
-                compilers = self.catalog.drivers.run_time_compilers.get(chip)
+        for gpu, chip in _known_chips(gpus):
+            compilers = self.catalog.drivers.run_time_compilers.get(chip)
             if compilers and toolkit and toolkit < compilers:
                 return Reason(
                     "run-time-compiler-too-old",
@@ -329,11 +294,14 @@ class NvidiaRules(Rules):
 
     def _chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
         """Return the chips of the GPUs that a build was ever made for."""
-        return _known_chips([gpu for gpu in gpus if self.ever_served(gpu)])
+        return [chip for gpu, chip in _known_chips(gpus) if self.ever_served(gpu)]
 
 
-def _known_chips(gpus: Sequence[Gpu]) -> list[ComputeCapability]:
-    return list(filter(None, map(_chip, gpus)))
+def _known_chips(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, ComputeCapability]]:
+    for gpu in gpus:
+        chip = _chip(gpu)
+        if chip:
+            yield gpu, chip
 
 
 def _chip(gpu: Gpu) -> ComputeCapability | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuinstall.base.values import Value
-from gpuinstall.machine.children import json_or_none, run_children
+from gpuinstall.machine.children import json_or_none, output_of
 from gpuinstall.machine.source import Source
 
 DEVICES = "/sys/bus/pci/devices"
@@ -99,12 +99,10 @@ def normal_address(text: str) -> str:
 
 def read_adapters(source: Source) -> tuple[PciDevice, ...]:
     """Read Windows' display adapters."""
-    return tuple(
-        parse_adapters(source.answer("adapters.json", lambda: _ask_windows(source)))
-    )
+    return tuple(parse_adapters(source.answer("adapters.json", _ask_windows)))
 
 
-def _ask_windows(source: Source) -> str:
+def _ask_windows() -> str:
     system = os.environ.get("SYSTEMROOT", "C:\\Windows")
     # By its whole path: a program of that name may lie in the working folder, where Windows looks first.
     program = Path(
@@ -114,14 +112,8 @@ def _ask_windows(source: Source) -> str:
         "v1.0",
         "powershell.exe",
     )
-    command = [str(program), "-NoProfile", "-NonInteractive", "-Command", CIM_QUERY]
-    message = f"waiting for Windows, up to {CIM_SECONDS} s"
-    (finished,) = run_children(
-        [(command, dict(os.environ))],
-        CIM_SECONDS,
-        waiting=lambda: source.reporter.wait(message),
-    )
-    return finished.out
+    options = ("-NoProfile", "-NonInteractive", "-Command", CIM_QUERY)
+    return output_of(str(program), *options, seconds=CIM_SECONDS)
 
 
 def parse_adapters(text: str) -> Iterator[PciDevice]:

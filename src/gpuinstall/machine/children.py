@@ -146,6 +146,14 @@ def signal_name(number: int) -> str:
     return f"signal {number}"
 
 
+def output_of(*argv: str, seconds: float) -> str:
+    """Return what a program writes; empty if it cannot be run."""
+    try:
+        return run(argv, seconds=seconds).out
+    except OSError:
+        return ""
+
+
 def json_lines(finished: Finished, mark: str = "") -> list[dict[str, Any]]:
     """Return the JSON objects that a child of ours wrote, each in a line that begins with a mark.
 

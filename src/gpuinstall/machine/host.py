@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 
 from gpuinstall.base.values import Value
-from gpuinstall.machine.children import json_or_none
+from gpuinstall.machine.children import json_or_none, output_of
 from gpuinstall.machine.source import Source
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
@@ -109,11 +109,8 @@ def _translated() -> str:
         return "1" if "ARM64" in native else ""
     if platform.system() != "Darwin":
         return ""
-    from gpuinstall.base.process import run
-
-    return run(
-        ["/usr/sbin/sysctl", "-in", "sysctl.proc_translated"], seconds=2
-    ).out.strip()
+    command = ("/usr/sbin/sysctl", "-in", "sysctl.proc_translated")
+    return output_of(*command, seconds=2).strip()
 
 
 def true_architecture(

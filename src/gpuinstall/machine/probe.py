@@ -6,7 +6,7 @@ from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.machine import Environment, JetsonRelease, Machine
+from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.machine.amd.prober import AmdProber
@@ -23,14 +23,14 @@ from gpuinstall.machine.symptoms import KnownFacts, findings_of
 from gpuinstall.machine.vendors import PCI_IDS, VENDORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.machine.prober import ProofOutcome
 
     MakerFindings = Mapping[str, VendorFindings]
 
-PROBERS: tuple[Prober[Any], ...] = (
+PROBERS: tuple[Prober, ...] = (
     NvidiaProber(),
     AmdProber(),
     IntelProber(),
@@ -50,16 +50,15 @@ def read_machine(
         container=read_container(source),
         wsl=read_wsl(source, host.release),
         devices=read_pci(source),
+        pythons=read_pythons(source),
     )
     # One after the other: one maker's driver is asked on most machines, and the others' files are read in no time.
     evidence: dict[str, Any] = {
         prober.vendor: prober.read(source, facts) for prober in PROBERS
     }
-    # To ask Windows takes seconds, and a driver knows as much.
-    is_listed = any(one.lists_gpus(evidence[one.vendor]) for one in PROBERS)
-    if host.os == "windows" and not is_listed:
+    # To ask Windows takes seconds, and NVML knows as much.
+    if host.os == "windows" and not evidence["nvidia"].nvml.works:
         facts = replace(facts, devices=read_adapters(source))
-    facts = replace(facts, pythons=read_pythons(source))
     return machine_of(facts, evidence)
 
 
@@ -68,18 +67,16 @@ def machine_of(
     evidence: Mapping[str, Any],
 ) -> Machine:
     """Conclude from the facts, and each maker's own, what the machine is and what is wrong with it. Pure."""
-    concluded = {}
+    findings: dict[str, VendorFindings] = {}
+    # One list of GPUs for all makers: --gpus and problems name them by their place in it.
+    first = 0
     for prober in PROBERS:
-        own = replace(evidence[prober.vendor], facts=facts)
-        concluded[prober.vendor] = prober.conclude(own)
-    findings = dict(numbered(concluded.items()))
+        own = prober.conclude(replace(evidence[prober.vendor], facts=facts))
+        own = own.counted_from(first)
+        first = max((gpu.index + 1 for gpu in own.gpus), default=first)
+        findings[prober.vendor] = own
     makers = findings.values()
-    drivers = [maker.driver for maker in makers if maker.driver]
-    releases = [maker.l4t for maker in makers if maker.l4t]
-    facts_of_makers = {}
-    for name, maker in findings.items():
-        if maker.facts:
-            facts_of_makers[name] = maker.facts
+    nvidia = findings["nvidia"]
     return Machine(
         os=facts.host.os,
         arch=facts.host.arch,
@@ -88,10 +85,10 @@ def machine_of(
         environment=Environment(
             wsl=facts.wsl is not None,
             container=facts.container.engine,
-            jetson=JetsonRelease(releases[0]) if releases else None,
+            jetson=nvidia.jetson,
         ),
         pythons=facts.pythons,
-        driver=drivers[0] if drivers else None,
+        driver=nvidia.driver,
         gpus=tuple(chain.from_iterable(maker.gpus for maker in makers)),
         problems=(
             *sorted(
@@ -102,29 +99,8 @@ def machine_of(
         ),
         distribution=facts.host.distribution,
         signs=facts.container.signs,
-        makers=facts_of_makers,
+        makers={name: own.facts for name, own in findings.items() if own.facts},
     )
-
-
-def numbered(
-    findings: Iterable[tuple[str, VendorFindings]],
-) -> Iterator[tuple[str, VendorFindings]]:
-    """Count the GPUs of every maker on from those of the makers before it, who each begin with 0."""
-    # One list of GPUs for all makers: --gpus and problems name them by their place in it.
-    first = 0
-    for maker, finding in findings:
-        moved = replace(
-            finding,
-            gpus=tuple(replace(gpu, index=gpu.index + first) for gpu in finding.gpus),
-            problems=tuple(_moved(problem, first) for problem in finding.problems),
-        )
-        yield maker, moved
-        first = max((gpu.index + 1 for gpu in moved.gpus), default=first)
-
-
-def _moved(problem: Finding, first: int) -> Finding:
-    gpus = [gpu + first for gpu in problem.gpus]
-    return replace(problem, gpus=tuple(gpus))
 
 
 def preflight(machine: Machine, reporter: Reporter) -> Preflight:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value, field, replace
 from gpuinstall.machine.container import JOBS, ContainerInfo, Wsl
 from gpuinstall.machine.host import Host
 from gpuinstall.machine.vendors import vendor_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.base.finding import Finding
-    from gpuinstall.base.machine import Driver, Gpu, Machine
+    from gpuinstall.base.machine import Driver, Gpu, JetsonRelease, Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog.failures.problems import FixContext
     from gpuinstall.machine.bus import PciDevice
@@ -33,8 +33,6 @@ _SUMMARIES: dict[ProofOutcome, str] = {
 }
 
 _VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
-
-Evidence = TypeVar("Evidence")
 
 
 class MachineFacts(Value):
@@ -70,16 +68,24 @@ class VendorFindings(Value):
     """What one maker's prober concludes."""
 
     gpus: tuple[Gpu, ...] = ()
-    """Counted from 0: ``probe.numbered`` counts those of all makers on."""
+    """Counted from 0."""
     driver: Driver | None = None
     problems: tuple[Finding, ...] = ()
     """What is wrong with the GPUs or their driver, or should be known."""
     shows_gpu: bool = False
     """Whether any source shows a GPU that this process was given, listed or not."""
-    l4t: str | None = None
-    """The release of Jetson Linux."""
+    jetson: JetsonRelease | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the Machine document has below the maker's name."""
+
+    def counted_from(self, first: int) -> VendorFindings:
+        """Return the same with its GPUs counted on from those of other makers."""
+        gpus = [replace(gpu, index=gpu.index + first) for gpu in self.gpus]
+        problems = []
+        for problem in self.problems:
+            moved = tuple(gpu + first for gpu in problem.gpus)
+            problems.append(replace(problem, gpus=moved))
+        return replace(self, gpus=tuple(gpus), problems=tuple(problems))
 
 
 class Preflight(Value):
@@ -117,7 +123,7 @@ class Preflight(Value):
         }
 
 
-class Prober(ABC, Generic[Evidence]):
+class Prober(ABC):
     """One maker's half of the probe."""
 
     vendor: ClassVar[str]
@@ -125,16 +131,12 @@ class Prober(ABC, Generic[Evidence]):
     """The variables in which a scheduler lists the GPUs of a job; a GPU has to be in each that is set."""
 
     @abstractmethod
-    def read(self, source: Source, facts: MachineFacts) -> Evidence:
+    def read(self, source: Source, facts: MachineFacts) -> Any:
         """Read what only this maker's machines have; the facts of the whole machine are given."""
 
     @abstractmethod
-    def conclude(self, evidence: Evidence) -> VendorFindings:
+    def conclude(self, evidence: Any) -> VendorFindings:
         """Return the GPUs, and what is wrong with them. Pure."""
-
-    def lists_gpus(self, evidence: Evidence) -> bool:
-        """Whether this maker's driver itself has listed the GPUs."""
-        return False
 
     def preflight(
         self,

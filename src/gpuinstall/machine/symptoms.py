@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.codec import read
 from gpuinstall.base.finding import Finding
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.failures.problems import FixContext
 
 SYMPTOMS = str(Path(__file__).with_name("symptoms.toml"))
-KnownFacts = Mapping[str, object]
+KnownFacts = Mapping[str, Any]
 """Facts by their names: one holds unless it is empty, and its value is a word of messages and fixes."""
 
 
@@ -42,14 +42,10 @@ class Symptom(Value):
     """The circumstance that holds the indices of the GPUs it is about."""
     blocking: bool = True
 
-    def holds(self, circumstances: KnownFacts) -> bool:
-        """Whether it shows."""
-
-        def hold(names: tuple[str, ...]) -> list[bool]:
-            return [bool(circumstances.get(name)) for name in names]
-
-        is_either = not self.either or any(hold(self.either))
-        return is_either and all(hold(self.when)) and not any(hold(self.unless))
+    def holds(self, known: set[str]) -> bool:
+        """Whether it shows where these circumstances are known to hold."""
+        is_either = not self.either or not known.isdisjoint(self.either)
+        return is_either and known >= {*self.when} and known.isdisjoint(self.unless)
 
 
 @cache
@@ -67,8 +63,9 @@ def symptoms(
     circumstances: KnownFacts,
 ) -> Iterator[Symptom]:
     """Yield the rows of a subject that hold."""
+    known = {name for name, fact in circumstances.items() if fact}
     for symptom in _load(subject):
-        if symptom.holds(circumstances):
+        if symptom.holds(known):
             yield symptom
 
 
@@ -94,7 +91,7 @@ def finding_of(
     from gpuinstall.catalog.failures.table import load_problems
 
     if symptom.gpus:
-        gpus = cast("tuple[int, ...]", circumstances[symptom.gpus])
+        gpus = circumstances[symptom.gpus]
     kind = load_problems()[symptom.code]
     # A command for a whole machine still names a GPU: which one is left to the reader.
     numbers = ",".join(map(str, gpus)) or "<gpu>"

@@ -124,7 +124,7 @@ def _read_line(source: Source, path: str) -> str | None:
     return (source.text(path) or "").strip() or None
 
 
-class AmdProber(Prober[AmdEvidence]):
+class AmdProber(Prober):
     """AMD's GPUs and the kernel's driver for them."""
 
     vendor = "amd"

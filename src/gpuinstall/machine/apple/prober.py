@@ -1,28 +1,24 @@
 """Apple's half of the probe: a Mac's own GPU, which is part of its chip, and a Python that cannot use it.
 
-Formats: ``key: value`` lines of sysctl(8) and sw_vers(1).
+Format: ``key: value`` lines of sysctl(8).
 """
 
 from __future__ import annotations
 
-from functools import partial
-
 from gpuinstall.base.machine import Gpu
-from gpuinstall.base.process import run
 from gpuinstall.base.values import Value, field
+from gpuinstall.machine.children import output_of
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import findings_of
 
 _SECONDS = 10
-_QUESTIONS = {
-    "sw_vers.txt": ("/usr/bin/sw_vers",),
-    "sysctl.txt": (
-        "/usr/sbin/sysctl",
-        "machdep.cpu.brand_string",
-        "kern.hv_vmm_present",
-    ),
-}
+_SYSCTL = (
+    "/usr/sbin/sysctl",
+    "kern.osproductversion",
+    "machdep.cpu.brand_string",
+    "kern.hv_vmm_present",
+)
 
 
 class AppleEvidence(Value):
@@ -41,14 +37,7 @@ class AppleEvidence(Value):
         return host.os == "macos" and host.arch == "arm64"
 
 
-def _ask(command: tuple[str, ...]) -> str:
-    try:
-        return run(command, seconds=_SECONDS).out
-    except OSError:
-        return ""
-
-
-class AppleProber(Prober[AppleEvidence]):
+class AppleProber(Prober):
     """The GPU of a Mac with Apple silicon."""
 
     vendor = "apple"
@@ -58,17 +47,19 @@ class AppleProber(Prober[AppleEvidence]):
         source: Source,
         facts: MachineFacts,
     ) -> AppleEvidence:
-        """Ask macOS' own programs."""
+        """Ask macOS' own program."""
         if facts.host.os != "macos":
             return AppleEvidence(facts)
         answers = {}
-        for name, command in _QUESTIONS.items():
-            for line in source.answer(name, partial(_ask, command)).splitlines():
-                key, _, value = line.partition(":")
-                answers[key.strip()] = value.strip()
+        text = source.answer(
+            "sysctl.txt", lambda: output_of(*_SYSCTL, seconds=_SECONDS)
+        )
+        for line in text.splitlines():
+            key, _, value = line.partition(":")
+            answers[key] = value.strip()
         return AppleEvidence(
             facts,
-            macos=answers.get("ProductVersion"),
+            macos=answers.get("kern.osproductversion"),
             chip=answers.get("machdep.cpu.brand_string"),
             is_virtual=answers.get("kern.hv_vmm_present") == "1",
         )

@@ -95,7 +95,7 @@ def _has_loader(source: Source) -> bool:
     return any(source.names(folder, LEVEL_ZERO) for folder in folders)
 
 
-class IntelProber(Prober[IntelEvidence]):
+class IntelProber(Prober):
     """Intel's GPUs and what programs compute through."""
 
     vendor = "intel"

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from gpuinstall.base.process import Finished
     from gpuinstall.base.reporter import Reporter
 
+_FAULTS = {"timeout": "driver-hangs", "crash": "driver-crashes"}
+"""The codes of what the end of a child shows that gave no answer."""
 KERNEL = Path(__file__).with_name("kernel.ptx")
 
 
@@ -115,7 +117,12 @@ def judge_trial(
     """
     answers = json_lines(finished)
     if not answers:
-        return _unanswered(gpu, finished)
+        error = f"libcuda: {how_it_ended(finished, DRIVER_SECONDS)}"
+        code = _FAULTS.get(fault_of(finished))
+        if code:
+            return _failed(gpu, code, error, at_start=True)
+        symptom = Symptom("driver-not-asked", why=error, blocking=False)
+        return GpuTrial(gpu.index, "unproven", symptom)
     answer = answers[-1]
     if "fault" in answer:
         return _failed(gpu, "libcuda-missing", answer["error"], at_start=True)
@@ -151,18 +158,6 @@ def judge_trial(
     )
 
 
-def _unanswered(gpu: Gpu, finished: Finished) -> GpuTrial:
-    """Return what the end of a child shows that gave no answer."""
-    error = f"libcuda: {how_it_ended(finished, DRIVER_SECONDS)}"
-    match fault_of(finished):
-        case "timeout":
-            return _failed(gpu, "driver-hangs", error, at_start=True)
-        case "crash":
-            return _failed(gpu, "driver-crashes", error, at_start=True)
-    symptom = Symptom("driver-not-asked", why=error, blocking=False)
-    return GpuTrial(gpu.index, "unproven", symptom)
-
-
 def _failed(
     gpu: Gpu,
     code: str,
@@ -178,9 +173,8 @@ def _failed(
 def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, ProofOutcome]:
     """Return the worst of what its slices showed, for each GPU."""
     outcomes: dict[int, ProofOutcome] = {}
-    for trial in tried:
-        others = outcomes.get(trial.gpu, trial.outcome)
-        outcomes[trial.gpu] = max(trial.outcome, others, key=OUTCOMES.index)
+    for trial in sorted(tried, key=lambda trial: OUTCOMES.index(trial.outcome)):
+        outcomes[trial.gpu] = trial.outcome
     return outcomes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.machine import JetsonRelease
 from gpuinstall.base.values import replace
 from gpuinstall.machine.nvidia import linux
 from gpuinstall.machine.nvidia.diagnosis import (
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine.source import Source
 
 
-class NvidiaProber(Prober[NvidiaEvidence]):
+class NvidiaProber(Prober):
     """NVIDIA's GPUs and their driver."""
 
     vendor = "nvidia"
@@ -80,12 +81,8 @@ class NvidiaProber(Prober[NvidiaEvidence]):
             driver=driver_of(evidence),
             problems=(*faults, *driver_notes(evidence)),
             shows_gpu=evidence.shows_gpu,
-            l4t=evidence.jetson.l4t if evidence.jetson else None,
+            jetson=JetsonRelease(evidence.jetson.l4t) if evidence.jetson else None,
         )
-
-    def lists_gpus(self, evidence: NvidiaEvidence) -> bool:
-        """Whether NVML answers."""
-        return evidence.nvml.works
 
     def preflight(
         self,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gpuinstall.base import process
 from gpuinstall.base.machine import Machine
 from gpuinstall.catalog.failures.problems import FixContext, fix
+from gpuinstall.machine.children import output_of
 
 COMPILED_FOR = "TORCH_CUDA_ARCH_LIST"
 """The variable by which torch's builder is told for which compute capabilities."""
@@ -55,9 +56,6 @@ def _nvcc_below(home: str) -> str | None:
 
 
 def _version(path: str) -> str:
-    try:
-        text = process.run([path, "--version"], seconds=_SECONDS).out
-    except OSError:
-        return ""
+    text = output_of(path, "--version", seconds=_SECONDS)
     release = re.search(r"release (\d+\.\d+)", text)
     return release[1] if release else ""

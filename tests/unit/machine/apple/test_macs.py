@@ -149,13 +149,13 @@ def read(folder, made):
 def mac(made):
     """The answers of a Mac with 24 GB."""
     said = {
+        "kern.osproductversion": made.macos,
         "machdep.cpu.brand_string": made.chip,
         "hw.memsize": 24 << 30,
         "kern.hv_vmm_present": made.virtual,
     }
     return {
         "platform.json": platform("Darwin", made.machine, "24.5.0", made.translated),
-        "sw_vers.txt": f"ProductName:\t\tmacOS\nProductVersion:\t\t{made.macos}\nBuildVersion:\t\t23F79\n",
         "sysctl.txt": "".join(f"{key}: {value}\n" for key, value in said.items()),
         "environment.json": json.dumps({}),
     }

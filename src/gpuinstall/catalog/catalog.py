@@ -8,7 +8,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from packaging.version import Version
 
@@ -263,6 +263,8 @@ class Catalog(Value, eq=False):
     """By package and version."""
     settled_python: str
     """The ``X.Y`` to fetch if any would do."""
+    chips: Callable[[str], Mapping[str, Any]]
+    """Read the rows about the chips of a maker other than NVIDIA."""
     cuda_names: Callable[[], Mapping[str, CudaName]]
     """Read the CUDA that packages carry in their names."""
     driver_commands: Callable[[Machine, str, bool], tuple[str, ...]]

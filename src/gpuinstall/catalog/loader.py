@@ -64,6 +64,7 @@ def parse_catalog(
         companions=_companions(builds),
         settled_python=builds["settled_python"]["version"],
         further={kind: partial(rows.of_kind, kind) for kind in FURTHER},
+        chips=_chips,
         cuda_names=_cuda_names,
         driver_commands=_driver_commands,
     )
@@ -77,6 +78,11 @@ def _companions(builds: _Row) -> dict[tuple[str, str], Companion]:
         for version in row["versions"].split():
             companions[row["package"], version] = companion
     return companions
+
+
+@cache
+def _chips(maker: str) -> Mapping[str, Any]:
+    return authored.read_data(f"gpus_{maker}.toml")
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.values import Value, replace
@@ -199,6 +199,11 @@ class Rules(Value):
     def floors(self, build: Build) -> Mapping[str, str]:
         """Return the oldest driver that runs a build, as a lock writes it: ``{"driver": "525.60.13"}``."""
         return {}
+
+    @property
+    def chips(self) -> Mapping[str, Any]:
+        """The catalogue's table of the maker's chips."""
+        return self.catalog.chips(self.vendor)
 
     def machine_fact(self, key: str) -> str | None:
         """Return a fact that the Machine document has below the maker's name; None if it is missing or no text."""

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value, field
 from gpuinstall.catalog import authored
-from gpuinstall.machine.amd.rules import (
-    architecture_of_product,
-    chip_name,
-    is_integrated,
-)
+from gpuinstall.machine.amd.rules import is_integrated
 from gpuinstall.machine.prober import (
     MachineFacts,
     Prober,
@@ -169,6 +165,16 @@ class AmdProber(Prober):
 
 
 @cache
+def amd_chips() -> dict[str, Any]:
+    """Return the rows about chips."""
+    return authored.read_data("gpus_amd.toml")
+
+
+def _is_integrated(node: KfdNode) -> bool:
+    return is_integrated(amd_chips(), node.architecture)
+
+
+@cache
 def _has_builds(architecture: str) -> bool:
     """Whether any build was ever made for a chip."""
     builds = authored.read_data("builds_rocm.toml")["builds"]
@@ -183,20 +189,20 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
             return ()
         nodes = tuple(node for node in nodes if node.render or not node.render_minor)
     for node in nodes:
-        if _has_builds(node.architecture) or not is_integrated(node.architecture):
+        if _has_builds(node.architecture) or not _is_integrated(node):
             # Beside a card the others stay listed, so that its place is that which HIP counts.
             return nodes
     return ()
 
 
 def _gpu(index: int, node: KfdNode) -> Gpu:
-    name = node.product or chip_name(node.architecture)
-    is_shared = is_integrated(node.architecture)
+    names = {row["architecture"]: row["chip"] for row in amd_chips()["chips"]}
+    name = node.product or names.get(node.architecture, "GPU")
     return Gpu(
         index,
         name=name if name.startswith("AMD") else f"AMD {name}",
         pci_id=node.pci_id,
-        memory_mib=None if is_shared else node.memory_bytes >> 20 or None,
+        memory_mib=None if _is_integrated(node) else node.memory_bytes >> 20 or None,
         found_via="kfd",
         vendor="amd",
         architecture=node.architecture,
@@ -210,16 +216,17 @@ def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
     for index, card in enumerate(facts.cards(AMD_ON_PCI)):
         # "AMD Radeon(TM) RX 7900 XT".
         name = re.sub(r"\((R|TM)\)", "", card.name or "")
-        architecture = architecture_of_product(name)
-        if architecture:
-            yield Gpu(
-                index,
-                name,
-                pci_id=card.id,
-                found_via="name",
-                vendor="amd",
-                architecture=architecture,
-            )
+        product = " ".join(name.removeprefix("AMD ").split())
+        for row in amd_chips()["chips"]:
+            if product in row["products"]:
+                yield Gpu(
+                    index,
+                    name,
+                    pci_id=card.id,
+                    found_via="name",
+                    vendor="amd",
+                    architecture=row["architecture"],
+                )
 
 
 def _circumstances(
@@ -232,7 +239,7 @@ def _circumstances(
     for index, node in enumerate(given):
         if node.render_minor and node.render != "open":
             closed[index] = f"/dev/dri/renderD{node.render_minor}"
-        if is_integrated(node.architecture):
+        if _is_integrated(node):
             integrated[index] = node.architecture
     # A processor's graphics are left out beside a card: programs that take both crash.
     cards = tuple(index for index in range(len(given)) if index not in integrated)

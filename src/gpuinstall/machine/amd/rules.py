@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.versions import numbers
-from gpuinstall.catalog import authored
 from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 
 if TYPE_CHECKING:
@@ -23,32 +21,12 @@ SPLIT = (7, 14)
 ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
 
 
-@cache
-def amd_chips() -> dict[str, Any]:
-    """Return what is known of AMD's chips."""
-    return authored.read_data("gpus_amd.toml")
-
-
-def chip_name(architecture: str) -> str:
-    """Return the name of the chip that runs some code, as far as the catalogue lists it."""
-    names = {row["architecture"]: row["chip"] for row in amd_chips()["chips"]}
-    return str(names.get(architecture, "GPU"))
-
-
-def is_integrated(architecture: str | None) -> bool:
+def is_integrated(table: _Table, architecture: str | None) -> bool:
     """Whether the chip that runs some code is known to be part of a processor, whose memory it shares."""
-    chips = amd_chips()["chips"]
-    integrated = [row["architecture"] for row in chips if row.get("integrated")]
+    integrated = [
+        row["architecture"] for row in table["chips"] if row.get("integrated")
+    ]
     return architecture in integrated
-
-
-def architecture_of_product(name: str) -> str | None:
-    """Return the code of a product by its whole name, as Windows gives it: ``AMD Radeon RX 9070 XT``."""
-    product = " ".join(name.removeprefix("AMD ").split())
-    for row in amd_chips()["chips"]:
-        if product in row["products"]:
-            return str(row["architecture"])
-    return None
 
 
 class AmdRules(Rules):
@@ -87,7 +65,7 @@ class AmdRules(Rules):
 
     def own_builds(self) -> Iterator[str]:
         """Yield the command that installs AMD's own builds, if they have code for a GPU: for the first that they have."""
-        table = amd_chips()["own_index"]
+        table = self.chips["own_index"]
         for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
             if gpu.architecture in table["architectures"]:
                 lines = (
@@ -101,7 +79,7 @@ class AmdRules(Rules):
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Return a card before a processor's graphics: the numbers of chips tell nothing of what they can do."""
-        return (0 if is_integrated(gpu.architecture) else 1,)
+        return (0 if is_integrated(self.chips, gpu.architecture) else 1,)
 
     def against_driver(self, build: Build) -> Reason | None:
         """Return that the libraries of a build are packages of their own."""
@@ -155,7 +133,7 @@ class AmdRules(Rules):
         """Yield what users met with such a ROCm, or such a kernel, on these chips."""
         chips = {gpu.architecture for gpu in gpus}
         rocm = toolkit or ()
-        for row in amd_chips()["reports"]:
+        for row in self.chips["reports"]:
             if chips.isdisjoint(row["architectures"]):
                 continue
             is_such_rocm = _is_within(rocm, row, "rocm")
@@ -167,7 +145,7 @@ class AmdRules(Rules):
         """Return that a ROCm and the kernel's own driver are further apart than AMD tests them."""
         if toolkit is None or self.machine_fact("amdgpu") is not None:
             return None
-        table = amd_chips()["distance"]
+        table = self.chips["distance"]
         days = _days_between(table, toolkit, self._kernel)
         if days is None or days <= table["days"]:
             return None

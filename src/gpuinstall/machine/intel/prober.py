@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value, field
+from gpuinstall.catalog import authored
 from gpuinstall.machine.bus import DEVICES, PciDevice
-from gpuinstall.machine.intel.rules import intel_chips
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Access, Source
 from gpuinstall.machine.symptoms import KnownFacts, findings_of
@@ -71,9 +72,14 @@ class IntelEvidence(Value):
 
 def _cards_of(facts: MachineFacts) -> Iterator[XeCard]:
     for device in facts.cards(INTEL_ON_PCI):
-        for chip in intel_chips():
+        for chip in _chips():
             if f"{device.device:04x}" in chip["pci"].split():
                 yield XeCard(device, chip)
+
+
+@cache
+def _chips() -> tuple[Mapping[str, Any], ...]:
+    return tuple(authored.read_data("gpus_intel.toml")["chips"])
 
 
 def _read_nodes(

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.versions import numbers
-from gpuinstall.catalog import authored
 from gpuinstall.machine.protocol import Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpuinstall.base.machine import Gpu
 
     _Row = Mapping[str, Any]
-
-
-@cache
-def intel_chips() -> tuple[_Row, ...]:
-    """Return the rows about chips."""
-    return tuple(authored.read_data("gpus_intel.toml")["chips"])
-
-
-def _chip(gpu: Gpu) -> _Row | None:
-    """Return the row of a GPU's chip, by the beginning of its version; None if torch's documentation names none."""
-    version = numbers(gpu.architecture or "")
-    for row in intel_chips():
-        first = numbers(row["architecture"])
-        if version[: len(first)] == first:
-            return row
-    return None
 
 
 class IntelRules(Rules):
@@ -48,17 +30,27 @@ class IntelRules(Rules):
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
         """Return the compiler's names for its chip."""
-        chip = _chip(gpu)
+        chip = self._chip(gpu)
         return tuple(chip["names"].split()) if chip else ()
 
     def chip_name(self, gpu: Gpu) -> str:
         """Return the family that users know it by, ``Battlemage``."""
-        chip = _chip(gpu)
+        chip = self._chip(gpu)
         return str(chip["chip"]) if chip else super().chip_name(gpu)
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Return a card before a processor's graphics, those before what torch is not for."""
-        chip = _chip(gpu)
+        chip = self._chip(gpu)
         if chip is None:
             return (0,)
         return (1 if chip.get("integrated") else 2,)
+
+    def _chip(self, gpu: Gpu) -> _Row | None:
+        """Return the row of a GPU's chip, by the beginning of its version; None if torch's documentation names none."""
+        version = numbers(gpu.architecture or "")
+        rows: Sequence[_Row] = self.chips["chips"]
+        for row in rows:
+            first = numbers(row["architecture"])
+            if version[: len(first)] == first:
+                return row
+        return None

@@ -16,7 +16,7 @@ from gpuinstall.cli.options import (
     is_typed,
     names_environment,
 )
-from gpuinstall.cli.outcome import Outcome, confirm, finding_entries, framed
+from gpuinstall.cli.outcome import Outcome, confirm, framed
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import environment_request
@@ -58,13 +58,13 @@ def command(options: CommandOptions) -> Outcome:
         data["repairs"] = [result.to_dict() for result in repairs]
 
     exit_code = examination.exit_code
-    faults = [finding for finding in examination.findings if finding.blocking]
+    faults = tuple(finding for finding in examination.findings if finding.blocking)
     return Outcome(
         data,
         lambda screen: _show_examination(screen, examination),
         exit_code,
-        errors=finding_entries(faults) if exit_code else (),
-        status="partial" if faults and not exit_code else None,
+        errors=faults if exit_code else (),
+        is_partial=bool(faults),
         is_news=True,
     )
 

@@ -220,7 +220,7 @@ def carry_out(
     return Outcome(
         data,
         list(installed_rows(result, project.compat_libraries)),
-        status="partial" if result.fit.plan.status == "partial" else "success",
+        is_partial=result.fit.plan.status == "partial",
     )
 
 

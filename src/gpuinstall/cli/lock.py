@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
+from gpuinstall.base.finding import Finding
 from gpuinstall.base.node_records import recorded_machines
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of
@@ -198,10 +199,8 @@ def check_command(options: CommandOptions) -> Outcome:
         rows += [("", reason) for reason in reasons]
         if reasons:
             message = f"{name} is stale: {'; '.join(reasons)}"
-            errors.append(
-                {"code": "lock-stale", "message": message, "hint": row.command}
-            )
-    rows += [("Do", line) for line in dict.fromkeys(one["hint"] for one in errors)]
+            errors.append(Finding("lock-stale", message, fixes=(row.command,)))
+    rows += [("Do", str(line)) for line in dict.fromkeys(one.fix for one in errors)]
     return Outcome(
         {"locks": [row.to_dict() for row in checked]},
         rows,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -18,10 +18,9 @@ from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.base.values import Value
 from gpuinstall.cli.active import served
 from gpuinstall.cli.options import EVERYWHERE, CommandOptions, located, option
-from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, hint_of
+from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, finding_of
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
-Status = Literal["success", "partial", "error"]
 Row = tuple[str, str]
 """A label and what stands behind it."""
 
@@ -36,9 +35,9 @@ class Outcome(Value):
     show: Callable[[Terminal], None] | Sequence[Row]
     """The same for a person: rows, or what writes it if it is a table or a text."""
     exit_code: int = 0
-    errors: tuple[dict[str, Any], ...] = ()
-    status: Status | None = None
-    """None: as the exit status says."""
+    errors: tuple[Finding, ...] = ()
+    is_partial: bool = False
+    """Whether only a part of the machine can be used, or of what was examined is sound."""
     is_news: bool = False
     """Whether it is what was found or asked for, and is printed with ``--quiet`` too: what was done is no news."""
 
@@ -134,9 +133,11 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
 
 def failure(error: GpuInstallError) -> Outcome:
     """Return the outcome of a command that an error ended, with what could still be made of its data."""
-    entries = (error_entry(error),)
     return Outcome(
-        error.data, lambda screen: screen.fault(error), error.exit_code, entries
+        error.data,
+        lambda screen: screen.fault(error),
+        error.exit_code,
+        errors=(finding_of(error),),
     )
 
 
@@ -147,15 +148,22 @@ def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
         name: What the command is called.
         outcome: How it ended.
     """
+    status = "partial" if outcome.is_partial else "success"
     document: dict[str, Any] = {
         "gpuinstall": VERSION,
         "command": name,
-        "status": outcome.status or ("error" if outcome.exit_code else "success"),
+        "status": "error" if outcome.exit_code else status,
         "exit_code": outcome.exit_code,
     }
     if outcome.data is not None:
         document["data"] = outcome.data
-    return {**document, "errors": list(outcome.errors)}
+    return {**document, "errors": list(map(_entry, outcome.errors))}
+
+
+def _entry(finding: Finding) -> dict[str, Any]:
+    """Return what is wrong as documents hold it."""
+    entry = {"code": finding.code, "message": finding.message, "hint": finding.fix}
+    return entry | {"id": finding.id} if finding.id else entry
 
 
 def _recorded(
@@ -231,30 +239,6 @@ def fail(
         terminal.fault(error)
         return error.exit_code
     return present(terminal, name, failure(error))
-
-
-def error_entry(error: GpuInstallError) -> dict[str, Any]:
-    """Return an error as documents hold it."""
-    entry = {
-        "code": error.code,
-        "message": error.message,
-        "hint": hint_of(error),
-    }
-    if error.id:
-        entry["id"] = error.id
-    return entry
-
-
-def finding_entries(findings: Iterable[Finding]) -> tuple[dict[str, Any], ...]:
-    """Return findings as the errors of a document hold them."""
-    return tuple(
-        {
-            "code": finding.code,
-            "message": finding.message,
-            "hint": finding.fix,
-        }
-        for finding in findings
-    )
 
 
 def confirm(question: str, unchanged: str) -> None:

@@ -15,7 +15,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED, Catalog, load_catalog
 from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
-from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
+from gpuinstall.cli.outcome import Outcome, failure, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.plan import Plan, Rejected, choose
@@ -83,10 +83,9 @@ def command(options: CommandOptions) -> Outcome:
     show = partial(_show, plan, machine, rows, options.all_builds)
     data = {**plan.to_dict(), "extensions": rows}
     if isinstance(plan, Plan):
-        status: Status = "partial" if plan.status == "partial" else "success"
-        return Outcome(data, show, status=status, is_news=True)
-    error = plan.error(machine)
-    return Outcome(data, show, exit_code=error.exit_code, errors=(error_entry(error),))
+        is_partial = plan.status == "partial"
+        return Outcome(data, show, is_partial=is_partial, is_news=True)
+    return replace(failure(plan.error(machine)), data=data, show=show)
 
 
 def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:

@@ -15,7 +15,7 @@ from gpuinstall.base.text import number_of, some
 from gpuinstall.base.values import replace
 from gpuinstall.cli.machine_text import facts, machine_line
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, Status, finding_entries, framed
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -39,15 +39,12 @@ def command(options: CommandOptions) -> Outcome:
     options.read_machine = probed
     machine_refusals = refusals(probed)
     faults = probed.refusing or machine_refusals
-    status: Status | None = None
-    if not faults and any(problem.blocking for problem in probed.problems):
-        status = "partial"
     return Outcome(
         probed.to_dict(),
         lambda screen: show(screen, probed.with_problems(machine_refusals)),
         exit_code=MachineError.exit_code if faults else 0,
-        errors=finding_entries(faults),
-        status=status,
+        errors=faults,
+        is_partial=any(problem.blocking for problem in probed.problems),
         is_news=True,
     )
 
@@ -99,17 +96,14 @@ def report_command(options: CommandOptions) -> Outcome:
             hint=f"gpuinstall probe --record {quoted(folder)}   # on each node",
         )
     errors = [
-        {
-            "code": "node-failed",
-            "message": f"{failure.node}: {failure.command}: {failure.message}",
-            "hint": failure.hint,
-        }
+        Finding(
+            "node-failed",
+            f"{failure.node}: {failure.command}: {failure.message}",
+            fixes=(failure.hint or "",),
+        )
         for failure in report.failed
     ]
-    errors += [
-        {"code": "node-missing", "message": f"{node}: no record", "hint": None}
-        for node in report.missing
-    ]
+    errors += [Finding("node-missing", f"{node}: no record") for node in report.missing]
     return Outcome(
         report.to_dict(),
         lambda screen: _show(screen, report),

@@ -20,7 +20,7 @@ from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import joined, this_shell
 from gpuinstall.base.text import duration, redacted_document, visible
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -138,9 +138,8 @@ class Terminal(Reporter, Value):
     def finding(self, finding: Finding) -> None:
         """Write what is wrong: whether it blocks, what, its failure; why; what was seen; what to do."""
         head, style = ("error:", "red") if finding.blocking else ("note:", "yellow")
-        self.line(
-            f" {finding.message}{failure_mark(finding.id)}", head=head, style=style
-        )
+        mark = f"   [{finding.id}]" if finding.id else ""
+        self.line(f" {finding.message}{mark}", head=head, style=style)
         self.rows(
             [("why", finding.why), ("seen", finding.evidence), ("do", finding.fix)]
         )
@@ -201,18 +200,15 @@ class Terminal(Reporter, Value):
 
     def fault(self, error: GpuInstallError) -> None:
         """Write an error: what happened; why; what was seen; what to do."""
-        message = f" {visible(error.message)}{failure_mark(error.id)}"
-        self._show(message, head="error:", style="red")
-        rows = {"why": error.why, "seen": error.evidence, "do": hint_of(error)}
-        for label, text in rows.items():
-            if text:
-                self._show(_hanging(f"{label:<5}", text))
+        with suppress(OutputError):
+            replace(self, out=self.err).finding(finding_of(error))
 
+    @contextmanager
     def progress(
         self,
         label: str,
         parts: Mapping[str, int | None],
-    ) -> AbstractContextManager[Progress]:
+    ) -> Iterator[Progress]:
         """Follow a work: a live bar in a terminal, a line every ten seconds in a log.
 
         Args:
@@ -220,15 +216,8 @@ class Terminal(Reporter, Value):
             parts: The bytes of each file; None if they are not known.
         """
         if not self.as_events and (self.quiet or not parts):
-            return nullcontext(lambda _part, _count: None)
-        return self._metered(label, parts)
-
-    @contextmanager
-    def _metered(
-        self,
-        label: str,
-        parts: Mapping[str, int | None],
-    ) -> Iterator[Progress]:
+            yield lambda _part, _count: None
+            return
         from gpuinstall.cli.progress import WorkMeter, draw_bar
 
         def report(meter: WorkMeter) -> None:
@@ -306,19 +295,14 @@ def _moves_cursor(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def failure_mark(identity: str | None) -> str:
-    """Return what ends the line of a fault that is in the table of failures."""
-    return f"   [{identity}]" if identity else ""
-
-
 def in_a_line(word: str) -> str:
     """Return a word of a command line; of a program that stands in it, the beginning."""
     first = next(iter(word.splitlines()), "")
     return word if word == first else f"{first[:60]}…"
 
 
-def hint_of(error: GpuInstallError) -> str | None:
-    """Return what to do about an error, for the command that was run.
+def finding_of(error: GpuInstallError) -> Finding:
+    """Return an error as a value, with what to do about it for the command that was run.
 
     Lines to run it again are whole command lines; those that need an option which the command lacks are left out.
     """
@@ -334,7 +318,7 @@ def hint_of(error: GpuInstallError) -> str | None:
     # A hint is for people, also in a document.
     command = [word for word in words[:end] if word not in _FOR_PROGRAMS]
     lines = for_command(error.hint or "", command, words[end:], options)
-    return "\n".join(lines) or None
+    return replace(error.finding, fixes=lines)
 
 
 def _hanging(label: str, text: str) -> str:

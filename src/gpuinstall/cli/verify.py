@@ -146,8 +146,9 @@ def _outcome(
             if fault.where == "machine":
                 code = machine.refusing[0].code
             message = f"{device.label}: {fault.message}"
-            hint = str(fault.fixes[0]) if fault.fixes else None
-            errors.append({"code": code, "message": message, "hint": hint})
+            errors.append(
+                replace(fault, code=code, message=message, fixes=fault.fixes[:1])
+            )
     exit_code = 0
     if verdict.status == "failed":
         error = MachineError if verdict.refused else VerificationError

@@ -106,7 +106,7 @@ def examined(sources, tmp_path, monkeypatch):
             clone,
             read_machine(),
             request=None,
-            sources=sources,
+            torch_index=sources.torch_index,
             reporter=silent,
             named=True,
         ).findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import NOTE
@@ -20,7 +21,7 @@ from gpuinstall.cli.outcome import Outcome, confirm, framed
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import environment_request
-from gpuinstall.sources import Sources
+from gpuinstall.sources import OFFICIAL
 
 if TYPE_CHECKING:
     from gpuinstall.base.advice import Advice
@@ -73,28 +74,20 @@ def _examine(project: Project, *, is_named: bool) -> Examination:
     """Examine; settings that are malformed are for the commands that install to refuse."""
     from gpuinstall.diagnose.examination import examine
 
-    folder = project.paths.venv
-    try:
+    request = None
+    torch_index = OFFICIAL
+    with suppress(UsageError, LockError):
+        torch_index = project.sources.torch_index
         request = environment_request(project, read_request(project, quiet=True))
-    except (UsageError, LockError):
-        request = None
     return examine(
         project.folder,
-        folder,
+        project.paths.venv,
         project.machine,
         request=request,
-        sources=_sources(project),
+        torch_index=torch_index,
         reporter=project.reporter,
         named=is_named,
     )
-
-
-def _sources(project: Project) -> Sources:
-    try:
-        return project.sources
-    # As with the rest of the settings: what is malformed is for the commands that install to refuse.
-    except UsageError:
-        return Sources()
 
 
 def _repair(

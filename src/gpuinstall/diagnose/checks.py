@@ -184,7 +184,7 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
             damage.message,
             why=_cause(damage),
             entry="F167" if package.name == "torch" and not is_edited else None,
-            fixes=evidence.repair.reinstall(package, is_in_cache=damage.is_in_cache),
+            fixes=evidence.reinstall(package, is_in_cache=damage.is_in_cache),
             blocking=package.name in needed and not is_edited,
         )
 
@@ -219,11 +219,7 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield a torch that something has put in place of the one that was proven in an environment of others."""
     for line in guarded_lines(evidence.venv):
         name, _, proven = line.partition("==")
-        if (
-            name == "torch"
-            and evidence.torch != proven
-            and evidence.repair.lock is None
-        ):
+        if name == "torch" and evidence.torch != proven and not evidence.lock:
             yield evidence.fault(
                 "guard-passed",
                 f"torch {evidence.torch or 'is gone'}, not the torch {proven} that was proven here",

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.utils import canonicalize_name
+
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.files import parse_toml, read_document
@@ -16,16 +18,20 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
-from gpuinstall.diagnose.repair import RepairSource, read_repair
+from gpuinstall.diagnose.repair import CLEAN
 from gpuinstall.environments.environment import (
     advice_words,
     is_virtual,
+    read_marker,
     renewing_arguments,
 )
 from gpuinstall.environments.packages import InstalledPackage, top_packages
+from gpuinstall.environments.records import was_made_here
 from gpuinstall.lock.request.history import read_own_lock
 
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
 
@@ -61,9 +67,13 @@ class DoctorEvidence(Value):
         return python.exists() or (self.venv / "pyvenv.cfg").exists()
 
     @cached_property
-    def repair(self) -> RepairSource:
-        """Where its packages come from."""
-        return read_repair(self.venv, self.torch, self.torch_index, self.catalog.family)
+    def lock(self) -> Path | None:
+        """The lock that its packages come from; None if they were chosen by hand."""
+        marker = read_marker(self.venv)
+        if marker and was_made_here(self.venv):
+            lock = self.venv / marker.lock
+            return lock if lock.is_file() else None
+        return None
 
     @cached_property
     def pyproject(self) -> Mapping[str, Any]:
@@ -160,6 +170,45 @@ class DoctorEvidence(Value):
             self.folder,
             note="; ".join(notes),
         )
+
+    def reinstall(
+        self,
+        package: InstalledPackage,
+        *,
+        is_in_cache: bool = False,
+    ) -> tuple[Advice, ...]:
+        """Advise to install a package again that is there, and nothing else.
+
+        Args:
+            package: The package.
+            is_in_cache: Whether the same damaged files are in uv's cache: it is cleaned first.
+        """
+        name = package.name
+        exact = f"{name}=={package.version}"
+        step = self._uv_advice(name, "--no-deps", "--reinstall-package", name, exact)
+        if not is_in_cache:
+            return (step,)
+        return (Advice("uv", (*CLEAN, name)), step)
+
+    def missing_advice(self, requirement: Requirement) -> Advice:
+        """Advise to install what is required and missing, or there in another version.
+
+        Args:
+            requirement: What is required; its extras and its marker do not count.
+        """
+        name = canonicalize_name(requirement.name)
+        return self._uv_advice(name, f"{name}{requirement.specifier}")
+
+    def _uv_advice(self, name: str, *words: str) -> Advice:
+        """Advise to install a package with uv: as the environment's lock has it, if there is one, else by ``words``."""
+        label = self.torch.partition("+")[2]
+        if self.lock:
+            words = ("-r", str(self.lock), "--reinstall-package", name)
+        # A torch without a label is on every index.
+        elif label and name in self.catalog.family:
+            words = ("--index", f"{self.torch_index}/{label}", *words)
+        python = str(interpreter(self.venv))
+        return Advice("uv", ("pip", "install", "--python", python, *words))
 
     @cached_property
     def _users_packages(self) -> tuple[InstalledPackage, ...]:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog import Catalog
     from gpuinstall.machine.prober import Preflight
-    from gpuinstall.sources import Sources
 
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}
@@ -51,13 +50,8 @@ class ExaminedEnvironment(NamedTuple):
     venv: Path
     verdict: Verdict | None
     """None if its interpreter was not started, or does not run."""
-    packages: int = 0
-    was_started: bool = True
-
-    @property
-    def works(self) -> bool:
-        """Whether kernels ran in it on every GPU."""
-        return self.verdict is not None and self.verdict.status == "passed"
+    packages: int
+    was_started: bool
 
     def to_dict(self) -> dict[str, Any]:
         """Return the environment as the doctor's document holds it."""
@@ -116,7 +110,7 @@ def examine(
     machine: Machine,
     *,
     request: Request | None,
-    sources: Sources,
+    torch_index: str,
     reporter: Reporter,
     named: bool = False,
 ) -> Examination:
@@ -130,7 +124,7 @@ def examine(
         venv: The folder of the environment.
         machine: This machine, as it was read.
         request: What ``install`` would be asked for here; None if that cannot be read.
-        sources: Where the environment's packages would come from again.
+        torch_index: Where the environment's torch would come from again.
         reporter: What is told of the progress.
         named: Whether the user named the environment.
     """
@@ -142,30 +136,30 @@ def examine(
         packages=read_packages(packages_folders(venv)),
         folder=folder,
         request=request or Request(),
-        torch_index=sources.torch_index,
+        torch_index=torch_index,
     )
     # What files show comes first: starting a damaged environment may fail for the same reason.
     findings = list(run_checks(evidence))
     examined = None
-    words: tuple[str, ...] = ()
-    if named:
-        words = ("--venv", str(venv))
-    if evidence.is_there and admit_start(venv, reporter, if_others=named):
-        verdict, failures = _verify(venv, machine, evidence, reporter)
-        examined = ExaminedEnvironment(venv, verdict, len(evidence.packages))
-        unproven: DoctorFindings = iter(())
+    verdict = None
+    if evidence.is_there:
+        was_started = admit_start(venv, reporter, if_others=named)
+        if was_started:
+            verdict, failures = _verify(venv, machine, evidence, reporter)
+            if verdict:
+                python = verdict.environment.python or RUNNING_PYTHON
+                findings += requirements_unmet(evidence, python)
+            findings = merge_failures(findings, failures)
+        else:
+            findings += [*build_faults(evidence), not_started(venv)]
         if verdict:
-            python = verdict.environment.python or RUNNING_PYTHON
-            findings += requirements_unmet(evidence, python)
-            unproven = unproven_devices(verdict)
-        findings = [*merge_failures(findings, failures), *unproven]
-    elif evidence.is_there:
+            findings += unproven_devices(verdict)
         packages = len(evidence.packages)
-        examined = ExaminedEnvironment(venv, None, packages, was_started=False)
-        findings += [*build_faults(evidence), not_started(venv)]
+        examined = ExaminedEnvironment(venv, verdict, packages, was_started)
     # An environment that works may hold what no build of the catalogue is: there is nothing to install.
-    if request is not None and not (examined and examined.works):
+    if request and not (verdict and verdict.status == "passed"):
         refused = evidence.machine.with_problems(proof.problems)
+        words = ("--venv", str(venv)) if named else ()
         findings += refused_request(refused, request, evidence.catalog, words)
     findings = [_with_repair(finding, venv) for finding in findings]
     return Examination(
@@ -264,7 +258,7 @@ def requirements_unmet(evidence: DoctorEvidence, python: str) -> DoctorFindings:
         name = package.name
         required = f"{requirement.name}{requirement.specifier}"
         state = f"{version} is installed" if version else "it is not installed"
-        fix = evidence.repair.install_advice(requirement)
+        fix = evidence.missing_advice(requirement)
         code = "requirement-unmet"
         entry = None
         if requirement.name == "torch":
@@ -390,7 +384,7 @@ def _verify(
             if any(str(fix).startswith("gpuinstall doctor --fix") for fix in fixes):
                 fixes = (evidence.install_advice(),)
                 if torch:
-                    fixes = evidence.repair.reinstall(torch)
+                    fixes = evidence.reinstall(torch)
             if fault.where != "machine":
                 message = f"{device.name}: {fault.message}"
                 failures.append(replace(fault, message=message, fixes=fixes))

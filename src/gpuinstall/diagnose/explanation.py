@@ -19,8 +19,6 @@ from gpuinstall.diagnose.this_machine import (
     MACHINE_CHECKS,
     LocalFault,
     ThisMachine,
-    libraries_of_text,
-    local_faults,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
 _CARD = re.compile(
     r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"
 )
+_MISSING = "missing library"
+_FILE = re.compile(r"\blib[\w+-]+\.so(?:\.\d+)*")
 _TORCH = re.compile(
     r"(?:pytorch version: |torch\.__version__\W{1,6}|\(you have |\btorch===?|\btorch-)(\d+\.\d+\.\d+)"
 )
@@ -67,7 +67,20 @@ class LocalView(Value):
             {"id": fault.id, "message": fault.message, "fits": fault in fitting}
             for fault in self.faults
         ]
-        return {**self.machine.to_dict(self.libraries), "found": found}
+        here = self.machine
+        torch, driver = here.torch, here.machine.driver
+        return {
+            "environment": str(here.venv) if here.venv.is_dir() else None,
+            "torch": torch and torch.version,
+            "architectures": list(torch.build.code) if torch and torch.build else [],
+            "driver": str(driver.version) if driver and driver.version else None,
+            "gpus": [
+                {"name": gpu.label, "architecture": gpu.code_name}
+                for gpu in here.machine.gpus
+            ],
+            "libraries": dict(self.libraries),
+            "found": found,
+        }
 
 
 class Explanation(Value):
@@ -91,7 +104,7 @@ class Explanation(Value):
 
 def explain_text(
     text: str,
-    look: Callable[[], ThisMachine] | None = None,
+    look: Callable[[], ThisMachine],
     *,
     here: Machine | None = None,
     placeholders: Mapping[str, str] | None = None,
@@ -100,7 +113,7 @@ def explain_text(
 
     Args:
         text: The text.
-        look: Looks at the machine on which it failed; None if that is another one.
+        look: Looks at the machine on which it failed.
         here: Where the commands will be used.
         placeholders: What names the environment that they are for.
     """
@@ -110,7 +123,7 @@ def explain_text(
     view = None
     # What only looks like a fault of the GPU's stack is none of this machine either: nobody has to look.
     is_sure = bool(causes) and causes[0].confidence >= RELIABLE
-    if look and not is_sure and not (others and not causes):
+    if not is_sure and not (others and not causes):
         view = _view(transcript, look())
         decided = classify(
             transcript,
@@ -137,12 +150,18 @@ def _view(transcript: Transcript, machine: ThisMachine) -> LocalView:
     libraries: dict[str, str | None] = {}
     # Of another program than torch the environment says nothing.
     checks = MACHINE_CHECKS if circumstances.is_of_another_program else LOCAL_CHECKS
-    faults = dict.fromkeys(local_faults(machine, checks))
-    for name, path, fault in libraries_of_text(circumstances.observations, machine):
-        libraries[name] = path
-        # Without a torch there is nothing yet that could have brought the library.
-        if path is None and machine.torch:
-            faults[fault] = None
+    faults = dict.fromkeys(fault for check in checks for fault in check(machine))
+    for observation in circumstances.observations:
+        if not observation.name.startswith(_MISSING):
+            continue
+        is_of_system = observation.name == f"{_MISSING} system"
+        for name in _FILE.findall(observation.quotation):
+            libraries[name] = machine.find_library(name)
+            # Without a torch there is nothing yet that could have brought the library.
+            if machine.torch and not libraries[name]:
+                message = f"{name} is neither in {machine.venv} nor on the system"
+                entry = "F166" if is_of_system else "F102"
+                faults[LocalFault(entry, message, is_usual=True)] = None
     return LocalView(
         machine,
         libraries,

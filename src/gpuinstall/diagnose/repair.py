@@ -7,107 +7,24 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from packaging.utils import canonicalize_name
-
 from gpuinstall.base import process
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.uv import uv, without_tokens
-from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.records import was_made_here
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from packaging.requirements import Requirement
-
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.environments.packages import InstalledPackage
 
-_CLEAN = ("cache", "clean")
+CLEAN = ("cache", "clean")
 
 
 _OURS = "import sys; sys.path[:] = filter(None, sys.path); from gpuinstall.__main__ import main; main()"
 """Starts the tool with none of the working folder's modules, in Python 3.10 too."""
-
-
-class RepairSource(NamedTuple):
-    """Where the packages of an environment come from."""
-
-    venv: Path = Path(".venv")
-    lock: Path | None = None
-    """Its own lock; None if its packages were chosen by hand."""
-    torch: tuple[str, ...] = ()
-    """The words that lead uv to torch and its family."""
-    family: frozenset[str] = frozenset()
-    """The names of the family."""
-
-    def reinstall(
-        self,
-        package: InstalledPackage,
-        *,
-        is_in_cache: bool = False,
-    ) -> tuple[Advice, ...]:
-        """Advise to install a package again that is there, and nothing else.
-
-        Args:
-            package: The package.
-            is_in_cache: Whether the same damaged files are in uv's cache: it is cleaned first.
-        """
-        again = ("--reinstall-package", package.name)
-        if self.lock:
-            step = self._with_uv("-r", str(self.lock), *again)
-        else:
-            source = self._source_of(package.name)
-            requirement = f"{package.name}=={package.version}"
-            step = self._with_uv("--no-deps", *source, *again, requirement)
-        if not is_in_cache:
-            return (step,)
-        return (Advice("uv", (*_CLEAN, package.name)), step)
-
-    def install_advice(self, requirement: Requirement) -> Advice:
-        """Advise to install what is required and missing, or there in another version.
-
-        Args:
-            requirement: What is required; its extras and its marker do not count.
-        """
-        name = canonicalize_name(requirement.name)
-        if self.lock:
-            return self._with_uv("-r", str(self.lock), "--reinstall-package", name)
-        return self._with_uv(*self._source_of(name), f"{name}{requirement.specifier}")
-
-    def _with_uv(self, *words: str) -> Advice:
-        python = str(interpreter(self.venv))
-        return Advice("uv", ("pip", "install", "--python", python, *words))
-
-    def _source_of(self, name: str) -> tuple[str, ...]:
-        return self.torch if name in self.family else ()
-
-
-def read_repair(
-    venv: Path,
-    version: str,
-    torch_index: str,
-    family: frozenset[str],
-) -> RepairSource:
-    """Return where the packages of an environment come from.
-
-    Args:
-        venv: The environment.
-        version: That of its torch, whose label tells the index; empty if there is none.
-        torch_index: The base of the torch index of this run.
-        family: The packages that come from it too.
-    """
-    marker = read_marker(venv)
-    if marker and was_made_here(venv) and (venv / marker.lock).is_file():
-        return RepairSource(venv, lock=venv / marker.lock)
-    label = version.partition("+")[2]
-    # A torch without a label is on every index.
-    words = ("--index", f"{torch_index}/{label}") if label else ()
-    return RepairSource(venv, torch=words, family=family)
 
 
 class RepairResult(NamedTuple):
@@ -148,7 +65,7 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
         ]
         possible = [advice for advice in advices if advice and _is_step(advice, venv)]
         # The cache is cleaned for what follows, and by itself repairs nothing.
-        cleaning = [step for step in possible if step.arguments[:2] == _CLEAN]
+        cleaning = [step for step in possible if step.arguments[:2] == CLEAN]
         # Each further fix is another way to the same end.
         others = [step for step in possible if step not in cleaning]
         steps.update(dict.fromkeys([*cleaning, *others[:1]]))

@@ -6,13 +6,12 @@ What is wrong here is told apart from what a text says: ``explain`` puts the two
 from __future__ import annotations
 
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
@@ -22,7 +21,6 @@ from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU, Backend, torch_backend
 from gpuinstall.catalog import Build, load_catalog
-from gpuinstall.catalog.failures.observations import Observation
 from gpuinstall.environments.packages import (
     InstalledPackage,
     read_packages,
@@ -40,8 +38,6 @@ USUAL_SHARED_MEMORY = 64 * _MIB
 """What a container has if it was not told otherwise; NCCL and data loaders want more."""
 LEAST_DISK = 200 * _MIB
 _BLOCK = _MIB
-_MISSING = "missing library"
-_FILE = re.compile(r"\blib[\w+-]+\.so(?:\.\d+)*")
 _LOADER_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/cuda/lib64")
 _FIRST_OF_NUMPY_2 = Version("2.3")
 """The first torch that was compiled with NumPy 2."""
@@ -118,22 +114,6 @@ class ThisMachine(Value):
             if os.path.exists(f"{place}/{name}"):  # noqa: PTH110  Path.exists raises if a folder may not be entered
                 return f"{place}/{name}"
         return None
-
-    def to_dict(self, libraries: Mapping[str, str | None]) -> dict[str, Any]:
-        """Return it as the Explanation document has it."""
-        torch = self.torch
-        driver = self.machine.driver
-        return {
-            "environment": str(self.venv) if self.venv.is_dir() else None,
-            "torch": torch and torch.version,
-            "architectures": list(torch.build.code) if torch and torch.build else [],
-            "driver": str(driver.version) if driver and driver.version else None,
-            "gpus": [
-                {"name": gpu.label, "architecture": gpu.code_name}
-                for gpu in self.machine.gpus
-            ],
-            "libraries": dict(libraries),
-        }
 
 
 def read_this_machine(venv: Path, machine: Machine | None = None) -> ThisMachine:
@@ -322,9 +302,7 @@ def hidden_gpus(here: ThisMachine) -> Iterator[LocalFault]:
 
 def compiler_of_another_cuda(here: ThisMachine) -> Iterator[LocalFault]:
     """Yield that there is no nvcc, or one of another CUDA than torch's."""
-    toolkit = None
-    if here.torch:
-        toolkit = here.torch.backend.version
+    toolkit = here.torch and here.torch.backend.version
     if here.compiler is None:
         message = "there is no nvcc: neither CUDA_HOME nor PATH leads to one"
         yield LocalFault("F57", message, is_usual=True)
@@ -376,34 +354,3 @@ LOCAL_CHECKS: _Checks = (
     compiler_of_another_cuda,
     other_libraries,
 )
-
-
-def local_faults(here: ThisMachine, checks: _Checks) -> Iterator[LocalFault]:
-    """Yield what is wrong here.
-
-    Args:
-        here: What the look found.
-        checks: What to ask of it.
-    """
-    for check in checks:
-        yield from check(here)
-
-
-def libraries_of_text(
-    observations: Iterable[Observation], here: ThisMachine
-) -> Iterator[tuple[str, str | None, LocalFault]]:
-    """Yield the libraries that a text misses, with the path of each here, and what it means that there is none.
-
-    Args:
-        observations: What was recognised in the text.
-        here: What the look found.
-    """
-    for observation in observations:
-        if not observation.name.startswith(_MISSING):
-            continue
-        is_of_system = observation.name == f"{_MISSING} system"
-        entry = "F166" if is_of_system else "F102"
-        for name in _FILE.findall(observation.quotation):
-            message = f"{name} is neither in {here.venv} nor on the system"
-            fault = LocalFault(entry, message, is_usual=True)
-            yield name, here.find_library(name), fault

@@ -7,11 +7,11 @@ from packaging.requirements import Requirement
 
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
-from gpuinstall.diagnose.repair import RepairSource, repair_steps
+from gpuinstall.diagnose.repair import repair_steps
 from gpuinstall.environments.environment import Marker
 from gpuinstall.environments.records import remember
+from tests.unit.diagnose.evidence import doctor_evidence, installed_in
 from tests.unit.diagnose.evidence import found as found_in
-from tests.unit.diagnose.evidence import installed_in
 
 LINUX = Machine("linux", "x86_64", "glibc", "2.36")
 
@@ -74,7 +74,7 @@ def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site)
         finding.message
         == "torch 2.14.1+cu126 is damaged: 1 of 1 files is missing or truncated: torch/__init__.py"
     )
-    where = f"--python {site.venv}/bin/python --no-deps --index https://download.pytorch.org/whl/cu126"
+    where = f"--python {site.venv}/bin/python --index https://download.pytorch.org/whl/cu126 --no-deps"
     assert (
         str(finding.fixes[0])
         == f"uv pip install {where} --reinstall-package torch torch==2.14.1+cu126"
@@ -186,9 +186,9 @@ def _fix(line):
 
 
 def test_what_is_missing_is_named_by_its_specifier_alone():
-    source = RepairSource(Path("/e"))
+    evidence = doctor_evidence(venv=Path("/e"))
     asked = Requirement("numpy[extra]>=2; python_version > '3'")
     assert (
-        str(source.install_advice(asked))
+        str(evidence.missing_advice(asked))
         == "uv pip install --python /e/bin/python 'numpy>=2'"
     )

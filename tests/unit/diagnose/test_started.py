@@ -5,7 +5,7 @@ import pytest
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.diagnose.examination import examine, requirements_unmet
-from gpuinstall.sources import Sources
+from gpuinstall.sources import OFFICIAL
 from tests.lab.environments import put_package, small_torch
 from tests.unit.diagnose.evidence import doctor_evidence, installed_in
 
@@ -88,7 +88,7 @@ def test_only_an_environment_that_is_ours_or_was_named_is_started(
         tmp_path / ".venv",
         LINUX,
         request=None,
-        sources=Sources(),
+        torch_index=OFFICIAL,
         reporter=Reporter(),
         named=named,
     )

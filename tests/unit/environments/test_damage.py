@@ -8,11 +8,11 @@ import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.environment_paths import packages_folders
-from gpuinstall.diagnose.repair import RepairSource
 from gpuinstall.environments.damage import find_damage
 from gpuinstall.environments.packages import read_packages
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import copy_used_cache
+from tests.unit.diagnose.evidence import doctor_evidence
 
 MODULES: dict[str, str | bytes] = {"tool/__init__.py": "", "tool/core.so": b"code"}
 
@@ -74,7 +74,7 @@ def test_a_file_of_the_cache_is_named_everywhere_and_both_are_repaired(projects)
         for venv in (first, second, third):
             assert [one.message for one in damage(venv)] == [message]
         (found,) = damage(first)
-        for step in RepairSource(first).reinstall(
+        for step in doctor_evidence(venv=first).reinstall(
             found.package, is_in_cache=found.is_in_cache
         ):
             projects.run(*step.arguments)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import Advice, for_environment
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import display_path
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
-from gpuinstall.cli.options import names_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.cli.options import CommandOptions
-    from gpuinstall.cli.terminal import Terminal
+from gpuinstall.cli.options import CommandOptions, names_environment
+from gpuinstall.cli.terminal import Terminal
 
 
 @contextmanager

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,10 +22,6 @@ from gpuinstall.cli.install import (
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
 from gpuinstall.environments.environment import added_packages, read_marker
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 command = click.Group(
     "env", help="List, restore and remove the environments made by gpuinstall."

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,16 +15,11 @@ from gpuinstall.base.files import write_in_place
 from gpuinstall.base.shell import quoted
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.export.formats import ONE_LOCK_FORMATS, Format
-from gpuinstall.export.needs import MACHINE_TOOLS, words_for
+from gpuinstall.export.needs import MACHINE_TOOLS, MachineNeeds, words_for
 from gpuinstall.export.pins import unhashed_packages
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.export.needs import MachineNeeds
-    from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.file.lock import Lock
 
 _LOCKS = ("lock_files", "output")
 _BEGINNING = re.compile(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.node_records import recorded_machines
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of
@@ -22,15 +24,10 @@ from gpuinstall.cli.options import (
 )
 from gpuinstall.cli.outcome import Outcome, Row, framed
 from gpuinstall.install.hold import only_run_that_locks
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import lock_requests
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.lock.request.lock_request import LockRequest
 
 
 class LockCommands(click.Group):

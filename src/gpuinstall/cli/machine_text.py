@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.machine import Driver, Gpu, Machine
 
 _UNKNOWN = "architecture unknown"
 _UNKNOWN_RELEASE = "of unknown release"

@@ -9,10 +9,11 @@ import errno
 import os
 import re
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -34,9 +35,6 @@ from gpuinstall.base.shell import joined
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.outcome import fail
 from gpuinstall.cli.terminal import CURRENT, Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 COMMAND_GROUPS: dict[str, dict[str, str]] = {
     "Every day": {

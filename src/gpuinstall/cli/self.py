@@ -7,21 +7,18 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import display_path, look_at, own_cache_folder
 from gpuinstall.base.removal import is_folder, remove_file, remove_path
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, framed
-
-if TYPE_CHECKING:
-    from gpuinstall.base.reporter import Reporter
 
 _TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
 _LEFTOVER = re.compile(r"\.(new|discarded)-\w{8}")

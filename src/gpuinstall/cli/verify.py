@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import OURS, Advice, for_environment
 from gpuinstall.base.environment_paths import environment_of, packages_folders
 from gpuinstall.base.errors import MachineError, VerificationError
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import (
     check_startable,
@@ -18,16 +18,13 @@ from gpuinstall.cli.install import interpreter_of_others
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.damage import find_damage, is_configuration_lost
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import fail_devices, measure, verify_environment
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.cli.terminal import Terminal
 
 STYLES = {
     "passed": "green",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from gpuinstall.base.advice import OURS, for_environment, for_install
 from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import replace
+from gpuinstall.catalog import Catalog
 from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
 from gpuinstall.diagnose.repair import repair_steps
@@ -24,20 +29,12 @@ from gpuinstall.environments.packages import read_packages, unmet_requirements
 from gpuinstall.environments.records import admit_start, say_unfinished
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
+from gpuinstall.machine.prober import Preflight
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import Verdict
 from gpuinstall.wheels.learned.store import known_catalog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.machine.prober import Preflight
 
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value
 from gpuinstall.catalog.failures.classify import (
     RELIABLE,
@@ -20,11 +22,6 @@ from gpuinstall.diagnose.this_machine import (
     LocalFault,
     ThisMachine,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from gpuinstall.base.machine import Machine
 
 _CARD = re.compile(
     r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"

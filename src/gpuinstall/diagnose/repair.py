@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpuinstall.base import process
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.uv import uv, without_tokens
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gpuinstall.base.finding import Finding
-    from gpuinstall.base.reporter import Reporter
 
 CLEAN = ("cache", "clean")
 

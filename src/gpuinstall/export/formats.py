@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import visible
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.pins import name_for_others, pins, without_unhashed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.file.lock import Lock
 
 
 class Format(NamedTuple):

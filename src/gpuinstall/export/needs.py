@@ -8,11 +8,11 @@ command that finds it out when a program starts.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tomli
 from packaging.pylock import PylockSelectError
@@ -26,17 +26,12 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
+from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, not_exportable, systems_of
 from gpuinstall.lock.file.fit import fit, selected
+from gpuinstall.lock.file.lock import Lock
 from gpuinstall.machine.vendors import VENDORS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.lock.file.lock import Lock
-
 
 _GLIBCS = range(4, 100)
 """The minors of glibc 2: the first is older than any that a wheel names."""

@@ -48,7 +48,7 @@ def environment_to_read(options: CommandOptions) -> Path:
     """
     from gpuinstall.environments.application import started_environment
 
-    venv = options.environment.absolute()
+    venv = options.venv.absolute()
     if names_environment():
         return venv
     own = started_environment(venv.parent)

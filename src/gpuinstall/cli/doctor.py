@@ -44,7 +44,7 @@ def command(options: CommandOptions) -> Outcome:
     folder = environment_to_read(options)
     if is_typed("venv") or folder.is_file():
         # Raises if there is none: an environment is not made for a typing error.
-        interpreter_of_others("", options.environment)
+        interpreter_of_others("", options.venv)
     name_active(["doctor"], folder, options.terminal)
     is_named = names_environment()
     with options.open(venv=folder, only_looks=True) as project:

@@ -109,7 +109,7 @@ def _rollback(options: CommandOptions) -> Outcome:
         place = project.paths
         # Ours is named by its folder: a Python is named only of an environment that others made.
         if options.into or options.interpreter:
-            python = interpreter_of_others(options.interpreter, options.environment)
+            python = interpreter_of_others(options.interpreter, options.venv)
             place = inspect_foreign(python)
         before = _versions(place)
         take_back(place, project.reporter, takes_over=options.replace)
@@ -156,7 +156,7 @@ def _versions(place: EnvironmentPaths) -> dict[str, str]:
 def _remove(options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_removable, remove
 
-    paths = EnvironmentPaths.at(options.environment)
+    paths = EnvironmentPaths.at(options.venv)
     if not options.yes:
         _confirm(find_removable(paths), added_packages(paths.venv))
     removed = remove(paths, options.terminal, typed_in=options.typed_in)

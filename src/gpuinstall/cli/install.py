@@ -22,7 +22,6 @@ from gpuinstall.cli.options import (
     REQUEST,
     SOURCING,
     CommandOptions,
-    find_interpreter,
     is_typed,
     names_environment,
     python_version,
@@ -83,7 +82,7 @@ def command(options: CommandOptions) -> Outcome:
     if options.into:
         from gpuinstall.install.into import dry_run_into, install_into
 
-        python = interpreter_of_others(named, options.environment)
+        python = interpreter_of_others(named, options.venv)
         # Behind --into, --python names the interpreter of the environment and requests no version.
         request = replace(options.settings.request, python=None)
         with options.open(request=request) as project:
@@ -136,7 +135,15 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
         UsageError: if there is none.
     """
     if python:
-        return find_interpreter(python, hint="Check the path")
+        program = which(python)
+        if program is None:
+            raise UsageError(
+                "python-missing",
+                f"no such interpreter: {python}",
+                hint="Check the path",
+            )
+        # No link is followed: an environment's leads to the Python behind it.
+        return Path(program).absolute()
     folder = venv.absolute()
     application = find_application(folder.parent)
     if application and not folder.is_dir():
@@ -217,6 +224,7 @@ def carry_out(
             "chosen": result.fit.lock.name,
             "rejected": misfit_rows(result.misfits),
         }
+        _warn_of_other_request(result.fit.lock, project)
     return Outcome(
         data,
         list(installed_rows(result, project.compat_libraries)),
@@ -353,11 +361,7 @@ def sync_command(options: CommandOptions) -> Outcome:
             attempts=1,
             replace=options.replace,
         )
-        outcome = carry_out(project, selected, is_dry_run=options.dry_run)
-        installed = None if options.dry_run else project.contents.read_own_lock()
-        if installed:
-            _warn_of_other_request(installed, project)
-    return outcome
+        return carry_out(project, selected, is_dry_run=options.dry_run)
 
 
 def _warn_of_other_request(lock: Lock, project: Project) -> None:

@@ -86,7 +86,7 @@ def _read_machines(options: CommandOptions) -> list[Machine]:
             machines += recorded_machines(folder, options.terminal)
         else:
             machines.append(read_machine_file(name))
-    described = options.other_machine
+    described = options.other_machine()
     return [*machines, described] if described else machines
 
 

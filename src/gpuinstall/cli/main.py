@@ -213,19 +213,6 @@ def _run_to_the_end(arguments: list[str], run: Callable[[list[str]], int]) -> in
         return run(arguments)
     except GpuInstallError as error:
         fault = error
-    except click.NoSuchOption as error:
-        from gpuinstall.cli.options import advise_option
-
-        name = error.option_name
-        params = error.ctx.command.params if error.ctx else []
-        options = {option for param in params for option in param.opts}
-        advice = advise_option(name, arguments, options)
-        fault = UsageError("usage", f"gpuinstall has no option {name}", hint=advice)
-        if not advice:
-            # Spelled wrongly, perhaps; of what click finds alike, only what begins so: --relax is no --pre.
-            alike = [one for one in error.possibilities or () if one[:4] == name[:4]]
-            error = click.NoSuchOption(name, possibilities=alike)
-            fault = _usage_error(error, arguments)
     except click.ClickException as error:
         fault = _usage_error(error, arguments)
     except (click.Abort, KeyboardInterrupt) as stop:
@@ -265,6 +252,18 @@ def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageErro
     command = _command_of(arguments)
     words = filter(None, ("gpuinstall", command, "--help"))
     hint = " ".join(words)
+    if isinstance(error, click.NoSuchOption):
+        from gpuinstall.cli.options import advise_option
+
+        name = error.option_name
+        params = error.ctx.command.params if error.ctx else []
+        options = {option for param in params for option in param.opts}
+        advice = advise_option(name, arguments, options)
+        if advice:
+            return UsageError("usage", f"gpuinstall has no option {name}", hint=advice)
+        # Spelled wrongly, perhaps; of what click finds alike, only what begins so: --relax is no --pre.
+        alike = [one for one in error.possibilities or () if one[:4] == name[:4]]
+        error = click.NoSuchOption(name, possibilities=alike)
     if command == "sync":
         from gpuinstall.lock.request.declaration import advise_lock
 

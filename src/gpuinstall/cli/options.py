@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from gpuinstall.project import Project, Settings
     from gpuinstall.sources.requirements_file import RequirementsFile
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STDOUT = "-"
 _PYTHON_VERSION = r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)"
 OTHER_OPTIONS = {
@@ -235,7 +234,7 @@ class CommandOptions:
         "--cuda-compat",
         "Put NVIDIA's newer libraries (cuda-compat) above an old driver of data-centre GPUs.",
     )
-    venv: Path | None = _row(
+    venv: Path = _row(
         "--venv DIR",
         "The environment (default: .venv).",
         type=Path,
@@ -356,11 +355,6 @@ class CommandOptions:
     )
 
     @property
-    def environment(self) -> Path:
-        """The environment that is selected."""
-        return self.venv or Path(".venv")
-
-    @property
     def sourcing(self) -> Sourcing:
         """How packages are had."""
         return Sourcing(
@@ -369,20 +363,20 @@ class CommandOptions:
             offline=self.offline,
         )
 
-    @property
-    def machine_words(self) -> tuple[Any, ...]:
-        """The machine in words: GPUs, driver, operating system, architecture and glibc."""
-        return self.gpu_names, self.driver, self.os, self.arch, self.glibc
+    def other_machine(
+        self, newest_driver: Callable[[Machine], int | None] | None = None
+    ) -> Machine | None:
+        """Return the machine that is selected; None if that is this one.
 
-    @property
-    def other_machine(self) -> Machine | None:
-        """The machine that is selected; None if that is this one.
+        Args:
+            newest_driver: Finds the driver of GPUs that are named without one.
 
         Raises:
             UsageError: if its file or its words are malformed.
         """
+        words = (self.gpu_names, self.driver, self.os, self.arch, self.glibc)
         if self.machine is not None:
-            if any(self.machine_words):
+            if any(words):
                 raise UsageError(
                     "machine-twice",
                     "--machine cannot be combined with --gpu, --driver, --os and --arch",
@@ -390,10 +384,10 @@ class CommandOptions:
             return read_machine_file(self.machine)
         if self.driver and not self.gpu_names:
             raise UsageError("gpu-missing", "--driver requires --gpu")
-        if any(self.machine_words):
+        if any(words):
             from gpuinstall.machine.words import machine_in_words
 
-            return machine_in_words(*self.machine_words)
+            return machine_in_words(*words, newest_driver=newest_driver)
         return None
 
     @cached_property
@@ -529,7 +523,7 @@ VARIABLES = tuple(name for name in REQUEST if "envvar" in _ROWS[name].settings)
 """The rows of a request that variables set."""
 
 
-def option(name: str, *, is_hidden: bool = False) -> Decorator:
+def option(name: str, *, is_hidden: bool = False) -> Callable[[Any], Any]:
     """Return click's decorator for a row; a hidden one is for its variable alone."""
     row = _ROWS[name]
     if not row.words:
@@ -641,22 +635,3 @@ def _read_stream(name: str) -> RequirementsFile | None:
     with reading(path):
         text = decoded(_read_document(name))
     return parse_requirements(text, path)
-
-
-def find_interpreter(python: str, *, hint: str) -> Path:
-    """Return the path of the interpreter that ``--python`` names.
-
-    Args:
-        python: A path, or the name of a program on PATH.
-        hint: What to do if there is none.
-
-    Raises:
-        UsageError: if there is none.
-    """
-    from shutil import which
-
-    program = which(python)
-    if program is None:
-        raise UsageError("python-missing", f"no such interpreter: {python}", hint=hint)
-    # No link is followed: an environment's leads to the Python behind it.
-    return Path(program).absolute()

@@ -20,6 +20,7 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
+from gpuinstall.plan.drivers import newest_branch
 from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
@@ -52,7 +53,8 @@ def command(options: CommandOptions) -> Outcome:
         # A machine in words has a Python like this one's.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     extensions: ExtensionChoices = ()
-    selected = _selected_machine(options)
+    newest = partial(newest_branch, catalog=load_catalog())
+    selected = options.other_machine(newest)
     with options.open(request=request, machine=selected, only_looks=True) as project:
         machine = project.machine
         requested = read_request(project)
@@ -114,19 +116,6 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
         f"install keeps torch {kept.choice.build.name}, which {kept.lock.name} has"
     )
     return Reason("torch-locked", message)
-
-
-def _selected_machine(options: CommandOptions) -> Machine | None:
-    """Return the machine that is selected; if its GPUs are named without a driver, with the newest that drives them."""
-    if not options.gpu_names or options.driver or options.machine:
-        return options.other_machine
-    from gpuinstall.machine.words import machine_in_words
-    from gpuinstall.plan.drivers import newest_branch
-
-    return machine_in_words(
-        *options.machine_words,
-        newest_driver=lambda machine: newest_branch(machine, load_catalog()),
-    )
 
 
 def _show(

@@ -32,7 +32,7 @@ def command(options: CommandOptions) -> Outcome:
     """Probe."""
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
 
-    probed = options.other_machine
+    probed = options.other_machine()
     if probed is None:
         with machine_beside(Path.cwd(), options.terminal, only_looks=True) as here:
             probed = here.machine

@@ -35,7 +35,6 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.project import Project, Settings, open_project
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from typing import NoReturn
 
     from gpuinstall.base.machine import Machine
@@ -77,31 +76,28 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
                 f"{lock} is not read: uv run {file} takes its versions"
             )
         _become(command_words, _cached_environment(script, options))
-    with served(options.terminal), _opened(options) as project:
-        if options.any_lock:
-            if options.require_gpu:
-                _check_gpu(project.machine)
-            from gpuinstall.install.start import environment_to_start
+    with served(options.terminal):
+        folder = options.venv.absolute().parent if options.any_lock else None
+        with options.open(folder=folder, only=True, anew=True) as project:
+            if options.any_lock:
+                if options.require_gpu:
+                    _check_gpu(project.machine)
+                from gpuinstall.install.start import environment_to_start
 
-            paths = environment_to_start(
-                project, proof=options.proof, installing=options.install
-            )
-        else:
-            paths = project.paths
-            _make_right(project)
-            misplaced = _check_fitness(project, options).misplaced_projects
-            if misplaced:
-                project.reporter.warn(
-                    f"{some(sorted(misplaced))} is gone, a copy, or from another folder; run gpuinstall sync"
+                paths = environment_to_start(
+                    project, proof=options.proof, installing=options.install
                 )
-            check_startable(paths.venv, project.reporter)
-        libraries = project.compat_libraries
+            else:
+                paths = project.paths
+                _make_right(project)
+                misplaced = _check_fitness(project, options).misplaced_projects
+                if misplaced:
+                    project.reporter.warn(
+                        f"{some(sorted(misplaced))} is gone, a copy, or from another folder; run gpuinstall sync"
+                    )
+                check_startable(paths.venv, project.reporter)
+            libraries = project.compat_libraries
     _become(command_words, paths, libraries)
-
-
-def _opened(options: CommandOptions) -> AbstractContextManager[Project]:
-    folder = options.environment.absolute().parent if options.any_lock else None
-    return options.open(folder=folder, only=True, anew=True)
 
 
 def _cached_environment(script: Script, options: CommandOptions) -> EnvironmentPaths:

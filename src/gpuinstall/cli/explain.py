@@ -69,8 +69,7 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
         if not document.strip():
             screen.line("the text is empty: there is nothing to explain")
             return
-        _show_causes(screen, explanation.causes)
-        _show_lookalikes(screen, explanation)
+        _show_causes(screen, (*explanation.causes, *explanation.lookalikes))
         if not is_recognised:
             screen.line("gpuinstall does not recognise a failure in this text.")
         unsure = [cause for cause in explanation.causes if cause.is_unsure]
@@ -128,37 +127,25 @@ def _show_what_would_tell(terminal: Terminal, words: Mapping[str, str]) -> None:
 def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
     failures = load_failures()
     for number, cause in enumerate(causes):
-        failure = failures[cause.id]
         if number:
             terminal.line()
-            terminal.line("or, less likely:" if cause.is_unsure else "then:")
-        surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
-        head = f"perhaps: {cause.title}" if cause.is_unsure else cause.title
-        terminal.line(f"   [{cause.id}{surety}]", head=head)
-        narrower = [
-            f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]
-        ]
-        rows = [
-            ("seen", cause.evidence),
-            ("why", cause.why),
-            ("one of", "\n".join(narrower)),
-            ("apart", failure.apart if cause.is_unsure else None),
-            ("do", "\n".join(cause.fix)),
-        ]
-        terminal.rows(rows, LABEL)
-
-
-def _show_lookalikes(terminal: Terminal, explanation: Explanation) -> None:
-    for number, other in enumerate(explanation.lookalikes):
-        if number or explanation.causes:
-            terminal.line()
-        terminal.line(": not caused by the driver or the build", head=other.title)
-        rows = [
-            ("seen", other.evidence),
-            ("why", other.why),
-            ("do", "\n".join(other.fix)),
-        ]
-        terminal.rows(rows, LABEL)
+        rows: list[tuple[str, str | None]]
+        rows = [("seen", cause.evidence), ("why", cause.why)]
+        failure = failures.get(cause.id)
+        if failure is None:
+            terminal.line(": not caused by the driver or the build", head=cause.title)
+        else:
+            if number:
+                terminal.line("or, less likely:" if cause.is_unsure else "then:")
+            surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
+            head = f"perhaps: {cause.title}" if cause.is_unsure else cause.title
+            terminal.line(f"   [{cause.id}{surety}]", head=head)
+            narrower = [
+                f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]
+            ]
+            rows.append(("one of", "\n".join(narrower)))
+            rows.append(("apart", failure.apart if cause.is_unsure else None))
+        terminal.rows([*rows, ("do", "\n".join(cause.fix))], LABEL)
 
 
 def _words(venv: Path) -> dict[str, str]:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from gpuinstall.base.codec import write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import write_in_place
 from gpuinstall.base.shell import quoted
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.export.formats import ONE_LOCK_FORMATS, Format
+from gpuinstall.export.formats import conda, constraints, requirements
 from gpuinstall.export.needs import MACHINE_TOOLS, MachineNeeds, words_for
 from gpuinstall.export.pins import unhashed_packages
 from gpuinstall.lock.file.lock import Lock
@@ -33,17 +34,27 @@ command = click.Group("export", help="Write the lock in other tools' formats.")
 _framed = partial(framed, group=command, serves_folder=True)
 
 
-# Not in the loop itself, whose variable would be the last format for all of the commands.
-def _add(format_: Format) -> None:
-    @_framed(format_.name, format_.help, *_LOCKS)
+def _add(name: str, text: str, write: Callable[[Lock], str]) -> None:
+    """Add the command of a format that holds one lock."""
+
+    @_framed(name, text, *_LOCKS)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options.lock_files, takes_several=False)
         _warn_of_packages(lock, options.terminal)
-        return _outcome(format_.name, format_.write(lock), options.output)
+        return _outcome(name, write(lock), options.output)
 
 
-for written in ONE_LOCK_FORMATS:
-    _add(written)
+_add(
+    "constraints",
+    "Write the versions alone, for pip -c, uv and Poetry.",
+    constraints,
+)
+_add(
+    "requirements",
+    "Write a requirements file with hashes, for pip and uv.",
+    requirements,
+)
+_add("conda", "Write conda's environment.yml, its pip section with hashes.", conda)
 
 
 @_framed(
@@ -111,7 +122,7 @@ def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:
         text = words_for(tool_name, needs)
     else:
         text = "\n".join(one.text for one in needs)
-    entries = [one.to_dict() for one in needs]
+    entries = list(map(write_object, needs))
     return _outcome(tool_name or "needs", text, options.output, needs=entries)
 
 

@@ -237,10 +237,9 @@ def _run_to_the_end(arguments: list[str], run: Callable[[list[str]], int]) -> in
 
 def _terminal(arguments: list[str]) -> Terminal:
     """Return the terminal of the command that ran, or for a line that could not be parsed what its words ask for."""
-    events = "--json-events" in arguments
     return CURRENT.get() or Terminal(
-        as_json=events or "--json" in arguments,
-        as_events=events,
+        as_json="--json" in arguments,
+        as_events="--json-events" in arguments,
         quiet=bool(
             {"--quiet", "-q"} & {*arguments} or os.environ.get("GPUINSTALL_QUIET")
         ),
@@ -354,7 +353,7 @@ def _show_path(arguments: list[str]) -> None:
     from gpuinstall.cli.self import path_line
 
     terminal, line = _terminal(arguments), path_line()
-    if line and not terminal.as_json:
+    if line and not terminal.is_for_programs:
         terminal.step("PATH", line)
 
 

@@ -346,7 +346,7 @@ class CommandOptions:
         type=PATH,
     )
     as_json: bool = _row("--json", "Print one JSON document on stdout.")
-    json_events: bool = _row(
+    as_events: bool = _row(
         "--json-events", "Print progress as JSON lines, with the document last."
     )
     quiet: bool = _row("-q --quiet", "Print only errors.", envvar="GPUINSTALL_QUIET")
@@ -500,8 +500,8 @@ def python_version(text: str) -> str | None:
     return text if text.startswith(("<", ">", "=", "!", "~")) else None
 
 
-EVERYWHERE = ("as_json", "json_events", "quiet", "verbose")
-"""The options of every command."""
+EVERYWHERE = ("as_json", "as_events", "quiet", "verbose")
+"""The options of every command, which its Terminal has."""
 SOURCING = ("torch_index", "offline")
 REQUEST = (
     *SOURCING,

@@ -73,12 +73,7 @@ def framed(
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> int:
-            terminal = Terminal(
-                as_json=kwargs["as_json"] or kwargs["json_events"],
-                as_events=kwargs["json_events"],
-                quiet=kwargs["quiet"],
-                verbose=kwargs["verbose"],
-            )
+            terminal = Terminal(**{row: kwargs[row] for row in EVERYWHERE})
             CURRENT.set(terminal)
             values = {row: kwargs.pop(row) for row in names}
             with ExitStack() as stack:
@@ -211,7 +206,7 @@ def present(
         outcome: How it ended.
     """
     show = outcome.show
-    if terminal.as_json:
+    if terminal.is_for_programs:
         terminal.document(document_of(name, outcome))
     elif terminal.quiet and not (outcome.exit_code or outcome.is_news):
         pass

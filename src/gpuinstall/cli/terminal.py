@@ -63,6 +63,11 @@ class Terminal(Reporter, Value):
     warned: set[str] = field(default_factory=set)
     """The warnings that were written."""
 
+    @property
+    def is_for_programs(self) -> bool:
+        """Whether the result is a document."""
+        return self.as_json or self.as_events
+
     def colored(self, stream: TextIO) -> bool:
         """Whether ``stream`` gets colour: NO_COLOR decides, then FORCE_COLOR, then whether it is a terminal."""
         if os.environ.get("NO_COLOR"):

@@ -66,15 +66,14 @@ def command(options: CommandOptions) -> Outcome:
         machine = here.machine
         options.read_machine = machine
         origin = read_origin(folder, machine)
-        if origin.gpus is not None:
-            others = [
-                f"GPU {gpu.index} ({gpu.label})"
-                for gpu in machine.gpus
-                if gpu.index not in origin.gpus
-            ]
-            if others:
-                names = ", ".join(others)
-                options.terminal.warn(f"this environment was made without {names}")
+        others = [
+            f"GPU {gpu.index} ({gpu.label})"
+            for gpu in machine.gpus
+            if origin.gpus and gpu.index not in origin.gpus
+        ]
+        if others:
+            names = ", ".join(others)
+            options.terminal.warn(f"this environment was made without {names}")
         if not python:
             check_startable(folder, options.terminal)
             say_unfinished(folder, options.terminal)

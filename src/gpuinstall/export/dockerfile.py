@@ -7,20 +7,17 @@ runs on the host.
 from __future__ import annotations
 
 import re
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
-
-import tomli
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.versions import CPU, Backend
+from gpuinstall.base.versions import CPU
 from gpuinstall.environments.environment import LOCK_NAME
 from gpuinstall.export.pins import (
     backend_of,
     not_exportable,
     one_python,
+    read_data,
     systems_of,
 )
 
@@ -34,13 +31,6 @@ _BELOW = re.compile(r" @ \.(/|$)")
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
-@cache
-def image_parts() -> dict[str, Any]:
-    """Return the texts of Dockerfiles; ``access`` is how to give a container the GPUs."""
-    file = files("gpuinstall.export") / "data" / "dockerfile.toml"
-    return tomli.loads(file.read_text("utf-8"))
-
-
 def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
     """Return a Dockerfile for the folder that holds a lock.
 
@@ -51,9 +41,9 @@ def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
     Raises:
         UsageError: It does not say enough.
     """
-    parts = image_parts()
-    backend = _served_backend(lock)
-    access = parts["access"][backend.kind]
+    parts = read_data("dockerfile")
+    # How to give a container the GPUs.
+    access = parts["access"][backend_of(lock).kind]
     built = [package.name for package in lock.pylock.packages if not package.wheels]
     addresses = lock.addresses.items()
     projects = [name for name, address in addresses if _BELOW.search(address)]
@@ -62,7 +52,6 @@ def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
     if projects:
         copy = parts["project"].format(names=", ".join(projects))
         result = "/home/app"
-    serving = "jupyter" if "jupyter" in extras else "show"
     text: str = parts["one"].format(
         torch=lock.versions.get("torch"),
         platform=_platform_of(lock, projects),
@@ -75,7 +64,7 @@ def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
         needs=access["needs"],
         visible=access["environment"],
         extra=parts["jupyter"] if "jupyter" in extras else "",
-        command=parts["serving"][serving],
+        command=parts["serving"]["-".join(sorted({*extras})) or "show"],
         image=f"python:{lock.python}-slim-bookworm",
         built=parts["built"].format(names=", ".join(built)) if built else "",
     )
@@ -98,8 +87,8 @@ def any_dockerfile(locks: Sequence[Lock], extras: Collection[str] = ()) -> str:
         raise UsageError(
             "jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab"
         )
-    parts = image_parts()
-    kinds = dict.fromkeys(_served_backend(lock).kind for lock in locks)
+    parts = read_data("dockerfile")
+    kinds = dict.fromkeys(backend_of(lock).kind for lock in locks)
     access = [parts["access"][kind] for kind in kinds if kind != CPU.kind]
     environments = rows = ""
     for lock in locks:
@@ -118,7 +107,7 @@ def any_dockerfile(locks: Sequence[Lock], extras: Collection[str] = ()) -> str:
         visible="".join(way["environment"] for way in access),
         locks=" ".join(lock.name for lock in locks),
         environments=environments,
-        command=parts["serving"]["-".join(sorted(extras)) or "show"],
+        command=parts["serving"]["-".join(sorted({*extras})) or "show"],
     )
     return text
 
@@ -166,14 +155,3 @@ def _platform_of(lock: Lock, projects: Collection[str] = ()) -> str:
         f"{lock.name} is not for Linux, but an image is",
         "gpuinstall lock --target cpu",
     )
-
-
-def _served_backend(lock: Lock) -> Backend:
-    """Return the backend of a lock; raise UsageError if no container can be given its GPUs."""
-    backend = backend_of(lock)
-    if backend.kind not in image_parts()["access"]:
-        raise not_exportable(
-            f"{lock.name} is for {backend}, and no container is known to be given its GPUs",
-            "gpuinstall export requirements",
-        )
-    return backend

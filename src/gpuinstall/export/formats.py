@@ -1,34 +1,26 @@
-"""The formats that hold one lock: each a small writer, and a row of a table."""
+"""The formats that hold one lock, each a small writer.
+
+They raise UsageError if the lock does not say enough, or others cannot use a package's address.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import NamedTuple
+import re
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import visible
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.pins import name_for_others, pins, without_unhashed
+from gpuinstall.export.pins import pins, without_unhashed
 from gpuinstall.lock.file.lock import Lock
-
-
-class Format(NamedTuple):
-    """A format that one lock is written in."""
-
-    name: str
-    """As on the command line."""
-    help: str
-    write: Callable[[Lock], str]
-    """Raises UsageError if the lock does not say enough, or others cannot use a package's address."""
 
 
 def requirements(lock: Lock) -> str:
     """Return a requirements file."""
     pythons = str(lock.python or lock.pylock.requires_python or "of any version")
     head = f"# From {visible(lock.name)}, for Python {visible(pythons)}.\n"
-    lines = [" \\\n    ".join(pin.words) + "\n" for pin in pins(lock)]
+    lines = [" \\\n    ".join(words) + "\n" for words in pins(lock)]
     return "".join([head, without_unhashed(lock), *lines])
 
 
@@ -52,7 +44,8 @@ def conda(lock: Lock) -> str:
         cuda = virtual_packages["__cuda"]
         text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"
     # Packages of Anaconda's own channel would come under another licence, whatever the user's settings name.
-    text += f"name: {name_for_others(lock)}\n"
+    name = lock.name.removesuffix(".toml").replace("pylock", "torch")
+    text += f"name: {re.sub('[^A-Za-z0-9_-]', '-', name)}\n"
     text += "channels:\n  - conda-forge\n  - nodefaults\ndependencies:\n"
     for name, version in virtual_packages.items():
         text += f"  - {name} >={version}\n"
@@ -60,8 +53,8 @@ def conda(lock: Lock) -> str:
     if not lock.python:
         python = json.dumps(f"python{lock.pylock.requires_python or ''}")
     text += f"  - {python}\n  - pip\n  - pip:\n"
-    for pin in pins(lock):
-        text += f"      - {json.dumps(' '.join(pin.words))}\n"
+    for words in pins(lock):
+        text += f"      - {json.dumps(' '.join(words))}\n"
     return text
 
 
@@ -80,20 +73,3 @@ def _virtual_packages(lock: Lock) -> dict[str, str]:
     if needs.glibc:
         packages["__glibc"] = needs.glibc
     return packages
-
-
-ONE_LOCK_FORMATS = (
-    Format(
-        "constraints",
-        "Write the versions alone, for pip -c, uv and Poetry.",
-        constraints,
-    ),
-    Format(
-        "requirements",
-        "Write a requirements file with hashes, for pip and uv.",
-        requirements,
-    ),
-    Format(
-        "conda", "Write conda's environment.yml, its pip section with hashes.", conda
-    ),
-)

@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from importlib.resources import files
 from itertools import chain, groupby
 from typing import Any
 
-import tomli
 from packaging.pylock import PylockSelectError
 
-from gpuinstall.base.codec import read_object, write_object
+from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Gpu, Machine
@@ -28,7 +26,7 @@ from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, products
-from gpuinstall.export.pins import backend_of, not_exportable, systems_of
+from gpuinstall.export.pins import backend_of, not_exportable, read_data, systems_of
 from gpuinstall.lock.file.fit import fit, selected
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.machine.vendors import VENDORS
@@ -105,10 +103,6 @@ class MachineNeeds(Value):
             lines.append(line)
         return "".join(f"{line}\n" for line in lines)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as documents have it."""
-        return write_object(self)
-
 
 def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
     """Return what a lock needs of a machine, for each system that it is for.
@@ -171,11 +165,12 @@ def _glibc(
 def _known_gpus(maker: str | None, arch: str) -> Iterator[Gpu]:
     """Yield a GPU of each kind of a maker's that a machine can have."""
     if maker == "nvidia":
-        capabilities = set()
-        for product in products():
-            # What only ARM boards have is no GPU of a PC.
-            if product.capability and (arch != "x86_64" or not product.arm):
-                capabilities.add(product.capability)
+        # What only ARM boards have is no GPU of a PC.
+        capabilities = {
+            product.capability
+            for product in products()
+            if product.capability and not (product.arm and arch == "x86_64")
+        }
         for index, capability in enumerate(sorted(capabilities)):
             yield Gpu(index, compute_capability=capability)
         return
@@ -268,9 +263,7 @@ class MachineTool(Value):
 
 def load_tool(name: str) -> MachineTool:
     """Return what a tool can be told."""
-    file = files("gpuinstall.export") / "data" / "machine_tools.toml"
-    table = tomli.loads(file.read_text("utf-8"))
-    return read_object(MachineTool, table[name], name)
+    return read_object(MachineTool, read_data("machine_tools")[name], name)
 
 
 def words_for(name: str, needs: Sequence[MachineNeeds]) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import tomli
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import normalised
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
 
     _File = PackageWheel | PackageSdist | PackageArchive
-    _System = tuple[str, str]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
@@ -40,16 +43,11 @@ _PLATFORMS = (
 """The systems and processors that PyTorch has builds for."""
 
 
-class Pin(NamedTuple):
-    """One requirement and the sha256 of each file that may serve it."""
-
-    requirement: str
-    hashes: tuple[str, ...]
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The requirement and its options, as a requirements file has them."""
-        return self.requirement, *(f"--hash=sha256:{digest}" for digest in self.hashes)
+@cache
+def read_data(name: str) -> dict[str, Any]:
+    """Return a document of the texts that formats are made of."""
+    file = files("gpuinstall.export") / "data" / f"{name}.toml"
+    return tomli.loads(file.read_text("utf-8"))
 
 
 def unhashed_packages(lock: Lock) -> dict[str, str]:
@@ -77,25 +75,28 @@ def without_unhashed(lock: Lock) -> str:
     return text
 
 
-def pins(lock: Lock) -> Iterator[Pin]:
-    """Yield each package of a lock as a requirement, but those from folders and repositories."""
+def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
+    """Yield each package of a lock as a requirement and, as its options, the sha256 of each file that may serve it.
+
+    Those from folders and repositories are left out.
+    """
     # No default index has their files.
     named_by_address = {*load_catalog().family, *load_extensions().rows}
     left_out = unhashed_packages(lock)
     for package in lock.pylock.packages:
         if package.name in left_out:
             continue
-        files = list(_hashed_files(package))
-        if not files:
+        hashed = list(_hashed_files(package))
+        if not hashed:
             raise not_exportable(f"{package.name} is not a file with a sha256")
         by_address = normalised(package.name) in named_by_address
-        requirement = requirement_of(package, files, by_address=by_address)
+        requirement = requirement_of(package, hashed, by_address=by_address)
         if package.marker:
             requirement += f" ; {package.marker}"
         if not requirement.isprintable():
             raise not_exportable(f"{package.name} is not on one line: {requirement!r}")
-        hashes = {file.hashes["sha256"] for file in files}
-        yield Pin(requirement, tuple(sorted(hashes)))
+        hashes = {f"--hash=sha256:{file.hashes['sha256']}" for file in hashed}
+        yield requirement, *sorted(hashes)
 
 
 def _hashed_files(package: Package) -> Iterator[_File]:
@@ -116,8 +117,8 @@ def backend_of(lock: Lock) -> Backend:
         ) from None
 
 
-def systems_of(lock: Lock) -> dict[_System, dict[str, str]]:
-    """Return the values of a lock's markers by the systems and processors that it is for.
+def systems_of(lock: Lock) -> list[tuple[str, str]]:
+    """Return the systems and processors that a lock is for.
 
     Raises:
         UsageError: if it does not say its Python.
@@ -128,18 +129,12 @@ def systems_of(lock: Lock) -> dict[_System, dict[str, str]]:
             "gpuinstall lock",
         )
     markers = lock.pylock.environments
-    systems = {}
+    systems = []
     for os, arch in _PLATFORMS:
         values = Target("cpu", os, arch).environment(lock.python)
         if not markers or any(marker.evaluate(dict(values)) for marker in markers):
-            systems[os, arch] = values
+            systems.append((os, arch))
     return systems
-
-
-def name_for_others(lock: Lock) -> str:
-    """Return what an environment of the lock is called: ``torch-cu126``."""
-    name = lock.name.removesuffix(".toml").replace("pylock", "torch")
-    return re.sub(r"[^\w-]", "-", name, flags=re.ASCII)
 
 
 def requirement_of(

@@ -59,7 +59,7 @@ def test_a_subcommand_is_never_taken_for_a_package():
 
 
 def test_each_subcommand_has_only_options_that_it_reads():
-    shared = {"as_json", "json_events", "quiet", "verbose", "help"}
+    shared = {"as_json", "as_events", "quiet", "verbose", "help"}
     own = {
         name: {each.name for each in one.params} - shared for name, one in NAMES.items()
     }

@@ -8,7 +8,7 @@ import tomli
 
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
-from gpuinstall.export.formats import ONE_LOCK_FORMATS
+from gpuinstall.export.formats import conda, constraints, requirements
 from gpuinstall.export.uv_project import uv_tables
 from gpuinstall.lock.file.lock import Lock, parse, render
 from tests.unit.export.locks import INDEX, cuda_lock, wheel
@@ -93,7 +93,7 @@ PLACES = (
 )
 ADDRESSED, NAMED = frozenset({"folder"}), frozenset({"file name"})
 WRITTEN = {
-    **{form.name: Written(form.write) for form in ONE_LOCK_FORMATS},
+    **{form.__name__: Written(form) for form in (constraints, requirements, conda)},
     "dockerfile": Written(lambda lock: dockerfile(lock, ("jupyter",)), NAMED),
     "image": Written(lambda lock: any_dockerfile([lock], ("ssh",)), NAMED),
     "uv": Written(lambda lock: uv_tables([lock], INDEX)),

@@ -9,7 +9,6 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-
 # No other process draws here, and nothing has to wake a bar that stands still.
 tqdm.set_lock(RLock())
 tqdm.monitor_interval = 0

@@ -18,7 +18,7 @@ from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.base.values import Value
 from gpuinstall.cli.active import served
 from gpuinstall.cli.options import EVERYWHERE, CommandOptions, located, option
-from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, finding_of
+from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, advised_finding
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
 Row = tuple[str, str]
@@ -132,7 +132,7 @@ def failure(error: GpuInstallError) -> Outcome:
         error.data,
         lambda screen: screen.fault(error),
         error.exit_code,
-        errors=(finding_of(error),),
+        errors=(advised_finding(error),),
     )
 
 

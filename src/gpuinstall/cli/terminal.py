@@ -206,7 +206,7 @@ class Terminal(Reporter, Value):
     def fault(self, error: GpuInstallError) -> None:
         """Write an error: what happened; why; what was seen; what to do."""
         with suppress(OutputError):
-            replace(self, out=self.err).finding(finding_of(error))
+            replace(self, out=self.err).finding(advised_finding(error))
 
     @contextmanager
     def progress(
@@ -306,7 +306,7 @@ def in_a_line(word: str) -> str:
     return word if word == first else f"{first[:60]}…"
 
 
-def finding_of(error: GpuInstallError) -> Finding:
+def advised_finding(error: GpuInstallError) -> Finding:
     """Return an error as a value, with what to do about it for the command that was run.
 
     Lines to run it again are whole command lines; those that need an option which the command lacks are left out.

@@ -17,7 +17,7 @@ from gpuinstall.export.pins import (
     backend_of,
     not_exportable,
     one_python,
-    read_data,
+    read_texts,
     systems_of,
 )
 
@@ -41,7 +41,7 @@ def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
     Raises:
         UsageError: It does not say enough.
     """
-    parts = read_data("dockerfile")
+    parts = read_texts("dockerfile")
     # How to give a container the GPUs.
     access = parts["access"][backend_of(lock).kind]
     built = [package.name for package in lock.pylock.packages if not package.wheels]
@@ -87,7 +87,7 @@ def any_dockerfile(locks: Sequence[Lock], extras: Collection[str] = ()) -> str:
         raise UsageError(
             "jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab"
         )
-    parts = read_data("dockerfile")
+    parts = read_texts("dockerfile")
     kinds = dict.fromkeys(backend_of(lock).kind for lock in locks)
     access = [parts["access"][kind] for kind in kinds if kind != CPU.kind]
     environments = rows = ""

@@ -26,7 +26,7 @@ from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, products
-from gpuinstall.export.pins import backend_of, not_exportable, read_data, systems_of
+from gpuinstall.export.pins import backend_of, not_exportable, read_texts, systems_of
 from gpuinstall.lock.file.fit import fit, selected
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.machine.vendors import VENDORS
@@ -263,7 +263,7 @@ class MachineTool(Value):
 
 def load_tool(name: str) -> MachineTool:
     """Return what a tool can be told."""
-    return read_object(MachineTool, read_data("machine_tools")[name], name)
+    return read_object(MachineTool, read_texts("machine_tools")[name], name)
 
 
 def words_for(name: str, needs: Sequence[MachineNeeds]) -> str:

@@ -44,7 +44,7 @@ _PLATFORMS = (
 
 
 @cache
-def read_data(name: str) -> dict[str, Any]:
+def read_texts(name: str) -> dict[str, Any]:
     """Return a document of the texts that formats are made of."""
     file = files("gpuinstall.export") / "data" / f"{name}.toml"
     return tomli.loads(file.read_text("utf-8"))

@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import main, run
-from gpuinstall.cli.terminal import finding_of
+from gpuinstall.cli.terminal import advised_finding
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_is_no_fault_of_ours_is_an_ordinary_error(
 def test_a_hint_repeats_no_option_for_programs(monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpuinstall", "env", "--json", "remove"])
     error = UsageError("not-confirmed", "", hint="Run it again with --yes")
-    assert finding_of(error).fix == "gpuinstall env remove --yes"
+    assert advised_finding(error).fix == "gpuinstall env remove --yes"
 
 
 PATHS = "Check the path; an address has to be downloaded first"

@@ -200,6 +200,11 @@ class Release(Value):
     index_pythons: Words = ()
     """Those that only the torch index has wheels for."""
 
+    @property
+    def companions(self) -> dict[str, Words]:
+        """The versions of each companion, the preferred first."""
+        return {"torchvision": self.torchvision, "torchaudio": self.torchaudio}
+
     def pythons_on(self, platform: str) -> tuple[str, ...]:
         """Return the Pythons that its builds for a platform have wheels for."""
         return self.pythons.get(platform, self.pythons["any"])

@@ -46,13 +46,15 @@ class JudgedBuild(Value):
         return next((code for code in self.codes if isinstance(code, Reason)), None)
 
     @property
+    def code(self) -> str:
+        """The code of the reason against it; empty if it is taken."""
+        return self.reason.code if self.reason else ""
+
+    @property
     def named_reason(self) -> str:
         """Its name with the reason against it."""
-        return (
-            f"{self.build.name}: {self.reason.message}"
-            if self.reason
-            else self.build.name
-        )
+        message = self.reason.message if self.reason else ""
+        return f"{self.build.name}: {message}"
 
 
 class NoCandidate(Value):
@@ -112,7 +114,7 @@ def closest(rejected: Iterable[JudgedBuild], rules: Rules) -> JudgedBuild | None
     stages = (*chain(*RULES.values()), *rules.code_reasons, *rules.driver_reasons)
     return max(
         rejected,
-        key=lambda judged: stages.index(judged.reason.code) if judged.reason else -1,
+        key=lambda judged: stages.index(judged.code),
         default=None,
     )
 

@@ -173,7 +173,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     judged = [judge_build(build, context, gpus=()) for build in context.builds]
     considered = [each for each in judged if each.build.backend == CPU]
     candidates = [each for each in considered if each.reason is None]
-    codes = {each.reason.code for each in considered if each.reason}
+    codes = {each.code for each in considered}
     # A CPU build that was requested by name is not replaced.
     if (
         not (candidates or context.demand.backends)

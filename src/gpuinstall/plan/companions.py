@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
@@ -17,19 +16,20 @@ if TYPE_CHECKING:
 class Companions(Value):
     """The requested packages of torch's family, beside torch itself."""
 
-    requirements: Mapping[str, ParsedRequirement]
-    """By name."""
-
+    requirements: tuple[ParsedRequirement, ...]
     catalog: Catalog
     is_before_triton: bool = False
     """Whether every requested torch is one that requires no triton."""
 
-    def suiting(self, build: Build, name: str) -> Sequence[str] | None:
+    def suiting(
+        self,
+        build: Build,
+        requirement: ParsedRequirement,
+    ) -> Sequence[str] | None:
         """Return the requested versions of a companion that load beside a build.
 
         None if the catalogue does not pair the companion with torch.
         """
-        requirement = self.requirements[name]
         versions = self.loading(build, requirement)
         if versions is None:
             return None
@@ -37,19 +37,19 @@ class Companions(Value):
 
     def missing(self, build: Build) -> Reason | None:
         """Return which companion has no version that loads beside a build."""
-        for name, requirement in self.requirements.items():
+        for requirement in self.requirements:
             # Not None, which is unknown: then METADATA decides.
-            if self.suiting(build, name) == []:
+            if self.suiting(build, requirement) == []:
                 return Reason("no-companion", self._why_none(build, requirement))
         return None
 
     def pythons(self, build: Build) -> tuple[str, ...]:
         """Return the Pythons that a build and every companion have wheels for."""
         pythons = build.pythons
-        for name in self.requirements:
-            versions = self.suiting(build, name)
-            if versions:
-                wheels = [self._wheels(name, version) for version in versions]
+        for requirement in self.requirements:
+            versions = self.suiting(build, requirement) or ()
+            wheels = [self._wheels(requirement.name, version) for version in versions]
+            if wheels:
                 pythons = tuple(
                     python
                     for python in pythons
@@ -59,8 +59,9 @@ class Companions(Value):
 
     def pins(self, build: Build, python: str) -> Iterator[str]:
         """Yield the requirements of the companions, pinned to a build as far as it is known what goes with it."""
-        for name, requirement in self.requirements.items():
-            versions = self.suiting(build, name)
+        for requirement in self.requirements:
+            name = requirement.name
+            versions = self.suiting(build, requirement)
             # In the words of torch, which pins triton itself: no label ties a triton to a build.
             if name == "triton" and versions and requirement.specifier is None:
                 yield f"triton{self.catalog.releases[build.torch].triton}"
@@ -101,8 +102,9 @@ class Companions(Value):
 
     def cpu_builds(self, build: Build) -> Iterator[str]:
         """Yield the companions whose files for the platform of a build have no code for a GPU."""
-        for name in self.requirements:
-            for version in (self.suiting(build, name) or ())[:1]:
+        for requirement in self.requirements:
+            name = requirement.name
+            for version in (self.suiting(build, requirement) or ())[:1]:
                 if build.platform in self._wheels(name, version).unlabelled:
                     yield f"{name} {version}"
 
@@ -136,11 +138,7 @@ class Companions(Value):
             is_unlisted = self._listed_versions(build, requirement.name) == frozenset()
             return () if is_unlisted else None
         if requirement.name != "triton":
-            paired = {
-                "torchvision": release.torchvision,
-                "torchaudio": release.torchaudio,
-            }
-            return paired.get(requirement.name)
+            return release.companions.get(requirement.name)
         if not release.released:
             return None
         if not release.triton:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog import Build, Catalog
 
     ChooseOn = Callable[[Machine], object]
     """What a request comes to on a machine: a Plan, or something else if no build serves it."""
@@ -31,7 +31,7 @@ class CompatOffer(Value):
     package: str
     """As people name it, ``cuda-compat 13.0``."""
 
-    plan: Plan
+    build: Build
 
 
 def compat_offer(
@@ -52,16 +52,15 @@ def compat_offer(
     for package, driver in rules_for(machine, catalog).drivers_above().items():
         plan = choose_on(replace(machine, driver=driver))
         if isinstance(plan, Plan) and plan.status == "ok":
-            return CompatOffer(package, plan)
+            return CompatOffer(package, plan.choice.build)
     return None
 
 
 def with_compat_reason(plan: Plan, offer: CompatOffer | None) -> Plan:
     """Return a plan that says which newer torch the machine could have with the package."""
-    if offer is None or offer.plan.choice.build.torch <= plan.choice.build.torch:
+    if offer is None or offer.build.torch <= plan.choice.build.torch:
         return plan
-    build = offer.plan.choice.build.name
-    message = f"with {offer.package}: torch {build} (gpuinstall install --cuda-compat, without root)"
+    message = f"with {offer.package}: torch {offer.build.name} (gpuinstall install --cuda-compat, without root)"
     return replace(plan, reasons=(*plan.reasons, Reason("with-cuda-compat", message)))
 
 
@@ -84,6 +83,6 @@ def with_compat_fix(
     offer = compat_offer(machine, catalog, choose_on)
     if offer is None:
         return refusal
-    fix = f"{COMPAT}: torch {offer.plan.choice.build.name} with {offer.package}, without root"
-    fixes = [fix, refusal.fix] if refusal.fix else [fix]
+    fix = f"{COMPAT}: torch {offer.build.name} with {offer.package}, without root"
+    fixes = filter(None, (fix, refusal.fix))
     return replace(refusal, fix="\n".join(fixes))

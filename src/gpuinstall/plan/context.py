@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.requirement import normalised, parse_requirement
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.plan.companions import Companions
-from gpuinstall.plan.python import at_hand, number
+from gpuinstall.plan.python import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +71,7 @@ class PlanContext(Value, eq=False):
         releases = self.catalog.releases
         known = [torch for torch in self.requested_torches if torch in releases]
         return Companions(
-            self.demand.family,
+            tuple(self.demand.family.values()),
             self.catalog,
             is_before_triton=not any(releases[torch].triton for torch in known),
         )
@@ -104,7 +104,8 @@ class PlanContext(Value, eq=False):
 
     def fitting_pythons(self, build: Build) -> list[str]:
         """Return the Pythons that a build and its companions have wheels for, and that the request allows."""
-        return list(filter(self.demand.suits, self.companions.pythons(build)))
+        pythons = self.companions.pythons(build)
+        return [python for python in pythons if python in self.demand.pythons]
 
     def python(self, build: Build) -> str:
         """Return the Python for a build and its companions; empty if there is none.
@@ -113,7 +114,7 @@ class PlanContext(Value, eq=False):
         one that can be fetched.
         """
         fitting = self.fitting_pythons(build)
-        for python in self._pythons_at_hand:
+        for python in self.demand.pythons_at_hand:
             if python in fitting:
                 return python
         # Of a machine that does not tell its Pythons any can be had.
@@ -125,10 +126,6 @@ class PlanContext(Value, eq=False):
         if supported:
             return max(supported, key=number)
         return min(fitting, key=number)
-
-    @cached_property
-    def _pythons_at_hand(self) -> tuple[str, ...]:
-        return at_hand(self.demand.request.preferred_pythons, self.machine)
 
     def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:
         """Return the context of some of its GPUs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
@@ -10,8 +11,6 @@ from gpuinstall.plan.values import Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from packaging.version import Version
 
     from gpuinstall.catalog import Build
     from gpuinstall.plan.values import Plan, SortKey
@@ -40,13 +39,12 @@ def serving_builds(outcomes: Iterable[Plan | Rejected]) -> list[ServingBuild]:
         if isinstance(outcome, Rejected):
             continue
         # In a plan the builds of a torch stand in the order in which the machine prefers them.
-        seen: dict[Version, int] = defaultdict(int)
-        for build in outcome.runnable:
-            # Not by identity: a machine's plan may be of a catalogue of its own, as the sources list it today.
-            key = build.name, build.platform
-            builds.setdefault(key, build)
-            ranks[key][position] = seen[build.torch]
-            seen[build.torch] += 1
+        for _, of_torch in groupby(outcome.runnable, key=lambda build: build.torch):
+            for rank, build in enumerate(of_torch):
+                # Not by identity: a machine's plan may be of a catalogue of its own, as the sources list it today.
+                key = build.name, build.platform
+                builds.setdefault(key, build)
+                ranks[key][position] = rank
     torches = sorted({build.torch for build in builds.values()}, reverse=True)
     return [
         ServingBuild(build, torches.index(build.torch), ranks[key])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
@@ -16,7 +15,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, is_like_a_tag, known_backend
 from gpuinstall.machine.vendors import served_backend
-from gpuinstall.plan.python import at_hand
+from gpuinstall.plan.python import installed, number
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
@@ -50,20 +49,17 @@ class Demand(Value, eq=False):
     python: SpecifierSet | str | None
     """A specifier, or an exact ``X.Y``."""
 
+    pythons: frozenset[str]
+    """Each ``X.Y`` that is requested."""
+
+    pythons_at_hand: tuple[str, ...]
+    """The Pythons preferred, then the machine's own, the newest first."""
+
     preferred_backend: Backend | None = None
 
     def wants(self, torch: Version) -> bool:
         """Whether a torch version satisfies the requirements."""
         return self.torch is None or self.torch.contains(torch)
-
-    def suits(self, python: str) -> bool:
-        """Whether the Python ``X.Y`` is one that is requested."""
-        return python in self._pythons
-
-    @cached_property
-    def _pythons(self) -> frozenset[str]:
-        # Once: a plan asks for each build, and a specifier is slow to ask.
-        return frozenset(one for one in _PYTHONS if suits_python(self.python, one))
 
 
 def suits_python(requested: SpecifierSet | str | None, python: str) -> bool:
@@ -104,8 +100,13 @@ def parse_request(
         if is_demand and constraint.name in family:
             requirements.append(constraint)
     python = requested_python(request.python)
+    # Once: a plan asks for each build, and a specifier is slow to ask.
+    pythons = [one for one in _PYTHONS if suits_python(python, one)]
+    own_pythons = sorted(installed(machine), key=number, reverse=True)
+    pythons_at_hand = (*request.preferred_pythons, *own_pythons)
     # The build decides the Python, and a marker what has to go with the build: one of the two has to be assumed first.
-    first_python = _first_python(python, request, machine)
+    first_at_hand = [one for one in pythons_at_hand if one in pythons]
+    first_python = (*first_at_hand, *pythons, *_PYTHONS)[0]
     tags = [request.backend] if request.backend else []
     companions: dict[str, ParsedRequirement] = {}
     others = []
@@ -125,27 +126,10 @@ def parse_request(
         others=tuple(others),
         backends=frozenset(map(_backend, tags)),
         python=python,
+        pythons=frozenset(pythons),
+        pythons_at_hand=pythons_at_hand,
         preferred_backend=known_backend(request.preferred_backend),
     )
-
-
-def _first_python(
-    requested: SpecifierSet | str | None,
-    request: Request,
-    machine: Machine,
-) -> str:
-    """Return the ``X.Y`` that is tried first.
-
-    Args:
-        requested: A specifier or an exact ``X.Y``; None: any.
-        request: Has the Pythons to try first.
-        machine: Has those that are installed.
-    """
-    if isinstance(requested, str):
-        return requested
-    pythons = (*at_hand(request.preferred_pythons, machine), *_PYTHONS)
-    suitable = [python for python in pythons if suits_python(requested, python)]
-    return (suitable or pythons)[0]
 
 
 def _of_family(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequirement:

@@ -15,14 +15,6 @@ RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
 """The Python that runs gpuinstall, the first to be tried for this machine."""
 
 
-def at_hand(
-    preferred: Sequence[str],
-    machine: Machine,
-) -> tuple[str, ...]:
-    """Return the Pythons preferred, then the machine's own, the newest first."""
-    return (*preferred, *sorted(installed(machine), key=number, reverse=True))
-
-
 def installed(machine: Machine) -> list[str]:
     """Return the Pythons of a machine, but for those that are free-threaded."""
     pythons = machine.pythons or ()

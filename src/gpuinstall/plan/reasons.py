@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from gpuinstall.plan.candidates import JudgedBuild
     from gpuinstall.plan.context import PlanContext
 
-_ELSEWHERE = Reason("no-code", "it runs on this machine's other GPUs")
 _AN_INDEX = "https://index.example/whl"
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
@@ -68,7 +67,7 @@ def _why_lesser(
     candidate: JudgedBuild,
     best: JudgedBuild,
     context: PlanContext,
-) -> Reason:
+) -> Reason | None:
     constraints = context.program_constraints
     build = candidate.build
     if constraints and build.torch > constraints.torch:
@@ -77,8 +76,9 @@ def _why_lesser(
         conflict = constraints.unserved.get(build.backend.tag)
         if conflict is not None:
             return Reason("programs-conflict", conflict)
+    # The best runs on all GPUs if any build does.
     if candidate.served_gpus != best.served_gpus:
-        return missing_code(candidate, context.gpus) or _ELSEWHERE
+        return missing_code(candidate, context.gpus)
     if build.torch < best.build.torch:
         return Reason("older-torch", f"{best.build.name} fits too and is newer")
     merit = _merit(candidate, best, context)
@@ -150,9 +150,8 @@ def newest_reasons(
         for text in context.program_constraints.held_back:
             yield Reason(PROGRAM_HELD_BACK, text)
     for other in newer:
-        code = other.reason.code if other.reason else ""
         # Only if every GPU that is served has code in it: a newer driver alone would not help the others.
-        if code == "driver-too-old" and other.missing is None:
+        if other.code == "driver-too-old" and other.missing is None:
             driver = context.rules.driver_for(other.build)
             yield Reason(
                 "newer-driver", f"torch {other.build.torch} would need {driver}"
@@ -175,7 +174,7 @@ def _newer_than(
 
 def _newest_seen(
     best: JudgedBuild,
-    newer: Iterable[JudgedBuild],
+    newer: Sequence[JudgedBuild],
     context: PlanContext,
 ) -> Reason | None:
     """Return that a newer one is not what the programs want, unknown, or in no source that answers.
@@ -187,13 +186,12 @@ def _newest_seen(
     """
     torch = best.build.torch
     # Backwards, so that of each code the newest build is the one that stays.
-    first = {each.reason.code: each for each in reversed([*newer]) if each.reason}
-    if HELD_BACK in first:
-        held_back = first[HELD_BACK]
-        constraints = context.program_constraints
-        without = constraints and constraints.without
-        newest = f"torch {without or held_back.build.torch} would run here"
-        why = held_back.reason.message if held_back.reason else ""
+    first = {each.code: each for each in reversed(newer)}
+    constraints = context.program_constraints
+    if constraints and HELD_BACK in first:
+        without = constraints.without or first[HELD_BACK].build.torch
+        newest = f"torch {without} would run here"
+        why = constraints.why
         return Reason(HELD_BACK, f"{why}; without it {newest}" if why else newest)
     if "not-in-catalogue" in first:
         newest = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
@@ -221,33 +219,33 @@ def _newest(
         context: What it was chosen from, with the GPUs that the best serves.
     """
     rules = context.rules
-    there = [
-        each for each in newer if each.reason and each.reason.code not in NOT_THERE
-    ]
+    there = [each for each in newer if each.code not in NOT_THERE]
     coded = [each for each in there if each.build.unread or _has_code(each, context)]
     running = [each for each in coded if _runs(each, context)]
-    obstacle = _closest_of_requested(running, context)
-    if obstacle:
-        return _newest_but(best, obstacle)
-    if any(each.reason and each.reason.code in rules.driver_reasons for each in coded):
+    uncoded = [each for each in there if each not in coded]
+    for nearest in (running, coded, uncoded):
+        requested = [each for each in nearest if each.code not in _REQUESTED]
+        obstacle = closest(requested, rules)
+        if obstacle:
+            break
+    else:
+        return _newest_requested(best, newer, context)
+    if nearest is uncoded:
+        obstacle = replace(obstacle, reason=obstacle.missing)
+        if obstacle.code == "no-code":
+            newest = (
+                f"the newest torch{_asked_for(coded)} with code for {_chips(context)}"
+            )
+            lack = rules.lacks(obstacle.build, context.gpus)
+            return Reason("newest-with-code", f"{newest}: {obstacle.build.name} {lack}")
+    elif obstacle.code in rules.driver_reasons:
         newest = f"{best.build.torch} is the newest torch{_asked_for(running)}"
         # The driver runs a newer one that has no code for the chip.
-        uncoded = [each.build for each in there if each not in coded]
-        if any(rules.against_driver(build) is None for build in uncoded):
+        if any(rules.against_driver(each.build) is None for each in uncoded):
             newest += f" with code for {_chips(context)}"
         return Reason("newest-for-driver", f"{newest} that {rules.driver} runs")
-    obstacle = _closest_of_requested(coded, context)
-    if obstacle:
-        return _newest_but(best, obstacle)
-    obstacle = _closest_of_requested(there, context)
-    if obstacle is None:
-        return _newest_requested(best, newer, context)
-    missing = obstacle.missing
-    if missing and missing.code == "no-code":
-        newest = f"the newest torch{_asked_for(coded)} with code for {_chips(context)}"
-        lack = rules.lacks(obstacle.build, context.gpus)
-        return Reason("newest-with-code", f"{newest}: {obstacle.build.name} {lack}")
-    return _newest_but(best, replace(obstacle, reason=missing or obstacle.reason))
+    newest = f"{best.build.torch} is the newest that fits; {obstacle.named_reason}"
+    return Reason(f"{NEWEST_BUT}{obstacle.code}", newest)
 
 
 def _has_code(judged: JudgedBuild, context: PlanContext) -> bool:
@@ -263,29 +261,10 @@ def _runs(judged: JudgedBuild, context: PlanContext) -> bool:
     return judged.missing is None
 
 
-def _closest_of_requested(
-    judged: Iterable[JudgedBuild],
-    context: PlanContext,
-) -> JudgedBuild | None:
-    """Return the build that came closest of those that the request does not exclude."""
-    requested = [
-        each for each in judged if each.reason and each.reason.code not in _REQUESTED
-    ]
-    return closest(requested, context.rules)
-
-
 def _asked_for(judged: Iterable[JudgedBuild]) -> str:
     """Return the restriction of a sentence if there is a newer torch that was not requested."""
-    is_restricted = any(
-        each.reason and each.reason.code in _REQUESTED for each in judged
-    )
+    is_restricted = any(each.code in _REQUESTED for each in judged)
     return " asked for" if is_restricted else ""
-
-
-def _newest_but(best: JudgedBuild, obstacle: JudgedBuild) -> Reason:
-    code = obstacle.reason.code if obstacle.reason else ""
-    newest = f"{best.build.torch} is the newest that fits"
-    return Reason(f"{NEWEST_BUT}{code}", f"{newest}; {obstacle.named_reason}")
 
 
 def _chips(context: PlanContext) -> str:
@@ -302,7 +281,7 @@ def _newest_requested(
     torch = best.build.torch
     kind = best.build.backend.kind
     newest = f"{torch} is the newest torch"
-    limits = _REQUESTED & {each.reason.code for each in newer if each.reason}
+    limits = _REQUESTED & {each.code for each in newer}
     if limits == {"other-backend"}:
         newest += f" that has a {best.build.backend} build"
     elif limits:
@@ -329,11 +308,10 @@ def _backend(
     """
     torch = best.build.torch
     for each in passed_over:
-        against = each.reason.code if each.reason else ""
-        if each.build.torch == torch and against in _AGAINST_A_BACKEND:
+        if each.build.torch == torch and each.code in _AGAINST_A_BACKEND:
             # An installation says it too if this build would have been taken but for the companion.
             is_preferred = best_first([best, each], context)[0] is each
-            is_lost = is_preferred and against == "no-companion"
+            is_lost = is_preferred and each.code == "no-companion"
             code = BACKEND_PASSED_OVER if is_lost else "backend"
             yield Reason(code, f"not {each.named_reason}")
             return

@@ -106,7 +106,7 @@ def with_cpu_build(
         return refusal
     for_cpu = attempt(replace(request, backend=CPU.tag))
     if isinstance(for_cpu, Plan) and for_cpu.choice.build.backend == CPU:
-        fixes = [refusal.fix, CPU_INSTEAD] if refusal.fix else [CPU_INSTEAD]
+        fixes = filter(None, (refusal.fix, CPU_INSTEAD))
         return replace(refusal, fix="\n".join(fixes))
     return replace(refusal, fix=refusal.fix or OTHER_VERSIONS)
 
@@ -232,7 +232,7 @@ def _least_demand(rejected: Iterable[JudgedBuild], code: str) -> str:
     reasons = {
         judged.build.toolkit or (): judged.reason.message
         for judged in rejected
-        if judged.reason and judged.reason.code == code
+        if judged.reason and judged.code == code
     }
     # The oldest toolkit does with the oldest driver.
     return reasons[min(reasons)]
@@ -279,8 +279,8 @@ def _disagreement(
     code = "no-build"
     cause = ""
     side = None
-    if nearest and nearest.reason:
-        code = nearest.reason.code
+    if nearest:
+        code = nearest.code
         side = _other_side(nearest.build, code, context)
         if code not in {"other-torch", "other-backend", "other-cuda"}:
             cause = nearest.named_reason
@@ -372,7 +372,7 @@ def _change(
 def _fix(nearest: JudgedBuild, context: PlanContext) -> str | None:
     """Return what would give the build that came closest."""
     build = nearest.build
-    code = nearest.reason.code if nearest.reason else ""
+    code = nearest.code
     if build.backend == CPU and code in NOT_THERE:
         return _CPU_BUILD
     match code:

@@ -5,11 +5,11 @@ A pin is never exchanged silently: this is what ``--relax`` asks for, and what a
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.catalog import PAIRED
 from gpuinstall.plan.values import Plan
 
@@ -79,7 +79,6 @@ def nearest_request(
         relaxed = served(torch, tied)
         if relaxed is None:
             continue
-        moved = [limit for limit in limits if limit.name == "torch"]
         # All of them were left out to find the torch: now each is tried beside it again.
         excluded = tied
         for limit in tied:
@@ -89,9 +88,10 @@ def nearest_request(
             if nearer:
                 relaxed = nearer
                 excluded = others
-        texts = [limit.text for limit in moved if not limit.allows(torch)]
-        texts += [limit.text for limit in excluded]
-        return RelaxedRequest(relaxed, torch=str(torch), moved=tuple(texts))
+        of_torch = [limit for limit in limits if limit.name == "torch"]
+        moved = [limit for limit in of_torch if not limit.allows(torch)] + excluded
+        texts = tuple(limit.text for limit in moved)
+        return RelaxedRequest(relaxed, torch=str(torch), moved=texts)
     return None
 
 
@@ -182,13 +182,14 @@ def _requested_minors(
             minors.add(torch.release[:2])
     if minors:
         return minors
-    newest = max(releases)
+    newest = max(releases).release
     for limit in limits:
         if limit.name == "torch":
-            for version in _specified_versions(limit):
+            for part in limit.specifier or ():
+                version = numbers(part.version)
                 # One that is newer than every release does not exist.
-                if version < newest:
-                    minors.add(version.release[:2])
+                if () < version < newest:
+                    minors.add(version[:2])
     return minors
 
 
@@ -197,16 +198,5 @@ def _is_requested(release: Release, limits: Sequence[ParsedRequirement]) -> bool
     of_torch = [limit for limit in limits if limit.name == "torch"]
     if of_torch:
         return all(limit.allows(release.torch) for limit in of_torch)
-    versions = {"torchvision": release.torchvision, "torchaudio": release.torchaudio}
+    versions = release.companions
     return all(any(map(limit.allows, versions.get(limit.name, ()))) for limit in limits)
-
-
-def _specified_versions(limit: ParsedRequirement) -> list[Version]:
-    """Return the versions in a specifier, behind whatever operator."""
-    from packaging.version import InvalidVersion, Version
-
-    versions = []
-    for part in limit.specifier or ():
-        with suppress(InvalidVersion):
-            versions.append(Version(part.version.removesuffix(".*")))
-    return versions

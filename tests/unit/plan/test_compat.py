@@ -25,7 +25,7 @@ def offered(on, *requirements):
     request = Request(requirements or ("torch",))
     catalog = frozen_catalog()
     offer = compat_offer(on, catalog, choosing(request, catalog))
-    return offer and f"{offer.package}: {offer.plan.choice.build.name}"
+    return offer and f"{offer.package}: {offer.build.name}"
 
 
 def test_only_an_old_driver_of_data_centre_gpus_is_offered_it():
@@ -90,5 +90,5 @@ def test_a_plan_says_nothing_of_the_torch_that_it_has():
 
     assert isinstance(plan, Plan)
     assert offer
-    assert offer.plan.choice.build.name == "2.14.1+cu130"
+    assert offer.build.name == "2.14.1+cu130"
     assert with_compat_reason(plan, offer) == plan

@@ -324,7 +324,7 @@ class Judge:
         label = None
         if wheel.version.local in tags:
             label = wheel.version.local
-        companions = Companions({}, self._problem.catalog)
+        companions = Companions((), self._problem.catalog)
         running = set()
         for version, build in builds.items():
             loading = None

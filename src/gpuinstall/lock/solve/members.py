@@ -67,7 +67,7 @@ def members_beside(
     """
     build = fit.choice.build
     backend = build.backend.tag
-    companions = Companions({}, catalog)
+    companions = Companions((), catalog)
     # The catalogue knows of torch what is in the lock, and of the others that it pairs which versions load beside it.
     paired = {
         name: companions.loading(build, parse_requirement(name))

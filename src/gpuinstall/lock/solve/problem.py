@@ -399,4 +399,4 @@ def _pythons(requests: Requests) -> list[str]:
     }
     pythons = [*first.request.preferred_pythons, first.catalog.settled_python]
     pythons += sorted(released, key=minor, reverse=True)
-    return list(dict.fromkeys(filter(demand.suits, pythons)))
+    return list(dict.fromkeys(filter(demand.pythons.__contains__, pythons)))

@@ -213,7 +213,7 @@ def _kept_python(request: LockRequest, locks: Iterable[Lock]) -> str | None:
     """Return the Python of locks, if the request leaves it open."""
     demand = parse_request(request.request, request.catalog.family, request.machine)
     for lock in locks:
-        if lock.python and demand.suits(lock.python):
+        if lock.python in demand.pythons:
             return lock.python
     return None
 

@@ -96,7 +96,7 @@ def learn(
         return []
     builds = [
         build
-        for build in narrowed(verified, listing, os, arch)
+        for build in narrowed(verified, listing, f"{os}_{arch}")
         if build.platform == f"{os}_{arch}" and not build.absent
     ]
     newest = max(

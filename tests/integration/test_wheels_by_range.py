@@ -99,7 +99,6 @@ class Index:
         return WheelReader(self.ranges(package, version, platform))
 
     def ranges(self, package, version, platform):
-        wanted = tuple(platform.split("_", 1))
         try:
             page = self.client.page(f"{self.address}/{package}/")
         except GpuInstallError as error:
@@ -109,7 +108,7 @@ class Index:
         those = [
             wheel
             for wheel in wheels
-            if str(wheel.version) == version and wanted in platforms(wheel.tags)
+            if str(wheel.version) == version and platform in platforms(wheel.tags)
         ]
         first = min(
             those, key=lambda wheel: wheel.filename

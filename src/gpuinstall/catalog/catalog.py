@@ -164,12 +164,9 @@ _ARCH_OF_INDEX = {
 }
 
 
-def index_arch(
-    os: str,
-    arch: str,
-) -> str:
-    """Return a processor's name in platform tags: aarch64 on Linux, arm64 on the others."""
-    return _ARCH_OF_INDEX.get((os, arch), arch)
+def platform_of(os: str, arch: str) -> str:
+    """Return a platform as the catalogue names it, its processor as platform tags do: aarch64 on Linux, arm64 on others."""
+    return f"{os}_{_ARCH_OF_INDEX.get((os, arch), arch)}"
 
 
 def _backends(tags: str) -> frozenset[Backend]:
@@ -346,7 +343,7 @@ class Catalog(Value, eq=False):
         arch: str,
     ) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""
-        return self._of_platform(f"{os}_{index_arch(os, arch)}")
+        return self._of_platform(platform_of(os, arch))
 
     @cached_property
     def _of_platform(self) -> Callable[[str], tuple[Build, ...]]:

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from gpuinstall.catalog.catalog import (
     DEFAULT_INDEX,
     Build,
     Wheel,
-    index_arch,
+    platform_of,
     toolkit_of,
 )
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
@@ -233,14 +233,9 @@ def _from_index(
     """
     source = f"{base}/{backend}"
     for url in (f"{source}/{package}/", f"{source}/"):
-        page = client.page(url)
-        if page is not None:
-            wheels = parse_page(
-                page,
-                backend=backend,
-                source=source,
-            )
-            return _only(wheels, (package,))
+        wheels = _read(client, url, source, (package,), backend)
+        if wheels:
+            return wheels
     return ()
 
 
@@ -249,6 +244,7 @@ def _read(
     place: str,
     source: WheelSource,
     packages: Sequence[str],
+    backend: str | None = None,
 ) -> _Wheels:
     """Read some packages on a page or in a folder; none if it is not there or may not be read.
 
@@ -257,16 +253,16 @@ def _read(
         place: An address, or the path of a folder.
         source: What its wheels are said to come from.
         packages: Those that count.
+        backend: What a wheel without a label is for, by the place of a page.
     """
     if place.startswith(("http://", "https://")):
         page = client.page(place)
-        wheels = parse_page(page, source=source) if page else ()
-    elif place.startswith("file:"):
-        path = file_path(urlsplit(place).path)
-        wheels = _read_folder(Path(path), source)
+        wheels = parse_page(page, backend=backend, source=source) if page else ()
     else:
+        if place.startswith("file:"):
+            place = file_path(urlsplit(place).path)
         wheels = _read_folder(Path(place), source)
-    return _only(wheels, packages)
+    return tuple(wheel for wheel in wheels if wheel.package in packages)
 
 
 def _read_folder(
@@ -285,13 +281,6 @@ def _read_folder(
         return ()
 
 
-def _only(
-    wheels: Iterable[Wheel],
-    packages: Sequence[str],
-) -> _Wheels:
-    return tuple(wheel for wheel in wheels if wheel.package in packages)
-
-
 _PLATFORMS = {
     "linux": re.compile(r"(?:linux|manylinux[0-9_]*)_(x86_64|aarch64)"),
     "macos": re.compile(r"macosx_[0-9]+_[0-9]+_(x86_64|arm64)"),
@@ -302,8 +291,7 @@ _PLATFORMS = {
 def narrowed(
     builds: Iterable[Build],
     listing: Listing,
-    os: str,
-    arch: str,
+    platform: str,
 ) -> tuple[Build, ...]:
     """Return the builds of a platform as the sources have them, one for each source.
 
@@ -313,56 +301,39 @@ def narrowed(
     Args:
         builds: Those of the catalogue.
         listing: What the sources list.
-        os: The operating system.
-        arch: The processor, as platform tags name it.
+        platform: As the catalogue names it.
     """
     other_platforms = []
     known = []
     kinds = set()
     for build in builds:
         kinds.add(build.backend.kind)
-        if build.os == os and build.arch == arch:
+        if build.platform == platform:
             known.append(build)
         else:
             other_platforms.append(build)
 
-    listed = _by_build(listing.wheels, known, os, arch)
-    as_listed: list[Build] = []
-    known_keys = set()
+    listed = _by_build(listing.wheels, known, platform)
+    narrowed = other_platforms
     for build in known:
-        key = build.torch, build.backend
-        known_keys.add(key)
-        as_listed += _as_listed(build, listed.get(key, {}), listing)
-
-    new = {}
-    for key, by_source in listed.items():
-        torch, backend = key
-        if key in known_keys or torch.is_prerelease:
-            continue
-        if backend.kind in kinds:
-            new[key] = by_source
-    return (*other_platforms, *as_listed, *_unknown(new, os, arch))
+        by_source = listed.get((build.torch, build.backend), {})
+        narrowed += _as_listed(build, by_source, listing)
+    for build in _unknown(listed, known, platform):
+        if build.backend.kind in kinds and not build.torch.is_prerelease:
+            narrowed.append(build)
+    return tuple(narrowed)
 
 
 def offered(
     listing: Listing,
-    os: str,
-    arch: str,
+    platform: str,
 ) -> dict[tuple[str, str], frozenset[str]]:
-    """Return the versions, with labels, listed for a platform, by companion and backend.
-
-    Args:
-        listing: What the sources list.
-        os: The operating system.
-        arch: The processor, as platform tags name it.
-    """
-    offered: dict[tuple[str, str], frozenset[str]] = {}
-    for package in listing.packages - {"torch"}:
-        for backend in listing.backends:
-            offered[package, backend] = frozenset()
+    """Return the versions, with labels, listed for a platform, by companion and backend."""
+    keys = product(listing.packages - {"torch"}, listing.backends)
+    offered = dict.fromkeys(keys, frozenset[str]())
     for wheel in listing.wheels:
         key = wheel.package, wheel.backend or ""
-        if key in offered and (os, arch) in platforms(wheel.tags):
+        if key in offered and platform in platforms(wheel.tags):
             offered[key] |= {str(wheel.version)}
     return offered
 
@@ -370,16 +341,14 @@ def offered(
 def _by_build(
     wheels: Iterable[Wheel],
     known: Iterable[Build],
-    os: str,
-    arch: str,
+    platform: str,
 ) -> _Listed:
     """Return torch's wheels for a platform by build and source, the first source first.
 
     Args:
         wheels: What the sources list.
         known: The builds of the catalogue: they tell which backend a torch without a label has.
-        os: The operating system.
-        arch: The processor, as platform tags name it.
+        platform: As the catalogue names it.
     """
     defaults = {build.torch: build.backend for build in known if build.on_default_index}
     newest = max(defaults, default=Version("0"))
@@ -387,7 +356,7 @@ def _by_build(
         lambda: defaultdict(list)
     )
     for wheel in wheels:
-        if wheel.package != "torch" or (os, arch) not in platforms(wheel.tags):
+        if wheel.package != "torch" or platform not in platforms(wheel.tags):
             continue
         torch = Version(wheel.version.public)
         # On the default index a torch newer than all that are known is taken for what it was last.
@@ -438,10 +407,15 @@ def _as_listed(
 
 def _unknown(
     listed: _Listed,
-    os: str,
-    arch: str,
+    known: Iterable[Build],
+    platform: str,
 ) -> Iterator[Build]:
-    for (torch, backend), by_source in listed.items():
+    os, arch = platform.split("_", 1)
+    known_keys = {(build.torch, build.backend) for build in known}
+    for key, by_source in listed.items():
+        if key in known_keys:
+            continue
+        torch, backend = key
         for source, wheels in _without_default(by_source).items():
             yield Build(
                 torch=torch,
@@ -462,22 +436,16 @@ def _unknown(
 def unknown_builds(
     wheels: Iterable[Wheel],
     known: Collection[Build],
-    os: str,
-    arch: str,
+    platform: str,
 ) -> Iterator[Build]:
-    """Yield the builds of a platform that wheels of torch are of, but for those that are ``known``.
+    """Return the builds of a platform that wheels of torch are of, but for those that are ``known``.
 
     Args:
         wheels: What a source lists.
         known: The builds that are left out; they tell which backend a torch without a label has.
-        os: The operating system.
-        arch: The processor, as platform tags name it.
+        platform: As the catalogue names it.
     """
-    known_keys = {(build.torch, build.backend) for build in known}
-    listed = _by_build(wheels, known, os, arch)
-    yield from _unknown(
-        {key: listed[key] for key in listed.keys() - known_keys}, os, arch
-    )
+    return _unknown(_by_build(wheels, known, platform), known, platform)
 
 
 def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
@@ -485,23 +453,21 @@ def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
     return tuple(sorted(filter(None, names), key=Version))
 
 
-def platforms(tags: Iterable[Tag]) -> frozenset[tuple[str, str]]:
-    """Return the (os, arch) pairs that a wheel is for."""
+def platforms(tags: Iterable[Tag]) -> frozenset[str]:
+    """Return the platforms that a wheel is for, as the catalogue names them."""
     found = set()
     for tag in tags:
         for os, form in _PLATFORMS.items():
             match = form.fullmatch(tag.platform)
             if match:
-                found.add((os, match[1].replace("amd64", "x86_64")))
+                found.add(f"{os}_{match[1]}".replace("amd64", "x86_64"))
     return frozenset(found)
 
 
 def python(tags: Iterable[Tag]) -> str | None:
     """Return the one CPython ``X.Y`` that a wheel is for; None if that is none, several, or free-threaded."""
     names = {_python(tag) for tag in tags}
-    if len(names) > 1:
-        return None
-    return next(iter(names), None)
+    return names.pop() if len(names) == 1 else None
 
 
 def _python(tag: Tag) -> str | None:
@@ -586,12 +552,12 @@ def live_catalog(
                 f"{index} lists no torch",
                 hint="Give the base of an index that has <backend>/torch/, or files in <backend>/",
             )
-    arch = index_arch(machine.os, machine.arch)
+    platform = platform_of(machine.os, machine.arch)
     return replace(
         catalog,
         torch_index=index,
-        builds=narrowed(catalog.builds, listing, machine.os, arch),
-        offered=offered(listing, machine.os, arch),
+        builds=narrowed(catalog.builds, listing, platform),
+        offered=offered(listing, platform),
     )
 
 

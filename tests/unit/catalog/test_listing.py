@@ -181,7 +181,7 @@ def _listed(torch, tag, python="312", platform="manylinux_2_28_x86_64"):
 
 
 def _narrow(builds, listing):
-    return list(narrowed(builds, listing, "linux", "x86_64"))
+    return list(narrowed(builds, listing, "linux_x86_64"))
 
 
 def test_listed_build_keeps_its_facts_and_takes_the_pythons_that_are_there():
@@ -306,7 +306,7 @@ def test_companions_are_offered_by_backend_and_platform():
     listing = Listing(
         wheels, frozenset({"cpu", "cu126"}), frozenset({"torch", "torchvision"})
     )
-    assert offered(listing, "linux", "x86_64") == {
+    assert offered(listing, "linux_x86_64") == {
         ("torchvision", "cpu"): frozenset(),
         ("torchvision", "cu126"): {"0.29.1+cu126"},
     }
@@ -339,7 +339,7 @@ def test_pythons_are_in_order_without_free_threaded_ones():
 def test_tag_of_a_torch_wheel(tag, platform, name, floor):
     tags = parse_tag(tag)
     assert (platforms(tags), python(tags), platform_floor(tags, "manylinux")) == (
-        frozenset({platform}),
+        frozenset({"_".join(platform)}),
         name,
         floor,
     )

@@ -144,8 +144,9 @@ def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
         if backend:
             wheel = replace(wheel, source=f"{catalog.torch_index}/{backend}")
             catalog = catalog.serving(backend.kind)
-        for os, arch in platforms(wheel.tags):
-            yield from unknown_builds([wheel], catalog.builds_for(os, arch), os, arch)
+        for platform in platforms(wheel.tags):
+            known = catalog.builds_for(*platform.split("_", 1))
+            yield from unknown_builds([wheel], known, platform)
 
 
 def strange_hosts(

@@ -213,9 +213,7 @@ def linux_wheel(session: Session, version: str) -> Wheel:
     if page is None:
         raise SystemExit("the default index has no torch")
     wheels = [wheel for wheel in parse_page(page) if wheel.version.public == version]
-    for_linux = [
-        wheel for wheel in wheels if "linux_x86_64" in platforms(wheel.tags)
-    ]
+    for_linux = [wheel for wheel in wheels if "linux_x86_64" in platforms(wheel.tags)]
     return max(for_linux, key=lambda wheel: wheel.filename)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gpuinstall.base.codec import write
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value
 from gpuinstall.catalog.failures.classify import (
@@ -93,8 +94,8 @@ class Explanation(Value):
     def to_dict(self) -> dict[str, Any]:
         """Return it as the Explanation document has it."""
         return {
-            "causes": [cause.to_dict() for cause in self.causes],
-            "lookalikes": [other.to_dict() for other in self.lookalikes],
+            "causes": write(self.causes),
+            "lookalikes": write(self.lookalikes),
             "here": self.here and self.here.to_dict(),
         }
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.base.codec import write_object
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.failures import table
-from gpuinstall.catalog.failures.observations import Observation, load_kinds, observe
+from gpuinstall.catalog.failures.observations import Observation, observe
 from gpuinstall.catalog.failures.problems import (
     LINUX,
     FixContext,
@@ -113,10 +112,6 @@ class RecognisedCause(Value):
     def is_unsure(self) -> bool:
         """Whether it is only a possibility."""
         return self.confidence < UNSURE_BELOW
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the cause as the Explanation document holds it."""
-        return write_object(self)
 
 
 class _Match(NamedTuple):
@@ -317,11 +312,16 @@ class Circumstances:
         systems = [name for name in ORIGINS if self.hold(name)]
         if systems or "distribution" in self.placeholders or self.hold("native-linux"):
             context = replace(context, keys=self._keys_told(systems, machine))
-        subjects = [name for name in load_subjects() if self.hold(name)]
-        told = self.placeholders
+        context = replace(context, is_about=self._is_about)
+        return context.knowing(**self.placeholders)
+
+    def _is_about(self, key: str) -> bool:
+        """Whether a key of a fix, which is none of a place, is what the text tells or states."""
+        if key in ORIGINS:
+            return False
         # A circumstance may have the name of a placeholder.
-        subjects += told.keys() - table.load_circumstances().keys()
-        return context.near(*subjects).knowing(**told)
+        is_told = key in self.placeholders and key not in table.load_circumstances()
+        return is_told or self.hold(key)
 
     def _keys_told(
         self, systems: list[str], machine: Machine | None
@@ -384,23 +384,6 @@ class Circumstances:
         return values
 
 
-@cache
-def load_subjects() -> tuple[str, ...]:
-    """Return the circumstances and the observations that are keys of a fix, those of a place left aside."""
-    keys = set[str]()
-    for rows in (
-        table.load_failures(),
-        table.load_lookalikes(),
-        table.load_problems(),
-    ):
-        for row in rows.values():
-            if row.fix:
-                keys.update(row.fix.commands)
-    names = {kind.name for kind in load_kinds()}
-    names.update(table.load_circumstances())
-    return tuple(sorted(keys & names - {*ORIGINS}))
-
-
 def _read(text: _Text) -> Transcript:
     if isinstance(text, Transcript):
         return text
@@ -412,12 +395,8 @@ def _matches(
     circumstances: Circumstances,
 ) -> list[_Match]:
     """Return the failures among some that a text shows."""
-    matches = []
-    for failure in failures.values():
-        match = _match(failure, circumstances)
-        if match:
-            matches.append(match)
-    return matches
+    matches = [_match(failure, circumstances) for failure in failures.values()]
+    return list(filter(None, matches))
 
 
 def _match(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.finding import Finding, Where
+from gpuinstall.base.finding import Finding
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.failures.packages import driver_steps, release_of
 from gpuinstall.catalog.failures.table import (
@@ -19,7 +19,7 @@ from gpuinstall.catalog.failures.table import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from gpuinstall.base.advice import Advice
     from gpuinstall.base.machine import Machine
@@ -35,8 +35,8 @@ class FixContext(Value):
 
     keys: tuple[str, ...] = ()
     """The keys of the place, the closest first."""
-    subjects: tuple[str, ...] = ()
-    """What it is about: of such keys the first of a table counts, and its commands stand alone."""
+    is_about: Callable[[str], bool] = frozenset[str]().__contains__
+    """Whether it is about a key: of such keys the first of a table counts, and its commands stand alone."""
     placeholders: Mapping[str, str] = field(default_factory=dict)
     """The values for the braces in a fix."""
     is_legacy: bool = False
@@ -84,7 +84,7 @@ class FixContext(Value):
 
     def near(self, *keys: str) -> FixContext:
         """Return it with the keys of its subject, whose fixes come before the place's."""
-        return replace(self, subjects=keys + self.subjects)
+        return replace(self, is_about=keys.__contains__)
 
     def knowing(self, **placeholders: object) -> FixContext:
         """Return it with the values of further placeholders; None is none."""
@@ -157,13 +157,9 @@ def finding_for(
     message: str,
     context: FixContext,
     *,
-    why: str | None = None,
-    evidence: str | None = None,
     entry: str | None = None,
-    where: Where = "machine",
-    gpus: tuple[int, ...] = (),
-    blocking: bool = True,
     fixes: tuple[Advice, ...] = (),
+    **facts: Any,
 ) -> Finding:
     """Return a finding; without ``fixes`` with those of its ``code``, or of the failure ``entry`` if the table has no such
     code.
@@ -172,13 +168,9 @@ def finding_for(
         code: The code of the problem.
         message: What is wrong, in one line.
         context: Where its fixes would be applied.
-        why: Why it is so.
-        evidence: The facts that show it.
         entry: The id of the failure that it is; None: that of its code.
-        where: What is at fault.
-        gpus: The indices of the GPUs that it concerns; none: all.
-        blocking: Whether torch cannot work with it.
         fixes: What to do, if that is not what the table has.
+        facts: What else is known of it, by the fields of a finding.
 
     Raises:
         KeyError: if the table has neither.
@@ -186,15 +178,11 @@ def finding_for(
     kind = load_problems().get(code)
     what = code if kind else entry or code
     return Finding(
-        code=code,
-        message=message,
+        code,
+        message,
         id=entry or (kind.id if kind else None),
-        why=why,
-        evidence=evidence,
         fixes=fixes or fix(what, context),
-        where=where,
-        gpus=gpus,
-        blocking=blocking,
+        **facts,
     )
 
 
@@ -248,7 +236,7 @@ def _steps(
     """Return the steps that the table of a failure or a code gives: the order is that of :class:`FixTable`."""
     table, is_legacy = _table(what)
     for key, commands in table.commands.items():
-        if key in context.subjects:
+        if context.is_about(key):
             return commands
     context = replace(context, is_legacy=context.is_legacy or is_legacy)
     suffixes = [""]

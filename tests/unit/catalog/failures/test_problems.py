@@ -10,7 +10,6 @@ from gpuinstall.catalog.failures.classify import (
     ORIGINS,
     Circumstances,
     classify,
-    load_subjects,
 )
 from gpuinstall.catalog.failures.problems import (
     FixContext,
@@ -31,6 +30,7 @@ from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.verify.diagnosis import ProofContext
 from gpuinstall.verify.interpreter import FoundTorch
+from tests.unit.catalog.failures.subjects import subjects
 
 FAILURES, KINDS = tuple(load_failures().values()), tuple(load_problems().values())
 PYTHON = Path("/data/envs/it/bin/python")
@@ -53,7 +53,7 @@ KEYS = {
     ),
     "several-blackwells",  # what only one check knows
     "fabric-in-progress",
-    *load_subjects(),
+    *subjects(),
     "debian-12",
 }
 MACHINES = {
@@ -178,7 +178,7 @@ def _context(text, machine):
 
 def _says_where(text):
     """Whether a text tells more of where it comes from than the machine does on which it is read."""
-    around = (*ORIGINS, *load_subjects(), "native-linux", "legacy-gpu")
+    around = (*ORIGINS, *subjects(), "native-linux", "legacy-gpu")
     circumstances = Circumstances(Transcript(text), None)
     return any(map(circumstances.hold, around))
 

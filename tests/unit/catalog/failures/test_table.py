@@ -9,10 +9,11 @@ import tomli
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.machine import Machine
-from gpuinstall.catalog.failures.classify import classify, load_subjects
+from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.failures.problems import FixContext, fix, place
 from gpuinstall.catalog.failures.table import Step, load_failures, load_problems
 from gpuinstall.environments.environment import advice_words
+from tests.unit.catalog.failures.subjects import subjects
 
 LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
 HEALTHY = tomli.loads((LOGS / "counterparts.toml").read_text("utf-8"))
@@ -153,7 +154,7 @@ def test_a_fix_is_for_its_distribution():
 def test_what_only_the_host_can_do_is_said_to_be_the_hosts():
     context = FixContext(("kubernetes", "container", "debian", "apt", "linux"))
     lines = list[str]()
-    for identity, subject in product(load_failures(), load_subjects()):
+    for identity, subject in product(load_failures(), subjects()):
         lines += fix(identity, context.near(subject))
     on_host = [line for line in lines if f"{NOTE}on the host" in line]
     reboots = [line for line in lines if "sudo reboot" in line]

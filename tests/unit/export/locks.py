@@ -3,8 +3,10 @@
 import sysconfig
 from pathlib import Path
 
+import tomli_w
+
 from gpuinstall.base import process
-from gpuinstall.lock.file.lock import parse, render
+from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.file.target import Target
 
 INDEX = "https://index.example"
@@ -47,7 +49,7 @@ def lock(
         "packages": list(packages),
         "tool": {"gpuinstall": {"inputs": list(inputs)}},
     }
-    return parse(f"pylock.{target}.toml", render(document))
+    return parse(f"pylock.{target}.toml", tomli_w.dumps(document))
 
 
 def cuda_lock(target="cu126", *more, torch="2.14.1"):

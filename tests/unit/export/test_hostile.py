@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 import pytest
 import tomli
+import tomli_w
 
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
 from gpuinstall.export.formats import conda, constraints, requirements
 from gpuinstall.export.uv_project import uv_tables
-from gpuinstall.lock.file.lock import Lock, parse, render
+from gpuinstall.lock.file.lock import Lock, parse
 from tests.unit.export.locks import INDEX, cuda_lock, wheel
 
 SOUND = cuda_lock("cu126", wheel("extra", "1.0"))
@@ -76,7 +77,7 @@ def hostile(place, text):
         extra["marker"] = f"sys_platform != 'x{text}'"
     else:
         extra[place] += text
-    return parse(SOUND.name, render(document))
+    return parse(SOUND.name, tomli_w.dumps(document))
 
 
 PLACES = (

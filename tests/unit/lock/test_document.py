@@ -1,11 +1,11 @@
 import pytest
 import tomli
+import tomli_w
 
-from gpuinstall.base.errors import InternalError
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.fetch import Hashes
-from gpuinstall.lock.file.lock import Record, parse, render, unknown_hash
+from gpuinstall.lock.file.lock import Record, parse, unknown_hash
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.file.write import document, record_of
 from gpuinstall.lock.request.lock_request import LockRequest
@@ -38,21 +38,29 @@ wheels = [{{ url = "{TORCH}", hashes = {{ sha256 = "{unknown_hash(TORCH)}" }} }}
 
 def test_the_lock_says_in_the_standards_own_fields_what_it_is_for():
     built = document(
-        resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", RECORD
+        resolved()["packages"],
+        {NUMPY: HASH, TORCH: "2" * 64},
+        Target("cu126"),
+        "3.12",
+        RECORD,
     )
     assert built["requires-python"] == "==3.12.*"
     assert built["environments"] == [Target("cu126").marker]
     assert built["created-by"] == "gpuinstall"
-    lock = parse("pylock.cu126.toml", render(built))
+    lock = parse("pylock.cu126.toml", tomli_w.dumps(built))
     assert lock.python == "3.12"
     assert lock.versions == {"numpy": "2.3.4", "torch": "2.14.1+cu126"}
     assert replace(lock.record, contents_digest="") == RECORD
 
 
 def test_a_lock_has_wheels_alone_with_hashes_and_no_time():
-    text = render(
+    text = tomli_w.dumps(
         document(
-            resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", RECORD
+            resolved()["packages"],
+            {NUMPY: HASH, TORCH: "2" * 64},
+            Target("cu126"),
+            "3.12",
+            RECORD,
         )
     )
     assert "tar.gz" not in text
@@ -66,7 +74,7 @@ def test_a_source_distribution_stays_where_there_is_no_wheel():
     one = resolved()
     del one["packages"][0]["wheels"]
     built = document(
-        one,
+        one["packages"],
         {"https://index.example/numpy-2.3.4.tar.gz": HASH, TORCH: HASH},
         Target("cu126"),
         "3.12",
@@ -78,15 +86,15 @@ def test_a_source_distribution_stays_where_there_is_no_wheel():
 def test_the_same_inputs_are_the_same_bytes():
     hashes = {NUMPY: HASH, TORCH: HASH}
     one, other = (
-        document(resolved(), hashes, Target("cu126"), "3.12", RECORD) for _ in range(2)
+        document(resolved()["packages"], hashes, Target("cu126"), "3.12", RECORD)
+        for _ in range(2)
     )
-    assert render(one) == render(other)
+    assert tomli_w.dumps(one) == tomli_w.dumps(other)
 
 
 def test_a_file_without_a_hash_is_never_written():
-    with pytest.raises(InternalError) as caught:
-        document(resolved(), {NUMPY: HASH}, Target("cu126"), "3.12", RECORD)
-    assert caught.value.code == "hash-missing"
+    with pytest.raises(KeyError):
+        document(resolved()["packages"], {NUMPY: HASH}, Target("cu126"), "3.12", RECORD)
 
 
 def test_a_record_says_what_was_requested_and_the_floors():

@@ -1,4 +1,5 @@
 import pytest
+import tomli_w
 
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Gpu, Machine
@@ -6,7 +7,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.file.fit import Fit, best, fit
-from gpuinstall.lock.file.lock import Record, parse, render
+from gpuinstall.lock.file.lock import Record, parse
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.file.write import document
 from tests.frozen import frozen_catalog
@@ -23,13 +24,11 @@ def locked(version, target, python="3.12"):
     cp = f"cp{python.replace('.', '')}"
     wheel = f"torch-{version.replace('+', '%2B')}-{cp}-{cp}-{TAGS[target.os]}.whl"
     url = f"https://index.example/{wheel}"
-    resolved = {
-        "packages": [{"name": "torch", "version": version, "wheels": [{"url": url}]}]
-    }
+    packages = [{"name": "torch", "version": version, "wheels": [{"url": url}]}]
     record = Record(inputs=("torch",), torch=version, backend=target.backend)
     return parse(
         target.filename,
-        render(document(resolved, {url: "1" * 64}, target, python, record)),
+        tomli_w.dumps(document(packages, {url: "1" * 64}, target, python, record)),
     )
 
 

@@ -118,7 +118,7 @@ def test_packages_that_no_hash_can_pin_are_known():
         '[packages.vcs]\ntype = "git"\nurl = "https://index.example/a"\ncommit-id = "1"\n',
     )
     assert parse("pylock.cu126.toml", LOCK).addresses == {}
-    assert parse("pylock.cu126.toml", LOCK).unserved == ()
+    assert parse("pylock.cu126.toml", LOCK).unserved == []
     assert parse("pylock.cu126.toml", LOCK).pinned_by == "every file hashed"
     assert parse("pylock.cu126.toml", folder).addresses == {"torch": "torch @ ."}
     assert parse("pylock.cu126.toml", repository).addresses == {
@@ -135,10 +135,10 @@ def test_packages_that_no_hash_can_pin_are_known():
     local = repository.replace("https://index.example/a", "file:///srv/a")
     texts = (folder, repository, elsewhere, local)
     assert [parse("pylock.cu126.toml", text).only_here for text in texts] == [
-        (),
-        (),
-        ("torch",),
-        ("torch",),
+        [],
+        [],
+        ["torch"],
+        ["torch"],
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
@@ -27,8 +27,9 @@ from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.location import file_path
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import authored, load_catalog
+from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
 from gpuinstall.lock.uv.errors import REMAKE, explain_installation
 from gpuinstall.sources.provenance import is_of_pytorch
@@ -95,7 +96,7 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
     path = local_path(file.url)
     try:
         if path:
-            head = Head(etag=_stamp(path))
+            head = Head(etag=str(file_stamp(str(path))))
         else:
             head = session.client.head(file.url)
     except UnreachableError:
@@ -105,17 +106,9 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
     if path is None:
         return head
     # A search resolves several times, and a wheel of torch has a gigabyte: its hash is kept too.
-    sha256 = _hash(_chunks_of(path), lambda _count: None)
+    sha256 = sha256_of(path)
     session.cache.keep(file.url, FileHash(sha256, head.etag))
     return sha256
-
-
-def _stamp(path: Path) -> str:
-    """Return what tells a file from a changed one, in the place of a server's mark; empty if there is none."""
-    with suppress(OSError):
-        status = path.stat()
-        return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
-    return ""
 
 
 @cache
@@ -150,16 +143,11 @@ def fetch_missing(
         return {file.url: sha256 for file, sha256 in zip(heads, digests, strict=True)}
 
 
-def _name_left_out(
-    lock: Lock,
-    reporter: Reporter,
-) -> None:
+def _name_left_out(lock: Lock, reporter: Reporter) -> None:
     """Warn of packages that have no address to download a file from."""
-    left_out = lock.names - {file.package for file in lock.files}
-    if left_out:
-        names = some(sorted(left_out))
-        message = f"{lock.name} has {names} from a folder or a repository"
-        reporter.warn(f"{message}: not downloaded")
+    if lock.addresses:
+        origin = f"{some([*lock.addresses])} from a folder or a repository"
+        reporter.warn(f"{lock.name} has {origin}: not downloaded")
 
 
 def download(
@@ -303,9 +291,9 @@ class Transfer(Value):
     """That of the family, under whose name uv's cache keeps its wheels."""
     private_lock: Path
     """The file from which uv reads what to install."""
-    missing: Mapping[LockedFile, int] = field(default_factory=dict)
+    missing: Mapping[LockedFile, int] = {}
     """The files that have to be fetched, with their sizes."""
-    heads: Mapping[LockedFile, Head] = field(default_factory=dict)
+    heads: Mapping[LockedFile, Head] = {}
     """What their servers say of those whose hash is taken on the way."""
     wheels: Path | None = None
     """A folder that files are taken from first."""
@@ -329,11 +317,9 @@ class Transfer(Value):
         """
         hashes = dict[str, str]()
         etags = {file.url: head.etag for file, head in self.heads.items()}
-        sizes = {}
-        sizes_by_name = {}
-        for file, size in self.missing.items():
-            sizes[file.url] = size or None
-            sizes_by_name[file.name] = size or None
+        missing = self.missing.items()
+        sizes = {file.url: size or None for file, size in missing}
+        by_name = {file.name: size or None for file, size in missing}
         environment = uv.without_tokens({**session.environment, **variables})
         environment |= uv.from_loopback(environment, session.patience)
 
@@ -342,7 +328,7 @@ class Transfer(Value):
             session.cache.keep(url, FileHash(sha256, etags.get(url)))
 
         with (
-            transfers(sizes_by_name, session) as (_, count),
+            transfers(by_name, session) as (_, count),
             Relay(session.client, count, keep) as relay,
         ):
 

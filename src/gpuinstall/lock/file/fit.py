@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from pathlib import Path
 
-    from packaging.markers import Environment
     from packaging.pylock import Package
 
     from gpuinstall.base.machine import Machine
@@ -98,12 +97,12 @@ def fit(
         or _not_for(lock, python, machine)
         or _not_held(lock, python, machine, request)
     )
+    if reason:
+        return Rejection(lock, reason)
     build = locked_build(lock, machine, catalog)
-    if build is None and reason is None:
+    if build is None:
         message = f"the catalogue has no torch {lock.versions.get('torch')}"
-        reason = Reason("unknown-build", message)
-    if build is None or reason:
-        return Rejection(lock, cast("Reason", reason))
+        return Rejection(lock, Reason("unknown-build", message))
     published = replace(build.published(), pythons=(python,))
     alone = catalog.only(published)
     pinned = replace(request, requirements=(f"torch=={build.torch}",))
@@ -404,6 +403,6 @@ def _select(
     machine: Machine,
 ) -> list[tuple[Package, Any]]:
     target = Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
-    environment = cast("Environment", _environment_of(machine, python))
+    environment: Any = _environment_of(machine, python)
     tags = target.tags(python)
     return list(lock.pylock.select(environment=environment, tags=tags))

@@ -19,7 +19,7 @@ from gpuinstall.base.files import parse_toml, read_document, real_path
 from gpuinstall.base.requirement import canonical, fault_in, parse_requirement
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import MOST_NAMES
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.sources.provenance import RECORDED_HASHES
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request
     from gpuinstall.environments.packages import InstalledPackage
 
-    _Document = Mapping[str, Any]
-    Strings = tuple[str, ...]
     _Versions = Mapping[str, str]
 
 BUILD_FILES = "an archive, or a folder's pyproject.toml, setup.py, setup.cfg or a list that they name,"
@@ -88,22 +86,22 @@ class Record(Value):
     """The backend that was requested by name."""
 
     architectures: tuple[str, ...] = ()
-    floors: Mapping[str, str] = field(default_factory=dict)
+    floors: Mapping[str, str] = {}
     """The least driver, glibc and so on."""
 
     apart: tuple[str, ...] = ()
     """The packages that could not have the version of the other targets."""
 
-    relaxed: Mapping[str, str] = field(default_factory=dict)
+    relaxed: Mapping[str, str] = {}
     """The requirements that it was asked not to hold to, by package."""
 
-    cuda_compat: Mapping[str, str] = field(default_factory=dict)
+    cuda_compat: Mapping[str, str] = {}
     """The archive of the forward-compatibility libraries: ``driver``, ``sha256``, ``url``."""
 
     request_revision: int = 0
     """How often the request of its folder had changed."""
 
-    requirements_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    requirements_files: Mapping[str, tuple[str, ...]] = {}
     """The lines of each file that it was made from, by the file's path from its folder."""
 
     contents_digest: str = ""
@@ -297,20 +295,18 @@ class Lock(Value):
         return pinned_by
 
     @property
-    def unserved(self) -> Strings:
+    def unserved(self) -> list[str]:
         """The packages that no server has as a file."""
         is_served = re.compile("https?:").match
         served = {file.package for file in self.files if is_served(file.url)}
-        return tuple(name for name in self.all_versions if name not in served)
+        return [name for name in self.all_versions if name not in served]
 
     @property
-    def only_here(self) -> Strings:
+    def only_here(self) -> list[str]:
         """Those of them that only this machine has: what lies beside the lock is in the same clone."""
         is_elsewhere = re.compile(r" @ (\.|\w+\+(https?|ssh):)").search
-        elsewhere = {
-            name for name, address in self.addresses.items() if is_elsewhere(address)
-        }
-        return tuple(name for name in self.unserved if name not in elsewhere)
+        unserved = {name: self.addresses.get(name, "") for name in self.unserved}
+        return [name for name in unserved if not is_elsewhere(unserved[name])]
 
     @cached_property
     def entries(self) -> list[tuple[str, Any]]:
@@ -371,7 +367,7 @@ class Lock(Value):
         if text == self.text:
             return self
         document = sealed(parse_toml(text))
-        return parse(self.name, render(document))
+        return parse(self.name, tomli_w.dumps(document))
 
 
 def target_in(name: str) -> str:
@@ -388,9 +384,7 @@ def _by_address(package: Package) -> str:
             path = f"./{path}"
         editable = "-e " if package.directory.editable else ""
         return f"{editable}{package.name} @ {path}"
-    vcs = package.vcs
-    if vcs is None or not vcs.url:
-        return package.name
+    vcs: Any = package.vcs
     inside = f"#subdirectory={vcs.subdirectory}" if vcs.subdirectory else ""
     return f"{package.name} @ {vcs.type}+{vcs.url}@{vcs.commit_id}{inside}"
 
@@ -408,9 +402,7 @@ def read_lock(path: Path) -> Lock:
             "lock-missing", f"there is no {path}", hint="gpuinstall lock"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        reason = (
-            error.strerror if isinstance(error, OSError) else "it is not a text file"
-        )
+        reason = getattr(error, "strerror", "it is not a text file")
         message = f"{path} cannot be read: {reason}"
         hint = _RESTORE
         if path.is_dir():
@@ -498,7 +490,7 @@ def leads_out(path: str) -> bool:
     return bool(PureWindowsPath(path).drive)
 
 
-def sides(text: str) -> Strings:
+def sides(text: str) -> tuple[str, ...]:
     """Return both texts of a file that git could not merge; the text itself if it has no conflict."""
     # Git for Windows writes the line ends of Windows.
     text = text.replace("\r\n", "\n")
@@ -523,18 +515,15 @@ class VersionChange(NamedTuple):
         return f"{sign} {self.package} {self.new or self.old or ''}".rstrip()
 
 
-def change_lines(changes: Iterable[VersionChange]) -> list[str]:
+def change_lines(changes: Collection[VersionChange]) -> list[str]:
     """Return a line for each change; of the packages that come the first ten, and how many more."""
     # A first environment has fifty that come, and they say little: what goes and moves is always named.
     most = max(10, MOST_NAMES.get())
-    lines = []
-    added = 0
-    for change in changes:
-        added += change.kind == "added"
-        if change.kind != "added" or added <= most:
-            lines.append(str(change))
-    if added > most:
-        lines.append(f"+ {added - most} more; --verbose names them")
+    added = [change for change in changes if change.kind == "added"]
+    hidden = added[most:]
+    lines = [str(change) for change in changes if change not in hidden]
+    if hidden:
+        lines.append(f"+ {len(hidden)} more; --verbose names them")
     return lines
 
 
@@ -549,10 +538,8 @@ def compare_versions(
         new: Those after.
     """
     changes = []
-    names = sorted({*old, *new})
     # torch is what people look for.
-    names.sort(key=lambda name: name != "torch")
-    for name in names:
+    for name in sorted({*old, *new}, key=lambda name: (name != "torch", name)):
         before = old.get(name)
         after = new.get(name)
         if before is None:
@@ -611,27 +598,17 @@ def outdated_locks(lock: Lock, others: Iterable[Lock]) -> list[Lock]:
     return outdated
 
 
-def render(document: _Document) -> str:
-    """Return the text of a lock: the same document is always the same bytes."""
-    return tomli_w.dumps(document)
+def sealed(document: dict[str, Any]) -> dict[str, Any]:
+    """Put the seal into the document of a lock, and return it."""
+    document["tool"]["gpuinstall"][_SEAL] = _contents_digest(document)
+    return document
 
 
-def sealed(document: _Document) -> dict[str, Any]:
-    """Return the same document of a lock with its seal."""
-    tool = document["tool"]
-    record = {**tool["gpuinstall"], _SEAL: _contents_digest(document)}
-    tool = {**tool, "gpuinstall": record}
-    return {**document, "tool": tool}
-
-
-def _contents_digest(document: _Document) -> str:
-    """Return the digest of all that a lock says, but for its seal."""
-    tool = document.get("tool", {})
-    record = {**tool.get("gpuinstall", {})}
-    record.pop(_SEAL, None)
-    unsealed = {**document, "tool": {**tool, "gpuinstall": record}}
+def _contents_digest(document: Mapping[str, Any]) -> str:
+    """Return the digest of all that a lock says, but for its seal, which is taken out of the document."""
+    document.get("tool", {}).get("gpuinstall", {}).pop(_SEAL, None)
     # TOML has dates, which JSON has not: a lock that somebody edited may hold one.
-    text = json.dumps(unsealed, sort_keys=True, default=str)
+    text = json.dumps(document, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

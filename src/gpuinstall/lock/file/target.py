@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend
 from gpuinstall.machine.vendors import served_backend
 
@@ -41,11 +41,11 @@ UV_MACOS = "13.0"
 GLIBC = "2.28"
 """What torch's wheels for Linux ask for, since 2.7 on x86_64 and 2.6 on aarch64."""
 
-_NEWER_GLIBC = tuple(f"2.{minor}" for minor in range(31, 41))
-"""The levels beyond GLIBC that uv can resolve for."""
+_UV_GLIBC = (17, 28, *range(31, 41))
+"""The minor versions of glibc that uv can resolve for."""
 
 
-class Target(Value, eq=False):
+class Target(Value):
     """What one lock serves; ``backend`` is a tag, ``glibc`` and ``macos`` the newest that its wheels may ask for."""
 
     backend: str
@@ -66,17 +66,6 @@ class Target(Value, eq=False):
                 hint="Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64 and others",
             )
         return cls(backend.tag, form[2] or "linux", form[3] or "x86_64")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Target) and self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
-
-    @property
-    def _identity(self) -> tuple[str, str, str, str]:
-        # Without macos: a build asks for it, and a target is for any.
-        return self.backend, self.os, self.arch, self.glibc
 
     def __str__(self) -> str:
         backend = Backend.parse(self.backend).file_tag
@@ -104,19 +93,6 @@ class Target(Value, eq=False):
         linux = f"{self.arch}-manylinux_{glibc}"
         return _UV.get((self.os, self.arch), linux)
 
-    def up_to(self, glibc: str | None) -> Target:
-        """Return the same with the newest wheels that a machine can run.
-
-        Args:
-            glibc: The machine's own; None, or one that is older than what torch asks for, changes nothing.
-        """
-        newest = self.glibc
-        if self.os == "linux" and glibc:
-            for level in _NEWER_GLIBC:
-                if minor(level) <= minor(glibc):
-                    newest = level
-        return replace(self, glibc=newest)
-
     def environment(self, python: str) -> dict[str, str]:
         """Return the values of its markers for CPython ``X.Y`` or ``X.Y.Z``."""
         return marker_environment(self.os, self.arch, python)
@@ -134,9 +110,7 @@ class Target(Value, eq=False):
             release = int(self.macos.split(".")[0])
             yield from mac_platforms((release, 0), self.arch)
         else:
-            # manylinux1 was for x86 alone; other processors begin with manylinux2014.
-            oldest = 5 if self.arch == "x86_64" else 17
-            for number in range(minor(self.glibc), oldest - 1, -1):
+            for number in range(minor(self.glibc), min(_OLD_NAMES) - 1, -1):
                 yield f"manylinux_2_{number}_{self.arch}"
                 if number in _OLD_NAMES:
                     yield f"{_OLD_NAMES[number]}_{self.arch}"
@@ -205,6 +179,12 @@ def _floor(tag: Tag) -> int:
     if form:
         return int(form[1])
     return 0
+
+
+def uv_glibc(glibc: str) -> str:
+    """Return the newest glibc up to a machine's own that uv can resolve for."""
+    levels = [level for level in _UV_GLIBC if level <= minor(glibc)]
+    return f"2.{max(levels, default=_UV_GLIBC[0])}"
 
 
 def minor(glibc: str) -> int:

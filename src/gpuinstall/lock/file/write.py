@@ -9,7 +9,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpuinstall.base.errors import InternalError, LockError
+import tomli_w
+
+from gpuinstall.base.errors import LockError
 from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.threads import side_by_side
@@ -28,7 +30,6 @@ from gpuinstall.lock.file.lock import (
     leads_out,
     outdated_locks,
     parse,
-    render,
     sealed,
     sides,
     unknown_hash,
@@ -39,7 +40,7 @@ from gpuinstall.lock.solve.solve import resolve_locks
 from gpuinstall.machine.vendors import rules_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest
@@ -280,9 +281,8 @@ def _lock_of(
         hashes: The sha256 of every file by its address.
         folder: Where the lock will lie.
     """
-    resolved = dict(resolution.document)
     packages = []
-    for package in resolved["packages"]:
+    for package in resolution.document["packages"]:
         files = resolution.prebuilt.get(package["name"], ())
         packages.append(package)
         # pip takes such a file by its address alone.
@@ -290,18 +290,18 @@ def _lock_of(
             archive = package["wheels"][0]
             packages[-1] = {**package, "archive": archive, "wheels": []}
     made = document(
-        {**resolved, "packages": packages},
+        packages,
         hashes,
         resolution.target,
         resolution.choice.python,
         record_of(resolution),
         folder=folder,
     )
-    return parse(resolution.target.filename, render(made))
+    return parse(resolution.target.filename, tomli_w.dumps(made))
 
 
 def document(
-    resolved: _Table,
+    packages: Iterable[_Table],
     hashes: _Hashes,
     target: Target,
     python: str,
@@ -312,22 +312,20 @@ def document(
     """Return a lock as a document, with its seal.
 
     Args:
-        resolved: uv's own lock.
+        packages: Those of uv's own lock.
         hashes: The sha256 of every file by its address.
         target: What the lock is for.
         python: The CPython ``X.Y`` that it is for.
         record: What it says of its making.
         folder: Where it will lie, from which paths in it begin.
     """
-    entries = resolved.get("packages", ())
-    packages = [_package(entry, hashes, folder) for entry in entries]
     return sealed(
         {
             "lock-version": "1.0",
             "environments": [target.marker],
             "requires-python": f"=={python}.*",
             "created-by": "gpuinstall",
-            "packages": packages,
+            "packages": [_package(one, hashes, folder) for one in packages],
             "tool": {"gpuinstall": record.to_table()},
         }
     )
@@ -389,8 +387,6 @@ def _file(
 ) -> dict[str, Any]:
     # Hashes are kept by address, also of files that lie here.
     address = entry.get("url") or Path(entry["path"]).as_uri()
-    if address not in hashes:
-        raise InternalError("hash-missing", f"{address} has no hash")
     if "url" in entry:
         file = {"url": address}
     else:

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import known_backend
+from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import PAIRED
-from gpuinstall.lock.file.target import GLIBC, MACOS, UV_MACOS, Target, minor
-from gpuinstall.machine.vendors import rules_for, vendor_for
+from gpuinstall.lock.file.target import (
+    GLIBC,
+    MACOS,
+    UV_MACOS,
+    Target,
+    minor,
+    uv_glibc,
+)
+from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan, Rejected, choose
 
 if TYPE_CHECKING:
@@ -80,14 +87,9 @@ class LockRequest(Value):
             glibc: The oldest that it has to go with, if none of these has an older one.
             is_named: Whether the user named the target, and not a lock that is made again.
         """
-        machine = machine_for_target(target, glibc)
-        # Only Linux has one.
-        if machine.glibc:
-            known = [machine.glibc]
-            known += [served.glibc for served in serves if served.glibc]
-            machine = replace(machine, glibc=min(known, key=minor))
+        known = [glibc, *(served.glibc for served in serves if served.glibc)]
         return cls(
-            machine,
+            machine_for_target(target, min(known, key=minor)),
             replace(request, backend=target.backend),
             catalog,
             builds_here=False,
@@ -125,17 +127,6 @@ class LockRequest(Value):
         if not self.request.backend:
             return f"{machine.os}-{machine.arch}"
         return str(Target(self.request.backend, machine.os, machine.arch))
-
-    @property
-    def builds(self) -> list[Build]:
-        """The builds of its platform and backend."""
-        backend = known_backend(self.request.backend)
-        vendor = vendor_for(self.machine, {backend.kind} if backend else ())
-        catalog = self.catalog.serving(vendor.kind)
-        builds = catalog.builds_for(self.machine.os, self.machine.arch)
-        if self.request.backend is None:
-            return [*builds]
-        return [build for build in builds if build.backend.tag == self.request.backend]
 
     @property
     def names_programs(self) -> bool:
@@ -181,19 +172,12 @@ class LockRequest(Value):
             catalog = catalog.only(*plan.runnable)
         outcome = choose(self.machine, request, catalog, programs)
         if isinstance(outcome, Rejected) and self.is_of_target:
-            return replace(outcome, fix=self._by_target(outcome.fix))
+            # The user named a target, and no backend.
+            target = str(Target(CPU.tag, self.machine.os, self.machine.arch))
+            option = "--target " + target.replace(CPU.tag, r"\1")
+            fix = outcome.fix and re.sub(r"--backend ([\w.]+)", option, outcome.fix)
+            return replace(outcome, fix=fix)
         return outcome
-
-    def _by_target(self, fix: str | None) -> str | None:
-        """Return advice with the option that names a target in place of the one that names a backend."""
-
-        def target(option: re.Match[str]) -> str:
-            machine = self.machine
-            return f"--target {Target(option[1], machine.os, machine.arch)}"
-
-        if not fix:
-            return fix
-        return re.sub(r"--backend ([\w.]+)", target, fix)
 
     @property
     def plan(self) -> Plan:
@@ -220,14 +204,13 @@ class LockRequest(Value):
         """
         machine = self.machine
         macos = (UV_MACOS, build.macos or MACOS)
-        oldest = Target(
+        return Target(
             build.backend.tag,
             machine.os,
             machine.arch,
-            glibc=min(GLIBC, machine.glibc or GLIBC, key=minor),
+            glibc=uv_glibc(machine.glibc or GLIBC),
             macos=max(macos, key=lambda release: int(release.split(".")[0])),
         )
-        return oldest.up_to(machine.glibc)
 
 
 def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
@@ -245,12 +228,7 @@ def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
 def machine_for_target(target: Target, glibc: str = GLIBC) -> Machine:
     """Return the machine that stands for a target: no GPU, any Python, a glibc as old as the locks are made for."""
     if target.os == "linux":
-        return Machine(
-            target.os,
-            target.arch,
-            "glibc",
-            glibc,
-        )
+        return Machine(target.os, target.arch, "glibc", glibc)
     return Machine(target.os, target.arch)
 
 

@@ -149,7 +149,7 @@ def _write(
         moving=[one.name for one in moving],
     )
     made = [written.lock for written in locks]
-    targets = project.contents.config.targets
+    targets = project.config.targets
     for text in others_beside(made, project.folder, targets):
         options.terminal.warn(text)
     rows: list[Row] = []
@@ -183,7 +183,7 @@ def check_command(options: CommandOptions) -> Outcome:
             project.folder,
             read_request(project),
             with_locked_builds(project.catalog, project.folder, lambda: session),
-            options.targets or project.contents.config.targets,
+            options.targets or project.config.targets,
             None if options.offline else session,
             has_others=bool(options.targets),
         )

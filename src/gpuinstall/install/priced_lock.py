@@ -25,7 +25,7 @@ from gpuinstall.lock.file.lock import (
     change_lines,
     compare_versions,
 )
-from gpuinstall.lock.request.lock_sources import check_hosts, name_torch_source
+from gpuinstall.lock.request.lock_sources import check_hosts
 from gpuinstall.plan.locked_torch import newer_torch
 
 if TYPE_CHECKING:
@@ -186,7 +186,6 @@ def price_lock(
     asked = [file for file in files if not near_file(file, session.sourcing.wheels)]
     if not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, asked, fit.choice.build.backend.tag, session)
-    name_torch_source(files, "", session)
     return _with_bill(fit, change, state, project, {})
 
 

@@ -44,19 +44,18 @@ class CondaRequest(Value):
             requested: The names of what is requested in words too.
         """
         missing: dict[str, str] = {}
-        names = []
         for text in self.without_wheel:
-            package = text.rpartition("::")[2].replace(" ", "")
+            package = text.rpartition("::")[2]
             name = re.split(r"[^\w.-]", package)[0]
             if normalised(name) not in requested:
-                missing[text] = package
-                names.append(name)
+                missing[name] = package
         if not missing:
             return ""
+        packages = missing.values()
         return (
-            f"not installed, as the index may have other projects by these names: {some([*missing])}; "
-            f"if they are the same: {joined(['gpuinstall', 'install', *names])}; "
-            f"if only conda has them: {joined(['conda', 'install', *missing.values()])}"
+            f"not installed, as the index may have other projects by these names: {some([*packages])}; "
+            f"if they are the same: {joined(['gpuinstall', 'install', *missing])}; "
+            f"if only conda has them: {joined(['conda', 'install', *packages])}"
         )
 
 
@@ -131,18 +130,18 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
             python = (exact[1] if exact else spec.bounds) or python
         elif wheel is not None:
             bounds = requirements.setdefault(wheel or spec.name, [])
-            bounds += filter(None, [spec.bounds])
+            if spec.bounds:
+                bounds.append(spec.bounds)
         elif spec.name in table["tools"] or not (
             spec.name in table["brought"] or spec.name in table["preferences"]
         ):
             without_wheel.append(spec.text)
     is_for_cpu = CPU.tag in backends
-    texts = []
-    for name, bounds in requirements.items():
-        once = dict.fromkeys(bounds)
-        texts.append(name + ",".join(once))
     return CondaRequest(
-        requirements=tuple(texts),
+        requirements=tuple(
+            name + ",".join(dict.fromkeys(bounds))
+            for name, bounds in requirements.items()
+        ),
         python=python,
         backend=CPU.tag if is_for_cpu else None,
         preferred_backend=None if is_for_cpu else next(iter(backends), None),

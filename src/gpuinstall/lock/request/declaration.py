@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
@@ -57,8 +57,15 @@ if TYPE_CHECKING:
     Lines = tuple[str, ...]
 
 
-DECLARING = ("requirements.txt", "environment.yml", "environment.yaml")
-"""The files of a folder that say what it asks for if its pyproject.toml does not, the first that is there."""
+_DECLARING = {
+    "requirements.txt": "uv pip install -r requirements.txt",
+    "environment.yml": "conda env create -f environment.yml",
+    "environment.yaml": "conda env create -f environment.yaml",
+}
+"""The files of a folder that say what it asks for if its pyproject.toml does not, the first that is there.
+
+Each with the command that installs it, if it is an export.
+"""
 
 _SETUP = "setup.py"
 PROJECT_FILES = (PROJECT, _SETUP, "setup.cfg")
@@ -73,13 +80,6 @@ _EXPORTED_BY = {
 """Files that are not read, with the command that writes what they say into one that is."""
 _EXPORT = "# From pylock."
 """How an export begins that has the name of such a file: it is what a lock has, and no request."""
-_INSTALLED_BY = {
-    "requirements.txt": "uv pip install -r requirements.txt",
-    "environment.yml": "conda env create -f environment.yml",
-    "environment.yaml": "conda env create -f environment.yaml",
-}
-_UNNAMED = "the project"
-"""What a project is called if only its build knows its name."""
 
 
 class Declaration(Value):
@@ -88,10 +88,8 @@ class Declaration(Value):
     file: str = PROJECT
     listed: RequirementsFile = RequirementsFile()
     """The requirements of ``file``."""
-    package: str = ""
-    """The name of the project, if it is installed where it lies, as uv does."""
-    package_file: str = PROJECT
-    """The file that makes the folder a project."""
+    project_file: str = ""
+    """The file that makes the folder a project, if that is installed where it lies, as uv does."""
     unread: Mapping[str, str] = {}
     """The files that are not read, with the command that writes each into one that is, or installs an export."""
 
@@ -101,28 +99,22 @@ class Declaration(Value):
         files = {self.file: self.listed}
         requirements = map(parse_requirement, self.listed.requirements)
         addresses = {requirement.url for requirement in requirements}
-        if self.package and addresses.isdisjoint({".", "./"}):
-            itself = RequirementsFile.of(Path(self.package_file), ("-e .",))
-            listed = files.get(self.package_file, RequirementsFile())
-            files[self.package_file] = listed | itself
+        if self.project_file and addresses.isdisjoint({".", "./"}):
+            itself = RequirementsFile.of(Path(self.project_file), ("-e .",))
+            listed = files.get(self.project_file, RequirementsFile())
+            files[self.project_file] = listed | itself
         return files
 
     def __str__(self) -> str:
         count = len(self.listed.requirements)
-        parts = []
-        if count or not self.package:
-            parts.append(f"{self.file}: {number_of(count, 'requirement')}")
-        if self.package:
-            is_same_file = parts and self.package_file == self.file
-            file = "" if is_same_file else f"{self.package_file}: "
-            parts.append(f"{file}{self.package} itself")
-        return "; ".join(parts)
+        itself = f"{self.project_file}: the project itself"
+        if self.project_file and not count:
+            return itself
+        text = f"{self.file}: {number_of(count, 'requirement')}"
+        return f"{text}; {itself}" if self.project_file else text
 
 
-def read_declaration(
-    folder: Path,
-    configured: Sequence[str] | None = None,
-) -> Declaration:
+def read_declaration(folder: Path, configured: Sequence[str] = ()) -> Declaration:
     """Return what a folder asks for: by its project, and if that lists no requirements, by the first file beside it.
 
     Args:
@@ -143,19 +135,17 @@ def read_declaration(
                 declared = Declaration(listed=_listed(configured, document, project))
             else:
                 declared = parse_project(document, project)
-                declared = replace(declared, unread=_unread_members(document, folder))
     if not configured:
         declared = _with_files(declared, folder, document)
-    listed = declared.listed
-    settings = (*listed.settings, *_tool_settings(folder))
     unread = {
         name: export
         for name, export in _EXPORTED_BY.items()
         if (folder / name).is_file()
     }
+    tools = RequirementsFile(settings=tuple(_tool_settings(folder)))
     return replace(
         declared,
-        listed=replace(listed, settings=settings),
+        listed=declared.listed | tools,
         unread=unread | {**declared.unread},
     )
 
@@ -184,24 +174,28 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
         pyproject: Its pyproject.toml; empty if there is none.
     """
     tool = table_in(pyproject, "tool")
-    is_declared = declared.package or "project" in pyproject or tool.get("poetry")
+    unread = _unread_members(pyproject, folder)
+    project_file = declared.project_file
+    is_declared = project_file or "project" in pyproject or tool.get("poetry")
     is_package = table_in(tool, "uv").get("package", True)
     if not is_declared and is_package and (folder / _SETUP).is_file():
-        declared = replace(declared, package=_UNNAMED, package_file=_SETUP)
-    if declared.listed.requirements:
-        return declared
-    for name in DECLARING:
+        project_file = _SETUP
+    file = PROJECT
+    listed = declared.listed
+    for name, command in _DECLARING.items():
+        if listed.requirements:
+            break
         path = folder / name
         text = read_listed(path, folder) if path.is_file() else ""
         if text.startswith(_EXPORT):
-            unread = {**declared.unread, name: _INSTALLED_BY[name]}
-            declared = replace(declared, unread=unread)
+            unread[name] = command
         # An empty file asks for nothing: the next one is looked at.
         elif text:
             # What the project says of sources counts for it too.
-            listed = declared.listed | read_inputs(str(path))
-            return replace(declared, file=name, listed=listed)
-    return replace(declared, file=declared.package_file)
+            listed |= read_inputs(str(path))
+            file = name
+            break
+    return Declaration(file, listed, project_file, unread)
 
 
 def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
@@ -255,7 +249,7 @@ def read_inputs(name: str) -> RequirementsFile:
         if not group:
             return _from_folder(_dependencies(document), document, path)
     with reading(f"{path} has no usable dependency group {group!r}"):
-        return _from_folder(_in_groups(document, [group]), document, path)
+        return _from_folder(_in_groups(document, group), document, path)
 
 
 def advise_lock(path: Path) -> str:
@@ -369,8 +363,7 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
             is_dynamic = "dependencies" in project.get("dynamic", ())
             is_built = "build-system" in document or is_dynamic
             is_package = is_built and poetry.get("package-mode", True)
-    name = project.get("name") or poetry.get("name") or _UNNAMED
-    return Declaration(listed=listed, package=str(name) if is_package else "")
+    return Declaration(listed=listed, project_file=PROJECT if is_package else "")
 
 
 def _dependencies(document: Table) -> Iterable[str]:
@@ -381,12 +374,12 @@ def _dependencies(document: Table) -> Iterable[str]:
     return _poetry_requirements(table_in(document, "tool", "poetry"))
 
 
-def _in_groups(document: Table, names: list[str] | None = None) -> Iterable[str]:
+def _in_groups(document: Table, name: str = "") -> Iterable[str]:
     """Return what dependency groups require.
 
     Args:
         document: The pyproject.toml that has them.
-        names: Which of them, or extras of which no group has the name; None: the groups that uv installs unasked.
+        name: Which of them, or an extra of which no group has the name; empty: the groups that uv installs unasked.
     """
     uv = table_in(document, "tool", "uv")
     groups = table_in(document, "dependency-groups")
@@ -396,20 +389,20 @@ def _in_groups(document: Table, names: list[str] | None = None) -> Iterable[str]
         text_list(further, "dev-dependencies")
         dev = groups.get("dev", ())
         groups = {**groups, "dev": [*dev, *further]}
-    if names is None:
-        dev = [name for name in groups if normalised(name) == "dev"]
+    if name:
+        names: Any = [name]
+        groups = {**table_in(document, "project", "optional-dependencies"), **groups}
+        if normalised(name) not in map(normalised, groups):
+            message = f"{PROJECT} has no group and no extra named {name}"
+            raise UsageError("group-unknown", message)
+    else:
+        dev = [group for group in groups if normalised(group) == "dev"]
         names = uv.get("default-groups", dev)
         # What export uv has written is no request, as no export is.
         indexes = {index.get("name") for index in uv.get("index", ())}
-        for name in groups:
-            if name.replace("torch-", "gpuinstall-") in indexes:
-                groups = {**groups, name: []}
-    else:
-        groups = {**table_in(document, "project", "optional-dependencies"), **groups}
-        unknown = set(map(normalised, names)).difference(map(normalised, groups))
-        if unknown:
-            message = f"{PROJECT} has no group and no extra named {', '.join(unknown)}"
-            raise UsageError("group-unknown", message)
+        for group in groups:
+            if group.replace("torch-", "gpuinstall-") in indexes:
+                groups = {**groups, group: []}
     if not groups and not names:
         return ()
     selected = groups if names == "all" else text_list(names, "default-groups")
@@ -490,11 +483,7 @@ def _from_source(text: str, sources: Mapping[str, Table]) -> str:
     if without_logins(text) != text:
         # Its login is read with its address.
         return text
-    if source is None:
-        return requirement.text
-    if requirement.url:
-        return requirement.text
-    if requirement.name in load_catalog().family:
+    if source is None or requirement.url or requirement.name in load_catalog().family:
         return requirement.text
     editable = "-e " if source.get("editable") else ""
     name = f"{requirement.name}{requirement.extras}"
@@ -553,7 +542,7 @@ def served_folder(start: Path) -> Path:
 
 def _requests(folder: Path) -> bool:
     """Whether a folder has a lock, an environment, or a file that says or once said what it asks for."""
-    names = (*PROJECT_FILES, *DECLARING, *_EXPORTED_BY, ".venv")
+    names = (*PROJECT_FILES, *_DECLARING, *_EXPORTED_BY, ".venv")
     # An environment has a copy of its own lock, and is no project by that.
     is_environment = (folder / "pyvenv.cfg").exists()
     if not is_environment and locks_in(folder):

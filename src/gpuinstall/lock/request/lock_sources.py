@@ -49,14 +49,15 @@ def check_hosts(
         session: The sources here, and what asks them.
     """
     strange = strange_hosts(files, backend, session, lock.versions.get("torch", ""))
+    unreachable = session.client.unreachable
     for host, packages in strange.items():
         refused = packages
         if session.sources.trust_folder:
             # A source that does not answer may lead there.
-            family = load_catalog().family
-            if session.client.unreachable(session.sources.torch_index):
+            if unreachable(session.sources.torch_index):
+                family = load_catalog().family
                 refused = [package for package in packages if package not in family]
-            if session.client.unreachable(session.default_index or ""):
+            if unreachable(session.default_index or ""):
                 refused = []
         if refused:
             hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
@@ -64,38 +65,13 @@ def check_hosts(
             locked = [lock.indexes[name] for name in refused if name in lock.indexes]
             if locked:
                 hint = f"{naming(dict.fromkeys(locked))}   # if you trust this index: it was locked from there"
-            message = f"{lock.name} takes {', '.join(refused)} from {host}"
             raise LockError(
                 "lock-source",
-                f"{message}, which is not one of the configured sources",
+                f"{lock.name} takes {', '.join(refused)} from {host}, which is not one of the configured sources",
                 hint=hint,
             )
         role = ": the source of torch" if "torch" in packages else ""
         session.reporter.notice("Index", f"{host}, as {lock.name} says{role}")
-
-
-def name_torch_source(
-    files: Iterable[LockedFile],
-    source: str,
-    session: Session,
-) -> None:
-    """Report if torch comes from a source that a file of the folder chose.
-
-    Args:
-        files: The files of a lock, torch's among them.
-        source: Where its build is listed.
-        session: The sources, and the reporter that is told.
-    """
-    for file in files:
-        if file.package != "torch":
-            continue
-        sources = session.sources
-        setting = sources.chooser_of(source) or sources.chooser_of(file.url)
-        if setting:
-            place = f"{setting.row.key} in {setting.file}"
-            session.reporter.notice(
-                "Torch", f"it comes from {file.url}, as {place} says"
-            )
 
 
 def with_locked_builds(
@@ -163,16 +139,13 @@ def strange_hosts(
         session: The sources here, and what asks them.
         torch: The version of torch, by which pages of extensions are called.
     """
-    known = _servers((*session.sources.places, session.default_index))
-    known.add("file://")
+    known = _servers((*session.sources.places, session.default_index, "file:///"))
     strange: dict[str, list[str]] = {}
     for file in files:
         server = Location.parse(file.url).server
         is_https = server.startswith("https://") and server.endswith(":443")
         # PyTorch's index keeps its files on further hosts of its own.
-        if server in known:
-            continue
-        if is_https and is_of_pytorch(server):
+        if server in known or (is_https and is_of_pytorch(server)):
             continue
         os = "windows" if "-win" in file.name else "linux"
         minor = ".".join(torch.split(".")[:2])

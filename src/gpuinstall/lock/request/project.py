@@ -53,8 +53,6 @@ _REQUIRED = re.compile(r"(?im)^Requires-Dist:[ \t]*(.+@.+?)\s*$")
 _LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
 """A requirement by address, as METADATA and requires.txt have it."""
 _LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
-_MOST_BYTES = 1_000_000_000
-"""How far a source archive is unpacked in search of its project: it may have no end."""
 
 
 def read_folder_project(
@@ -138,28 +136,18 @@ def _projects(
         seen: The projects with the extras that were read.
     """
     for requirement in map(parse_requirement, requirements):
-        location = _location(requirement, folder)
-        if location is None:
+        if not requirement.url:
             continue
+        location = Location.parse(requirement.url, folder)
         place = Path(location.path)
         key = (place, requirement.extras)
-        if key in seen:
+        if location.server != "file://" or key in seen:
             continue
         seen.add(key)
         described = [*_described(place, requirement.extra_names)]
         yield place, described
         for listed in described:
             yield from _projects(listed.requirements, place, seen)
-
-
-def _location(requirement: ParsedRequirement, folder: Path) -> Location | None:
-    """Return where on this machine a project or an archive lies that is required by its address."""
-    if requirement.url is None:
-        return None
-    location = Location.parse(requirement.url, folder)
-    if location.server != "file://":
-        return None
-    return location
 
 
 def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]:
@@ -193,8 +181,6 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
             return
         with tarfile.open(place) as files:
             for member in files:
-                if member.offset + member.size > _MOST_BYTES:
-                    return
                 file = _IN_ARCHIVE.fullmatch(member.name) and files.extractfile(member)
                 if file:
                     yield place / member.name, _text(file)
@@ -233,9 +219,7 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
                 # Such as the requirements that setup.py reads, or that setuptools is to read.
                 if name in PROJECT_FILES:
                     names += _LIST_NAME.findall(text.decode(errors="replace"))
-    if not contents:
-        return ""
-    return hashlib.sha256(b"\n".join(contents)).hexdigest()
+    return hashlib.sha256(b"\n".join(contents)).hexdigest() if contents else ""
 
 
 def built_requirements(requirements: Iterable[str], folder: Path) -> Iterator[str]:

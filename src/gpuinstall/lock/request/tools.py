@@ -7,6 +7,7 @@ import re
 from contextlib import suppress
 from functools import partial
 from glob import glob
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,17 +175,15 @@ def workspace_members(workspace: Table, root: Path) -> list[str]:
         workspace: uv's table of it.
         root: The folder that has the table.
     """
-    paths: dict[str, set[str]] = {}
-    for key in "members", "exclude":
+
+    def matching(key: str) -> set[str]:
         patterns = text_list(workspace.get(key, []), key)
         # Path.glob ends at an absolute pattern.
         found = (glob(pattern, root_dir=root) for pattern in patterns)  # noqa: PTH207
-        paths[key] = set().union(*found)
-    return [
-        path.rstrip("/")
-        for path in sorted(paths["members"] - paths["exclude"])
-        if (root / path / PROJECT).is_file()
-    ]
+        return set(chain.from_iterable(found))
+
+    paths = sorted(matching("members") - matching("exclude"))
+    return [path.rstrip("/") for path in paths if (root / path / PROJECT).is_file()]
 
 
 def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:

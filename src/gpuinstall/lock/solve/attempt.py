@@ -31,7 +31,7 @@ from gpuinstall.lock.uv.builds import (
     source_builds,
 )
 from gpuinstall.lock.uv.errors import Conflict, all_or_conflict
-from gpuinstall.lock.uv.resolution import checked, locked_files
+from gpuinstall.lock.uv.resolution import checked
 from gpuinstall.plan.values import PROGRAM_HELD_BACK
 from gpuinstall.sources.web.client import OFFLINE
 
@@ -147,26 +147,19 @@ def _buildable(
 def _check_builds(
     resolution: Resolution, reported: Mapping[str, str], session: Session
 ) -> None:
-    """Check that the packages without a wheel can be built.
-
-    They are reported, and so is the source of torch if a file of the folder chose it.
+    """Check that the packages without a wheel can be built; they are reported.
 
     Args:
         resolution: What was resolved.
         reported: The versions of the earlier locks, whose builds were reported when those were made.
         session: The sources, and the reporter that is told.
     """
-    from gpuinstall.lock.request.lock_sources import name_torch_source
-
-    build = resolution.choice.build
     site = BuildSite(
-        backend=build.backend,
+        backend=resolution.choice.build.backend,
         versions=resolution.versions,
         machine=resolution.request.machine,
         environ=session.environment,
     )
-    files = locked_files(resolution.document)
-    name_torch_source(files, build.listed_at, session)
     builds = source_builds(resolution.document)
     here = resolution.request.builds_here
     new = [one for one in builds if reported.get(one.package) != one.version]

@@ -56,9 +56,9 @@ def test_packages_of_conda_are_read_by_the_names_of_wheels():
 
 def test_what_has_no_wheel_is_listed_with_what_it_would_take():
     assert parse_conda(("conda-forge::ffmpeg >=6", "gcc=11")).note() == (
-        "not installed, as the index may have other projects by these names: conda-forge::ffmpeg >=6, gcc=11; "
+        "not installed, as the index may have other projects by these names: ffmpeg >=6, gcc=11; "
         "if they are the same: gpuinstall install ffmpeg gcc; "
-        "if only conda has them: conda install 'ffmpeg>=6' gcc=11"
+        "if only conda has them: conda install 'ffmpeg >=6' gcc=11"
     )
     assert parse_conda(("pytorch", "python=3.11", "cudnn")).note() == ""
     assert parse_conda(("Six=1", "gcc")).note({"six", "gcc"}) == ""

@@ -142,7 +142,7 @@ def read_declaration(folder: Path, configured: Sequence[str] = ()) -> Declaratio
         for name, export in _EXPORTED_BY.items()
         if (folder / name).is_file()
     }
-    tools = RequirementsFile(settings=tuple(_tool_settings(folder)))
+    tools = RequirementsFile.of(folder, settings=_tool_settings(folder))
     return replace(
         declared,
         listed=declared.listed | tools,

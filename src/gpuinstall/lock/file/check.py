@@ -77,9 +77,7 @@ def check_locks(
     """
     locks = [lock for lock in read_locks(folder) if lock.is_ours]
     _check_complete(locks, targets)
-    left_over = []
-    if targets and not has_others:
-        left_over = of_other_targets(locks, targets)
+    left_over = [] if has_others else of_other_targets(locks, targets)
     kept = [lock for lock in locks if lock not in left_over]
     checked = []
     for lock in locks:
@@ -95,17 +93,17 @@ def check_locks(
 
 
 def of_other_targets(locks: Iterable[Lock], targets: Sequence[str]) -> list[Lock]:
-    """Return the locks that are of none of the targets."""
+    """Return the locks that are of none of the targets; none if these are left open."""
     names = {Target.parse(text).filename for text in targets}
-    return [lock for lock in locks if lock.name not in names]
+    return [lock for lock in locks if names and lock.name not in names]
 
 
 def _check_complete(locks: Sequence[Lock], targets: Sequence[str]) -> None:
     """Raise LockError if there is no lock, or none for one of the targets."""
     names = {lock.name for lock in locks}
     missing = {Target.parse(text).filename for text in targets} - names
-    if not targets and not names:
-        missing = {"pylock.*.toml"}
+    if not names:
+        missing = missing or {"pylock.*.toml"}
     if missing:
         message = f"there is no {' and no '.join(sorted(missing))} here"
         raise LockError("lock-missing", message, hint="gpuinstall lock")

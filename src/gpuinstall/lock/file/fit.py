@@ -220,9 +220,7 @@ def best(
     builds = catalog.only(*(fit.choice.build for fit in fits))
     any_torch = replace(request, requirements=("torch",))
     plan = choose(machine, any_torch, builds)
-    chosen = None
-    if isinstance(plan, Plan):
-        chosen = plan.choice.build
+    chosen = plan.choice and plan.choice.build
     return next((fit for fit in fits if fit.choice.build == chosen), fits[0])
 
 
@@ -306,14 +304,13 @@ def _not_pinned(lock: Lock) -> Reason | None:
 def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
     from_wheels = set()
     for name, file in lock.entries:
-        path = file.url or file.path or ""
-        if path.partition("#")[0].endswith(".whl"):
+        path, *_ = (file.url or file.path or "").split("#")
+        if path.endswith(".whl"):
             from_wheels.add(name)
-    family = [name for name in lock.all_versions if name in catalog.family]
-    built = [name for name in family if name not in from_wheels]
+    built = (lock.names & catalog.family) - from_wheels
     if not built:
         return None
-    message = f"{' and '.join(built)} has no wheel, and PyTorch packages are never built from source"
+    message = f"{' and '.join(sorted(built))} has no wheel, and PyTorch packages are never built from source"
     return Reason("wrong-source", message)
 
 

@@ -220,7 +220,7 @@ class Lock(Value):
     def python(self) -> str | None:
         """The one Python minor that it is for, ``X.Y``, if it says so."""
         # As ours write it; a lock of another program may serve a range of them.
-        specifiers = str(self.pylock.requires_python or "")
+        specifiers = str(self.pylock.requires_python)
         one_minor = re.fullmatch(r"==(\d\.\d{1,2})\.\*", specifiers)
         return one_minor[1] if one_minor else None
 
@@ -583,19 +583,10 @@ def version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
     }
 
 
-def outdated_locks(lock: Lock, others: Iterable[Lock]) -> list[Lock]:
-    """Return the locks that do not go with a new one.
-
-    Args:
-        lock: The new one.
-        others: Those of ours beside it. One that was made for another request, or has other versions, is outdated.
-    """
-    outdated = []
-    for other in others:
-        is_other_request = other.record.lines != lock.record.lines
-        if is_other_request or version_conflicts([lock, other]):
-            outdated.append(other)
-    return outdated
+def is_outdated(lock: Lock, new: Lock) -> bool:
+    """Whether a lock does not go with a new one beside it: it was made for another request, or has other versions."""
+    has_conflicts = bool(version_conflicts([new, lock]))
+    return has_conflicts or lock.record.lines != new.record.lines
 
 
 def sealed(document: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,13 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.check import of_other_targets
 from gpuinstall.lock.file.fetch import fetch_missing
-from gpuinstall.lock.file.fit import best, fit, read_locks, readable_lock
+from gpuinstall.lock.file.fit import (
+    best,
+    fit,
+    locks_by_target,
+    read_locks,
+    readable_lock,
+)
 from gpuinstall.lock.file.lock import (
     LOCK_IN_CONFLICT,
     Lock,
@@ -27,8 +33,8 @@ from gpuinstall.lock.file.lock import (
     VersionChange,
     change_lines,
     compare_versions,
+    is_outdated,
     leads_out,
-    outdated_locks,
     parse,
     sealed,
     sides,
@@ -160,8 +166,7 @@ def _serving(
 
 def _readable_locks(folder: Path) -> list[Lock]:
     """Return the locks of ours in a folder that can be read."""
-    locks = filter(None, map(readable_lock, locks_in(folder)))
-    return [lock for lock in locks if lock.is_ours]
+    return [lock for lock in locks_by_target(folder).values() if lock]
 
 
 def _existing_locks(folder: Path, session: Session) -> list[Lock]:
@@ -232,16 +237,17 @@ def others_beside(
         targets: Those that the folder's settings name; none: any lock may lie there.
     """
     made = {lock.name for lock in locks}
-    others = [lock for lock in _readable_locks(folder) if lock.name not in made]
-    outdated = dict[str, Lock]()
-    for lock in locks:
-        outdated |= {other.name: other for other in outdated_locks(lock, others)}
-    left_over = of_other_targets(outdated.values(), targets) if targets else []
+    outdated = [
+        other
+        for other in _readable_locks(folder)
+        if other.name not in made and any(is_outdated(other, lock) for lock in locks)
+    ]
+    left_over = of_other_targets(outdated, targets)
     for lock in left_over:
-        del outdated[lock.name]
         yield f"{lock.name}: {NOT_OF_THIS}, and {lock.target} is no target here; rm {lock.name}"
-    if outdated:
-        yield f"{', '.join(outdated)}: {NOT_OF_THIS}; gpuinstall lock updates them"
+    names = [lock.name for lock in outdated if lock not in left_over]
+    if names:
+        yield f"{', '.join(names)}: {NOT_OF_THIS}; gpuinstall lock updates them"
 
 
 def build_locks(
@@ -387,12 +393,12 @@ def _file(
 ) -> dict[str, Any]:
     # Hashes are kept by address, also of files that lie here.
     address = entry.get("url") or Path(entry["path"]).as_uri()
-    if "url" in entry:
-        file = {"url": address}
-    else:
+    file = {"url": address}
+    if "path" in entry:
         path = _path(entry["path"], folder)
         # Nobody else has what is outside: it is told by its address, as what a folder of find-links has.
-        file = {"url": address} if leads_out(path) else {"path": path}
+        if not leads_out(path):
+            file = {"path": path}
     if "subdirectory" in entry:
         file["subdirectory"] = entry["subdirectory"]
     return {**file, "hashes": {"sha256": hashes[address]}}

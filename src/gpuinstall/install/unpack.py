@@ -41,7 +41,6 @@ from gpuinstall.lock.file.fetch import (
     build_index,
     is_served,
     local_path,
-    refresh_words,
     run_uv,
 )
 from gpuinstall.lock.file.fit import Fit
@@ -323,7 +322,9 @@ def _unpack_beside(
         wheels=wheels,
     )
     words = ["--no-deps", "--requirements", str(private_lock)]
-    words += ["--config-file", str(settings), *refresh_words(fit.lock)]
+    words += ["--config-file", str(settings)]
+    for name in fit.lock.incomplete:
+        words += ["--refresh-package", name]
     if wheels:
         # For what builds need: that is in no lock.
         words += ["--find-links", str(wheels)]

@@ -3,7 +3,7 @@
 import pytest
 import tomli
 
-from gpuinstall.lock.file.fetch import Transfer, indexes_of
+from gpuinstall.lock.file.fetch import Transfer
 from gpuinstall.lock.file.lock import parse, unknown_hash
 from gpuinstall.lock.uv.errors import explain_installation
 from tests.unit.install.environments import lock_text
@@ -16,12 +16,12 @@ def elsewhere(file):
     return f"http://127.0.0.1:9/{file.sha256}/{file.name}"
 
 
-def copied(text, folder, wheels=None, **indexes):
+def copied(text, folder, wheels=None, torch=None, default=None):
     """The package as uv reads it."""
     lock = parse("pylock.cu126.toml", text)
     private = folder / "private"
-    transfer = Transfer(lock, folder, lock.names, None, private, wheels=wheels)
-    return tomli.loads(transfer.private(elsewhere, indexes))["packages"][0]
+    transfer = Transfer(lock, folder, lock.names, torch, private, wheels=wheels)
+    return tomli.loads(transfer.private(elsewhere, default))["packages"][0]
 
 
 def test_a_wheel_is_fetched_from_where_we_say_and_keeps_its_hash(tmp_path):
@@ -44,14 +44,6 @@ def test_a_wheel_of_a_folder_that_was_given_is_named_by_its_path(tmp_path):
     assert copied(TEXT, tmp_path, wheels=tmp_path)["wheels"] == [entry]
 
 
-def test_an_index_is_named_where_it_is_known(tmp_path):
-    assert (
-        copied(TEXT, tmp_path, torch="https://index.example/w")["index"]
-        == "https://index.example/w"
-    )
-    assert "index" not in copied(TEXT, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("index", "default", "found"),
     [
@@ -65,10 +57,9 @@ def test_an_index_is_named_where_it_is_known(tmp_path):
         (None, None, None),
     ],
 )
-def test_the_family_has_an_index_of_its_own(index, default, found):
-    assert indexes_of(parse("pylock.cu126.toml", TEXT), index, default) == (
-        {"torch": found} if found else {}
-    )
+def test_the_family_has_an_index_of_its_own(tmp_path, index, default, found):
+    package = copied(TEXT, tmp_path, torch=index, default=default)
+    assert package.get("index") == found
 
 
 def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path):

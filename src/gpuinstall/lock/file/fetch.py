@@ -342,10 +342,8 @@ class Transfer(Value):
             default = session.default_index
             if session.sources.has_further_indexes:
                 default = None
-            indexes = indexes_of(self.lock, self.torch_index, default)
-            write_atomically(
-                self.private_lock, self.private(address, indexes), is_cached=True
-            )
+            private = self.private(address, default)
+            write_atomically(self.private_lock, private, is_cached=True)
             try:
                 run_uv(command, replace(session, environment=environment))
             except InstallationError as error:
@@ -359,10 +357,7 @@ class Transfer(Value):
                 )
                 raise TransferInterrupted(message) from None
             lock = self.lock.completed(hashes)
-            unknown = {
-                file.package for file in lock.files if is_unknown(file.sha256 or "")
-            }
-            if unknown.intersection(self.packages):
+            if lock.incomplete.intersection(self.packages):
                 raise relay.failure or explain_installation(
                     "a file was not downloaded through gpuinstall, so its hash is unknown"
                 )
@@ -371,13 +366,14 @@ class Transfer(Value):
     def private(
         self,
         address: Callable[[LockedFile], str],
-        indexes: Mapping[str, str],
+        default: str | None,
     ) -> str:
         """Return the lock for uv: every wheel at the ``address`` to fetch it from, every other file where it is.
 
         Args:
             address: Returns where a file is fetched from.
-            indexes: The index of each package, for uv's cache keeps a wheel under its name.
+            default: The index of all but the family, under whose name uv's cache keeps a wheel; None if packages may come
+                from further ones, which uv does not tell apart.
         """
         document = parse_toml(self.lock.text)
         # uv compares it with the interpreter that it runs on.
@@ -385,12 +381,14 @@ class Transfer(Value):
         packages = document["packages"]
         packages = [one for one in packages if one["name"] in self.packages]
         document["packages"] = packages
+        family = load_catalog().family if self.torch_index else ()
         for package in packages:
             name = package["name"]
             # The one in the lock is for who makes it again; uv's cache goes by the one that uv would have asked.
             package.pop("index", None)
-            if name in indexes:
-                package["index"] = indexes[name]
+            index = self.torch_index if name in family else default
+            if is_served(index) and "version" in package:
+                package["index"] = index
             if "directory" in package:
                 directory = package["directory"]
                 directory["path"] = str(self.folder / directory["path"])
@@ -466,36 +464,6 @@ def build_index(choice: Choice, session: Session) -> str | None:
     if is_served(choice.index):
         return f"{session.sources.torch_index}/{choice.build.backend.tag}"
     return choice.index
-
-
-def refresh_words(lock: Lock) -> list[str]:
-    """Return uv's options to fetch anew the files of a lock whose hash is to be taken on their way."""
-    words = []
-    for file in lock.files:
-        if is_unknown(file.sha256 or ""):
-            words += ["--refresh-package", file.package]
-    return words
-
-
-def indexes_of(
-    lock: Lock,
-    torch: str | None,
-    default: str | None,
-) -> dict[str, str]:
-    """Return the index of each package, under which uv's cache keeps its wheels.
-
-    Args:
-        lock: The lock that has the packages.
-        torch: The index of the family; None if it comes from the default one.
-        default: The default index; None if packages may come from further ones, which uv does not tell apart.
-    """
-    family = load_catalog().family if torch else ()
-    indexes = {}
-    for name in lock.versions:
-        index = torch if name in family else default
-        if index and is_served(index):
-            indexes[name] = index
-    return indexes
 
 
 def is_served(index: str | None) -> bool:

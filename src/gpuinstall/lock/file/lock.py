@@ -337,6 +337,11 @@ class Lock(Value):
         )
 
     @property
+    def incomplete(self) -> set[str]:
+        """The packages of which a file gets its hash while it is fetched."""
+        return {file.package for file in self.files if is_unknown(file.sha256 or "")}
+
+    @property
     def glibc(self) -> str:
         """The oldest glibc that it can be installed with."""
         from gpuinstall.lock.file.target import glibc_needed

@@ -159,26 +159,13 @@ def glibc_needed(files: Iterable[tuple[str, str]]) -> str:
     Args:
         files: The files of a lock, each with the name of its package.
     """
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
     oldest: dict[str, int] = {}
     for package, name in files:
-        try:
-            tags = parse_wheel_filename(name)[3]
-        except InvalidWheelFilename:
-            tags = frozenset()
-        floor = min(map(_floor, tags), default=0)
+        levels = map(int, re.findall(r"manylinux_2_(\d+)_", name))
+        floor = min(levels, default=0)
         oldest[package] = min(oldest.get(package, floor), floor)
     newest = max([minor(GLIBC), *oldest.values()])
     return f"2.{newest}"
-
-
-def _floor(tag: Tag) -> int:
-    """Return the minor version of glibc that a tag asks for, or 0 if it asks for none."""
-    form = re.match(r"manylinux_2_(\d+)_", tag.platform)
-    if form:
-        return int(form[1])
-    return 0
 
 
 def uv_glibc(glibc: str) -> str:

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 _PACKAGE = r"(?:\S+::)?([\w.-]+)\s*([^\[]*)"
 _VERSION = r"(==?)?(\d\w*(?:\.\w+)*?)(\.?\*)?"
 _BUILD_BEHIND = r"(.*[^=<>!~])=([^=<>!~]+)"
-_CPU_BUILD = r"(?a)(?:^|[*_])cpu"
+_BACKEND_OF_BUILD = r"(?a)(?:^|[*_])(cpu)|cuda_?(\d{2})\.?(\d)"
 """conda-forge begins the string of a build with it, the pytorch channel has it behind the Python."""
-_CUDA_BUILD = r"(?a)cuda_?(\d{2})\.?(\d)"
 
 
 class CondaRequest(Value):
@@ -169,11 +168,7 @@ def _backends(
             by_version.append(prefix)
         elif prefix and spec.cuda and spec.cuda[1]:
             by_version.append(prefix + "".join(spec.cuda))
-        cuda = re.search(_CUDA_BUILD, spec.build)
-        if wheels.get(spec.name) != "torch":
-            continue
-        if re.search(_CPU_BUILD, spec.build):
-            by_build.append(CPU.tag)
-        elif cuda:
-            by_build.append(f"cu{cuda[1]}{cuda[2]}")
+        backend = re.search(_BACKEND_OF_BUILD, spec.build)
+        if backend and wheels.get(spec.name) == "torch":
+            by_build.append(backend[1] or f"cu{backend[2]}{backend[3]}")
     return list(filter(known_backend, (*reversed(by_version), *by_build)))

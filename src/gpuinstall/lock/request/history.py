@@ -52,10 +52,9 @@ def renewed(
     added = {name: file.lines for name, file in further.items()}
     before = set(chain.from_iterable(request.files.values()))
     hand = _by_name(by_hand(request))
-    for line in chain.from_iterable(today.values()):
-        if line not in before:
-            hand.pop(_name(line), None)
-    for line in chain.from_iterable(added.values()):
+    of_today = chain.from_iterable(today.values())
+    new = [line for line in of_today if line not in before]
+    for line in chain(new, *added.values()):
         hand.pop(_name(line), None)
     hand |= _by_name(words)
     others = {
@@ -66,8 +65,7 @@ def renewed(
     all_files = others | today | added
     of_files = chain.from_iterable(all_files.values())
     lines = [line for line in of_files if _name(line) not in hand]
-    lines += chain.from_iterable(hand.values())
-    listed = parse_lines(lines)
+    listed = parse_lines(chain(lines, *hand.values()))
     return replace(
         request,
         requirements=canonical(listed.requirements),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from gpuinstall.base.advice import NOTE
+from gpuinstall.base.advice import NOTE, Advice
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.active import environment_to_read, name_active
@@ -18,16 +17,15 @@ from gpuinstall.cli.options import (
     names_environment,
 )
 from gpuinstall.cli.outcome import Outcome, confirm, framed
+from gpuinstall.cli.terminal import Terminal
+from gpuinstall.cli.verify import tested_line
+from gpuinstall.diagnose.examination import Examination, examine
+from gpuinstall.diagnose.repair import RepairResult, repair_steps, run_repairs
+from gpuinstall.environments.kept_files import copy_edited
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import environment_request
 from gpuinstall.sources import OFFICIAL
-
-if TYPE_CHECKING:
-    from gpuinstall.base.advice import Advice
-    from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.diagnose.examination import Examination
-    from gpuinstall.diagnose.repair import RepairResult
 
 
 @framed(
@@ -72,8 +70,6 @@ def command(options: CommandOptions) -> Outcome:
 
 def _examine(project: Project, *, is_named: bool) -> Examination:
     """Examine; settings that are malformed are for the commands that install to refuse."""
-    from gpuinstall.diagnose.examination import examine
-
     request = None
     torch_index = OFFICIAL
     with suppress(UsageError, LockError):
@@ -108,9 +104,6 @@ def _repair(
     Raises:
         UsageError: They are not to be made.
     """
-    from gpuinstall.diagnose.repair import repair_steps, run_repairs
-    from gpuinstall.environments.kept_files import copy_edited
-
     terminal = options.terminal
     for finding in examination.findings:
         terminal.step("Found", finding.message)
@@ -160,8 +153,6 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
 
 
 def _environment_line(examination: Examination) -> str:
-    from gpuinstall.cli.verify import tested_line
-
     environment = examination.environment
     if environment is None:
         return "none here"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import click
 
@@ -25,12 +26,13 @@ from gpuinstall.cli.active import environment_to_read
 from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.diagnose.explanation import Explanation
+from gpuinstall.cli.terminal import Terminal
+from gpuinstall.diagnose.explanation import Explanation, explain_text
+from gpuinstall.diagnose.this_machine import read_this_machine
+from gpuinstall.environments.environment import advice_words
+from gpuinstall.machine.container import read_container, read_wsl
+from gpuinstall.machine.host import read_host
+from gpuinstall.machine.source import Source
 
 LABEL = len("one of")
 LIKELIEST = 5
@@ -50,9 +52,6 @@ _BLOCK = 1 << 20
 @click.argument("text", nargs=-1)
 def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
     """Find the cause in an error message: TEXT itself or its number (F38), a file or stdin."""
-    from gpuinstall.diagnose.explanation import explain_text
-    from gpuinstall.diagnose.this_machine import read_this_machine
-
     venv = environment_to_read(options)
     words = _words(venv)
     document = _read_text(" ".join(text))
@@ -150,8 +149,6 @@ def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
 
 def _words(venv: Path) -> dict[str, str]:
     """Return the words for an environment in the commands of a fix; if there is none, commands make it."""
-    from gpuinstall.environments.environment import advice_words
-
     words = {"uv": quoted(uv_program())}
     if interpreter(venv).exists() or (venv / "pyvenv.cfg").is_file():
         words = advice_words(interpreter(venv))
@@ -164,10 +161,6 @@ def _words(venv: Path) -> dict[str, str]:
 
 def _here() -> Machine:
     """Return the platform of this process: enough to choose commands, nothing about GPUs."""
-    from gpuinstall.machine.container import read_container, read_wsl
-    from gpuinstall.machine.host import read_host
-    from gpuinstall.machine.source import Source
-
     source = Source()
     host = read_host(source)
     environment = Environment(

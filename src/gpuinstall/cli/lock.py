@@ -72,10 +72,6 @@ class LockCommands(click.Group):
             )
         return context
 
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return the words of the usage line: a subcommand is not required."""
-        return click.Command.collect_usage_pieces(self, ctx)
-
 
 def _read_machines(options: CommandOptions) -> list[Machine]:
     """Return the machines that are selected, by files and in words."""
@@ -103,6 +99,7 @@ _UPDATE = ("upgrade", "upgrade_packages")
     serves_folder=True,
     cls=LockCommands,
     invoke_without_command=True,
+    subcommand_metavar="",
 )
 def command(options: CommandOptions) -> Outcome:
     """Lock."""

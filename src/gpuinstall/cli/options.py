@@ -418,7 +418,9 @@ class CommandOptions:
         places = {}
         for name, value in (("python", python), ("backend", self.backend)):
             if value:
-                places[value] = _place_of(name, value)
+                places[value] = f"--{name} {value}"
+                if _is_of_variable(name):
+                    places[value] = str(_ROWS[name].settings["envvar"])
         request = Request(
             (*requirements, *editables),
             python=python,
@@ -466,24 +468,18 @@ class CommandOptions:
 
 def names_environment() -> bool:
     """Whether the user has named the environment of the command that runs."""
-    # In a command without this option the source is None.
-    source = click.get_current_context().get_parameter_source("venv")
-    return source not in {ParameterSource.DEFAULT, None}
-
-
-def _place_of(name: str, value: str) -> str:
-    """Return who says the value of a row: the option, or its variable."""
-    row = _ROWS[name]
-    source = click.get_current_context().get_parameter_source(name)
-    if source is ParameterSource.ENVIRONMENT:
-        return str(row.settings["envvar"])
-    return f"{row.words[0]} {value}"
+    return is_typed("venv") or _is_of_variable("venv")
 
 
 def is_typed(name: str) -> bool:
     """Whether the value of a row is typed in the line that runs; a variable would set it for every command."""
     source = click.get_current_context().get_parameter_source(name)
     return source is ParameterSource.COMMANDLINE
+
+
+def _is_of_variable(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.ENVIRONMENT
 
 
 def python_version(text: str) -> str | None:

@@ -24,8 +24,6 @@ from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 Row = tuple[str, str]
 """A label and what stands behind it."""
 
-VERSION = 1
-
 
 class Outcome(Value):
     """How a command ended."""
@@ -92,10 +90,7 @@ def framed(
                         }
                 options = CommandOptions(terminal, Path.cwd() / folder, **values)
                 work = functools.partial(function, options, *args, **kwargs)
-                outcome = _recorded(
-                    options, top, lambda: _with_certificates(work, terminal)
-                )
-                return present(terminal, top, outcome)
+                return present(terminal, top, _recorded(options, top, work))
 
         for row in reversed(names):
             option(row, is_hidden=row in hidden)(call)
@@ -145,7 +140,7 @@ def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
     """
     status = "partial" if outcome.is_partial else "success"
     document: dict[str, Any] = {
-        "gpuinstall": VERSION,
+        "gpuinstall": 1,
         "command": name,
         "status": "error" if outcome.exit_code else status,
         "exit_code": outcome.exit_code,
@@ -164,14 +159,14 @@ def _entry(finding: Finding) -> dict[str, Any]:
 def _recorded(
     options: CommandOptions,
     name: str,
-    call: Callable[[], Outcome],
+    work: Callable[[], Outcome],
 ) -> Outcome:
     """Return the outcome of a command, and write its record if there is a folder for it.
 
     Args:
         options: The folder, and the machine once the command has read it.
         name: What the command is called.
-        call: Runs it.
+        work: Runs it.
     """
     folder = options.record
     try:
@@ -180,16 +175,12 @@ def _recorded(
 
             # It stays if this process is killed; and a folder that cannot be written is found now.
             write_record(folder, this_node(), name, None, UNENDED)
-        outcome = call()
+        outcome = _with_certificates(work, options.terminal)
     except GpuInstallError as error:
         outcome = failure(error)
     if folder:
         document = document_of(name, outcome)
-        try:
-            write_record(folder, this_node(), name, options.read_machine, document)
-        except GpuInstallError as error:
-            # What the command itself found comes first.
-            return outcome if outcome.exit_code else failure(error)
+        write_record(folder, this_node(), name, options.read_machine, document)
     return outcome
 
 

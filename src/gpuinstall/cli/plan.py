@@ -195,16 +195,17 @@ def _with_remarks(
     if plan.status != "cpu":
         choose_on = partial(choose, request=request, catalog=catalog)
         plan = with_compat_reason(plan, compat_offer(machine, catalog, choose_on))
-    for text in plan.choice.requirements:
-        # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
-        if (
-            text.partition("==")[0] not in PAIRED
-            and parse_requirement(text).name not in PAIRED
-        ):
-            message = "the request was not resolved: plan --live resolves it, and may choose an older torch"
-            warning = Reason("programs-not-looked-at", message)
-            return replace(plan, warnings=(*plan.warnings, warning))
-    return plan
+    # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
+    others = [
+        text
+        for text in plan.choice.requirements
+        if text.partition("==")[0] not in PAIRED
+    ]
+    if {parse_requirement(text).name for text in others} <= PAIRED:
+        return plan
+    message = "the request was not resolved: plan --live resolves it, and may choose an older torch"
+    warning = Reason("programs-not-looked-at", message)
+    return replace(plan, warnings=(*plan.warnings, warning))
 
 
 def _live_plan(
@@ -291,27 +292,27 @@ def _show_extension(
 
 
 def _extension_row(extension: Extension, choice: ExtensionChoice) -> dict[str, Any]:
-    rejected = [
-        {
-            "file": rejection.candidate[0].wheel.filename,
-            "source": rejection.candidate[0].source.id,
-            "torch": rejection.candidate[1].name,
-            **rejection.reason._asdict(),
+    rejected = []
+    for rejection in choice.rejected:
+        file, build = rejection.candidate
+        entry = {
+            "file": file.wheel.filename,
+            "source": file.source.id,
+            "torch": build.name,
         }
-        for rejection in choice.rejected
-    ]
+        rejected.append(entry | rejection.reason._asdict())
     fit = None
     if choice.fit:
-        wheel = choice.fit.file.wheel
+        file, row = choice.fit.file, choice.fit.row
         fit = {
-            "version": str(wheel.version),
-            "source": choice.fit.file.source.id,
-            "file": wheel.filename,
-            "url": wheel.url,
-            "sha256": wheel.sha256,
-            "size": choice.fit.row.size,
+            "version": str(file.wheel.version),
+            "source": file.source.id,
+            "file": file.wheel.filename,
+            "url": file.wheel.url,
+            "sha256": file.wheel.sha256,
+            "size": row.size,
             "torch": choice.fit.build.name,
-            "architectures": list(choice.fit.row.architectures),
-            "read": write_object(choice.fit.row),
+            "architectures": list(row.architectures),
+            "read": write_object(row),
         }
     return {"name": extension.name, "fit": fit, "rejected": rejected}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import for_install
 from gpuinstall.base.errors import MachineError, SomeNodesError, UsageError
@@ -17,9 +16,6 @@ from gpuinstall.cli.machine_text import facts, machine_line
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
-
-if TYPE_CHECKING:
-    from gpuinstall.base.node_records import Report
 
 
 @framed(
@@ -41,7 +37,7 @@ def command(options: CommandOptions) -> Outcome:
     faults = probed.refusing or machine_refusals
     return Outcome(
         probed.to_dict(),
-        lambda screen: show(screen, probed.with_problems(machine_refusals)),
+        lambda screen: show_machine(screen, probed.with_problems(machine_refusals)),
         exit_code=MachineError.exit_code if faults else 0,
         errors=faults,
         is_partial=any(problem.blocking for problem in probed.problems),
@@ -67,7 +63,7 @@ def refusals(machine: Machine) -> tuple[Finding, ...]:
     return (replace(error.finding, fixes=for_install(error.hint or "")),)
 
 
-def show(terminal: Terminal, machine: Machine) -> None:
+def show_machine(terminal: Terminal, machine: Machine) -> None:
     """Write the machine for a person."""
     terminal.field("Machine", machine_line(machine))
     for label, text in facts(machine):
@@ -104,27 +100,27 @@ def report_command(options: CommandOptions) -> Outcome:
         for failure in report.failed
     ]
     errors += [Finding("node-missing", f"{node}: no record") for node in report.missing]
+
+    def show(screen: Terminal) -> None:
+        for group in report.groups:
+            driver = f"driver {group.driver}" if group.driver else None
+            facts = filter(None, (group.gpus, driver, group.lock, group.verdict))
+            screen.field(
+                number_of(len(group.nodes), "node"),
+                f"{' · '.join(facts)}: {some(group.nodes)}",
+            )
+        for failure in report.failed:
+            screen.field(
+                "Failed", f"{failure.node}: {failure.command}: {failure.message}"
+            )
+            screen.rows([("do", failure.hint)])
+        if report.missing:
+            screen.field("Missing", some(report.missing))
+
     return Outcome(
         report.to_dict(),
-        lambda screen: _show(screen, report),
+        show,
         exit_code=SomeNodesError.exit_code if errors else 0,
         errors=tuple(errors),
         is_news=True,
     )
-
-
-def _show(terminal: Terminal, report: Report) -> None:
-    for group in report.groups:
-        driver = f"driver {group.driver}" if group.driver else None
-        facts = filter(None, (group.gpus, driver, group.lock, group.verdict))
-        terminal.field(
-            number_of(len(group.nodes), "node"),
-            f"{' · '.join(facts)}: {some(group.nodes)}",
-        )
-    for failure in report.failed:
-        terminal.field(
-            "Failed", f"{failure.node}: {failure.command}: {failure.message}"
-        )
-        terminal.rows([("do", failure.hint)])
-    if report.missing:
-        terminal.field("Missing", some(report.missing))

@@ -12,7 +12,7 @@ import click
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import display_path, look_at, own_cache_folder
-from gpuinstall.base.removal import is_folder, remove_file, remove_path
+from gpuinstall.base.removal import is_folder, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
@@ -123,10 +123,8 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
     for tool in tools:
         kept = tool.with_name(f"{tool.name}.kept")
         remove_environment(tool, kept, trash=home, reporter=reporter)
-    for leftover in leftovers:
-        remove_path(leftover)
-    for file in files:
-        remove_file(file)
+    for path in (*leftovers, *files):
+        remove_path(path)
     remaining = [
         str(path.relative_to(home))
         for path in (*tools, *leftovers, *files)

@@ -78,6 +78,7 @@ def command(options: CommandOptions) -> Outcome:
             check_startable(folder, options.terminal)
             say_unfinished(folder, options.terminal)
         _warn_of_damage(folder, options.terminal)
+        measured: tuple[Device, ...] = ()
         verdict = verify_environment(
             target,
             machine,
@@ -93,21 +94,20 @@ def command(options: CommandOptions) -> Outcome:
                 machine = machine.with_problems(reasons)
                 devices = fail_devices(verdict.devices, reasons)
                 verdict = replace(verdict, devices=devices)
-            return _outcome(verdict, machine, target)
-        if options.require_gpu and not verdict.proves_gpus:
+        elif options.require_gpu and not verdict.proves_gpus:
             raise _no_gpu_proven(verdict)
-        measured: tuple[Device, ...] = ()
-        if options.bench:
+        elif options.bench:
             measured = measure(target, machine, origin, options.terminal)
         return _outcome(verdict, machine, target, measured)
 
 
 def _warn_of_damage(venv: Path, terminal: Terminal) -> None:
     """Name files that are not what was installed, which no kernel may ever load."""
-    damage = find_damage(read_packages(packages_folders(venv)))
-    messages = [one.message for one in damage]
+    messages = []
     if is_configuration_lost(venv):
-        messages.insert(0, f"{venv / 'pyvenv.cfg'} is empty")
+        messages.append(f"{venv / 'pyvenv.cfg'} is empty")
+    damage = find_damage(read_packages(packages_folders(venv)))
+    messages += [one.message for one in damage]
     for message in messages:
         terminal.warn(message)
     if messages:
@@ -132,7 +132,7 @@ def _outcome(
     verdict: Verdict,
     machine: Machine,
     python: Path,
-    measured: tuple[Device, ...] = (),
+    measured: tuple[Device, ...],
 ) -> Outcome:
     errors = []
     for device in verdict.devices:

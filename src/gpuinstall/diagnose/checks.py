@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.advice import OURS, Advice, for_environment
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import read_document
+from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.finding import Finding, Rejection
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import quoted
@@ -40,10 +38,11 @@ _ACTIVATED = re.compile(
 
 
 def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a uv project whose next sync takes the CUDA build out again. Pure."""
+    """Yield a uv project whose next sync takes the CUDA build out again."""
     label = evidence.torch.partition("+")[2]
     # A torch without a label is the default index's own: uv brings the same again.
-    if not (label.startswith("cu") and _is_undone(evidence.pyproject)):
+    folder = evidence.folder
+    if not (label.startswith("cu") and folder and _is_undone(folder)):
         return
     yield finding_for(
         "uv-undoes-build",
@@ -56,10 +55,13 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
     )
 
 
-def _is_undone(pyproject: Mapping[str, Any]) -> bool:
+def _is_undone(folder: Path) -> bool:
     """Whether uv would take the torch of a project from the usual default index."""
-    # Whoever reads the request refuses what is of another type.
-    with suppress(AttributeError, KeyError, TypeError, UsageError):
+    # Whoever reads the request refuses what is malformed.
+    with suppress(
+        OSError, ValueError, AttributeError, LookupError, TypeError, UsageError
+    ):
+        pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
         names = requirement_names(pyproject["project"]["dependencies"])
         settings = pyproject.get("tool", {}).get("uv", {})
         indexes = [index.get("default") for index in settings.get("index", ())]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import some
@@ -74,15 +72,6 @@ class DoctorEvidence(Value):
             lock = self.venv / marker.lock
             return lock if lock.is_file() else None
         return None
-
-    @cached_property
-    def pyproject(self) -> Mapping[str, Any]:
-        """The project's pyproject.toml; empty if there is none, or its own tools have to refuse it."""
-        if self.folder:
-            with suppress(OSError, ValueError):
-                text = read_document(self.folder / "pyproject.toml", self.folder)
-                return parse_toml(text)
-        return {}
 
     @property
     def by_name(self) -> Mapping[str, InstalledPackage]:

@@ -110,10 +110,8 @@ class ThisMachine(Value):
         listed = self.environ.get("LD_LIBRARY_PATH", "").split(":")
         arch = f"{self.machine.arch}-linux-gnu"
         usual = [f"{folder}/{arch}" for folder in _LOADER_FOLDERS[:2]]
-        for place in (*filter(None, listed), *_LOADER_FOLDERS, *usual):
-            if os.path.exists(f"{place}/{name}"):  # noqa: PTH110  Path.exists raises if a folder may not be entered
-                return f"{place}/{name}"
-        return None
+        places = (*filter(None, listed), *_LOADER_FOLDERS, *usual)
+        return shutil.which(name, os.F_OK, os.pathsep.join(places))
 
 
 def read_this_machine(venv: Path, machine: Machine | None = None) -> ThisMachine:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import tomli
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import normalised
@@ -15,6 +12,7 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import Target
 
@@ -43,11 +41,9 @@ _PLATFORMS = (
 """The systems and processors that PyTorch has builds for."""
 
 
-@cache
 def read_texts(name: str) -> dict[str, Any]:
     """Return a document of the texts that formats are made of."""
-    file = files("gpuinstall.export") / "data" / f"{name}.toml"
-    return tomli.loads(file.read_text("utf-8"))
+    return read_data(str(Path(__file__).with_name("data") / f"{name}.toml"))
 
 
 def unhashed_packages(lock: Lock) -> dict[str, str]:
@@ -86,7 +82,11 @@ def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
     for package in lock.pylock.packages:
         if package.name in left_out:
             continue
-        hashed = list(_hashed_files(package))
+        hashed = [
+            file
+            for file in (*(package.wheels or ()), package.sdist, package.archive)
+            if file and _SHA256.fullmatch(file.hashes.get("sha256", ""))
+        ]
         if not hashed:
             raise not_exportable(f"{package.name} is not a file with a sha256")
         by_address = normalised(package.name) in named_by_address
@@ -97,12 +97,6 @@ def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
             raise not_exportable(f"{package.name} is not on one line: {requirement!r}")
         hashes = {f"--hash=sha256:{file.hashes['sha256']}" for file in hashed}
         yield requirement, *sorted(hashes)
-
-
-def _hashed_files(package: Package) -> Iterator[_File]:
-    for file in (*(package.wheels or ()), package.sdist, package.archive):
-        if file and _SHA256.fullmatch(file.hashes.get("sha256", "")):
-            yield file
 
 
 def backend_of(lock: Lock) -> Backend:

@@ -8,6 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
+    environment_of,
+    interpreter,
+)
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
@@ -73,7 +78,6 @@ def install(
     Raises:
         GpuInstallError: What was there is as it was.
     """
-    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.install import install as installation
     from gpuinstall.install.state import InstallOptions
     from gpuinstall.project import Settings, open_project
@@ -106,7 +110,6 @@ def install_into(
     Raises:
         GpuInstallError: The environment is as it was.
     """
-    from gpuinstall.base.environment_paths import environment_of
     from gpuinstall.install import into
     from gpuinstall.project import Settings, open_project
 
@@ -173,7 +176,6 @@ def verify(
     Raises:
         UsageError: There is no interpreter.
     """
-    from gpuinstall.base.environment_paths import environment_of, interpreter
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
     from gpuinstall.verify.runner import verify_environment
 

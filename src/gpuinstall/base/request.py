@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import CPU
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Request(Value):
     constraints: tuple[str, ...] = ()
     """Which versions may be taken of packages that are required; they request none."""
 
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    files: Mapping[str, tuple[str, ...]] = {}
     """The origin of requirements and constraints: the lines of each file, by its path from the folder.
 
     ``-c`` stands before a constraint. What no file has was added by hand.
@@ -99,10 +99,10 @@ class Request(Value):
     required_python: str | None = None
     """The specifier of a project, which a Python that is named otherwise has to be within."""
 
-    places: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = {}
     """Who requests a Python or a backend, by its words: an option with its value, a file, or a variable."""
 
-    cuda_compat: tuple[tuple[str, str], ...] = ()
+    cuda_compat: Mapping[str, str] = {}
     """What a lock records of the forward-compatibility libraries above the driver."""
 
     sourcing: Sourcing = DEFAULT_SOURCING

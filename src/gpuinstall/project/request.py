@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home
-from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.base.requirement import (
     marker_environment,
@@ -73,8 +72,8 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     else:
         request = renewed(recorded, project.files, words.lines, files)
         request = without(request, settings.without)
-        reporter = Reporter() if quiet else project.reporter
-        _announce(project, request, len(preferred), reporter)
+        if not quiet:
+            _announce(project, request, len(preferred))
     return _completed(following(request, recorded), project, preferred)
 
 
@@ -93,17 +92,15 @@ def declared_request(project: Project) -> Request:
     return _completed(request, project, _preferred_versions(project))
 
 
-def _announce(
-    project: Project, request: Request, preferred: int, reporter: Reporter
-) -> None:
+def _announce(project: Project, request: Request, preferred: int) -> None:
     """Report which files of the folder count, and which are not read.
 
     Args:
         project: The run.
         request: What they come to, with what is requested in words.
         preferred: How many versions of the project's own lock count.
-        reporter: Is told.
     """
+    reporter = project.reporter
     declared = project.declaration
     listed = joined_files(declared.files.values())
     # torch alone is what everybody gets who has said nothing.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.config import read_config
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.reporter import Reporter
@@ -28,6 +29,7 @@ from gpuinstall.lock.request.declaration import (
 from gpuinstall.lock.request.history import by_hand, read_own_lock, recorded_request
 from gpuinstall.lock.request.tools import read_team_settings, team_lock_in
 from gpuinstall.project.settings import Settings
+from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.configuration import project_limits
 from gpuinstall.sources.provenance import BY_ADDRESS, SourceSetting, source_setting
 from gpuinstall.sources.requirements_file import (
@@ -40,7 +42,6 @@ from gpuinstall.sources.requirements_file import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
     from gpuinstall.environments.cuda_compat.libraries import (
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     )
     from gpuinstall.environments.cuda_compat.package import CompatArchive
     from gpuinstall.lock.file.lock import Lock
-    from gpuinstall.sources import Sources
     from gpuinstall.sources.session import Session
 
 TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
@@ -92,8 +92,6 @@ class Project(Value):
     @cached_property
     def paths(self) -> EnvironmentPaths:
         """Where the environment lies, and in its folder the locks."""
-        from gpuinstall.base.environment_paths import EnvironmentPaths
-
         venv = self.settings.venv or self.folder / ".venv"
         # Who only looks may do so where no environment can lie.
         if self.settings.only_looks:
@@ -158,8 +156,6 @@ class Project(Value):
     @cached_property
     def sources(self) -> Sources:
         """Where packages come from; what a file of the folder chose is named, before anybody is asked."""
-        from gpuinstall.sources import read_sources
-
         torch_index = self.settings.request.sourcing.torch_index
         sources = read_sources(
             torch_index or split_torch_index(os.environ.get(TORCH_INDEX, ""))[0],

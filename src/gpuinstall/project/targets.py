@@ -65,10 +65,10 @@ def _within_targets(project: Project, request: Request) -> Request:
 
 def _with_compat(project: Project, request: Request) -> Request:
     """Return a request for this machine, of whose forward-compatibility libraries a lock records what they are."""
-    if project.compat_libraries is None:
+    libraries = project.compat_libraries
+    if libraries is None:
         return request
-    evidence = project.compat_libraries.to_evidence()
-    return replace(request, cuda_compat=tuple(evidence.items()))
+    return replace(request, cuda_compat=libraries.to_evidence())
 
 
 def lock_requests(
@@ -147,7 +147,7 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
         here = here.asking(newest_per_target=True)
     own = project.read_own_lock()
     # The libraries above the driver of this machine are not those of every machine of a target.
-    anywhere = replace(here.request, cuda_compat=())
+    anywhere = replace(here.request, cuda_compat={})
     requests = []
     for target, lock in locks.items():
         request = LockRequest.for_target(
@@ -159,16 +159,11 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
         )
         if own and own.name == target.filename:
             # That of the environment here is for this very machine, with its own glibc.
-            asked = own.record.asked and target.backend
-            if asked:
-                allowed = here.request.allowed_backends
+            if own.record.asked:
+                within = replace(here.request, backend=target.backend)
             else:
-                allowed = (target.backend,)
-            exact = replace(
-                request,
-                machine=here.machine,
-                request=replace(here.request, backend=asked, allowed_backends=allowed),
-            )
+                within = replace(here.request, allowed_backends=(target.backend,))
+            exact = replace(request, machine=here.machine, request=within)
             is_here = target.os == here.machine.os and target.arch == here.machine.arch
             if is_here and isinstance(exact.outcome, Plan):
                 request = exact

@@ -121,7 +121,7 @@ class Record(Value):
             preferred_digest=digest(request.preferred) if request.preferred else "",
             build_files_digest=request.build_files_digest,
             asked=request.backend,
-            cuda_compat=dict(request.cuda_compat),
+            cuda_compat=request.cuda_compat,
             request_revision=request.revision,
             requirements_files=request.files,
         )

@@ -203,9 +203,8 @@ def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:
 def _line_of(word: str, file: Path) -> int | None:
     """Return the number of the first line that has a word; None if the file cannot be read."""
     with suppress(OSError):
-        before, found, _ = file.read_text(encoding="utf-8").partition(word)
-        if found:
-            return before.count("\n") + 1
+        before, *_ = file.read_text(encoding="utf-8").split(word)
+        return before.count("\n") + 1
     return None
 
 
@@ -241,11 +240,8 @@ def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
 
 def team_lock_in(folder: Path) -> Path | None:
     """Return the lock that the tool of a project keeps; None if there is none."""
-    for name in _LOCKS:
-        path = folder / name
-        if path.is_file():
-            return path
-    return None
+    paths = (folder / name for name in _LOCKS)
+    return next(filter(Path.is_file, paths), None)
 
 
 def read_team_lock(
@@ -337,8 +333,7 @@ def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     if load_catalog().is_tied(name) or name in load_extensions().rows:
         yield setting("files of torch", "")
         return
-    files = [*row.get("files", ()), *row.get("wheels", ())]
-    files.append(row.get("sdist") or {})
+    files = [*row.get("files", ()), *row.get("wheels", ()), row.get("sdist") or {}]
     known = {file.get("hash", "") for file in files}
     hashes = {text for text in known if text.startswith("sha256:")}
     if hashes and "version" in row:

@@ -215,7 +215,7 @@ def carry_out(
     if result.is_lock_new:
         from gpuinstall.lock.file.write import others_beside
 
-        targets = project.config.targets
+        targets = project.contents.config.targets
         for text in others_beside([result.fit.lock], result.paths.folder, targets):
             reporter.warn(text)
     data = result.to_dict()

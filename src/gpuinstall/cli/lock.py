@@ -146,7 +146,7 @@ def _write(
         moving=[one.name for one in moving],
     )
     made = [written.lock for written in locks]
-    targets = project.config.targets
+    targets = project.contents.config.targets
     for text in others_beside(made, project.folder, targets):
         options.terminal.warn(text)
     rows: list[Row] = []
@@ -180,7 +180,7 @@ def check_command(options: CommandOptions) -> Outcome:
             project.folder,
             read_request(project),
             with_locked_builds(project.catalog, project.folder, lambda: session),
-            options.targets or project.config.targets,
+            options.targets or project.contents.config.targets,
             None if options.offline else session,
             has_others=bool(options.targets),
         )

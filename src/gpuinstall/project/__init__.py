@@ -3,7 +3,7 @@
 Every command and every call of the API begins here, so that they cannot differ.
 """
 
+from gpuinstall.project.folder import Settings
 from gpuinstall.project.run import Project, open_project
-from gpuinstall.project.settings import Settings
 
 __all__ = ["Project", "Settings", "open_project"]

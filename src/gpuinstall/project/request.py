@@ -62,13 +62,14 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
         UsageError: a file is malformed, a package cannot be taken out, or the folder is not trusted.
     """
     settings = project.settings
-    recorded = project.read_recorded()
+    contents = project.contents
+    recorded = contents.read_recorded()
     files = by_place(settings.files, project.paths.folder)
     # A pipe, which no later command can read again, counts as words.
     words = project.words | files.pop("", RequirementsFile())
     preferred = _preferred_versions(project)
     if settings.only:
-        request = renewed(FOLDERS_OWN, project.limits, words.lines, files)
+        request = renewed(FOLDERS_OWN, contents.limits, words.lines, files)
     else:
         request = renewed(recorded, project.files, words.lines, files)
         request = without(request, settings.without)
@@ -79,15 +80,16 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
 
 def todays_request(project: Project) -> Request:
     """Return what the folder requests today: by its files, by the files of earlier commands, and by hand."""
-    return renewed(project.read_recorded(), project.files)
+    return renewed(project.contents.read_recorded(), project.files)
 
 
 def declared_request(project: Project) -> Request:
     """Return the caller's request, or that of the folder's files, or torch; a recorded one does not count."""
+    contents = project.contents
     listed = joined_files((project.words, *project.settings.files.values()))
     if not listed.requirements:
-        listed = project.declaration.listed | listed
-    listed = joined_files((listed, *project.limits.values()))
+        listed = contents.declaration.listed | listed
+    listed = joined_files((listed, *contents.limits.values()))
     request = Request(listed.requirements, constraints=listed.constraints)
     return _completed(request, project, _preferred_versions(project))
 
@@ -101,7 +103,7 @@ def _announce(project: Project, request: Request, preferred: int) -> None:
         preferred: How many versions of the project's own lock count.
     """
     reporter = project.reporter
-    declared = project.declaration
+    declared = project.contents.declaration
     listed = joined_files(declared.files.values())
     # torch alone is what everybody gets who has said nothing.
     if listed.requirements not in {(), ("torch",)}:
@@ -141,7 +143,7 @@ def _completed(
         UsageError: A path of this machine does not exist.
     """
     settings = project.settings
-    config = project.config
+    config = project.contents.config
     request = settings.request
     conda = _conda_request(project)
     speakers = request, config, conda
@@ -217,7 +219,7 @@ def _preferred_versions(project: Project) -> tuple[str, ...]:
     path = team_lock_in(project.folder)
     if project.settings.only or path is None:
         return ()
-    python = project.settings.request.python or project.config.python or ""
+    python = project.settings.request.python or project.contents.config.python or ""
     # No marker can be judged for a specifier.
     if not _VERSION.fullmatch(python):
         python = RUNNING_PYTHON

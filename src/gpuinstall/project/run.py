@@ -9,28 +9,18 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.config import read_config
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import normalised, parse_requirement
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.request.declaration import (
-    Declaration,
-    by_place,
-    is_settings,
-    locks_in,
-    read_again,
-    read_declaration,
-)
-from gpuinstall.lock.request.history import by_hand, read_own_lock, recorded_request
+from gpuinstall.lock.request.declaration import by_place, locks_in
+from gpuinstall.lock.request.history import by_hand
 from gpuinstall.lock.request.tools import read_team_settings, team_lock_in
-from gpuinstall.project.settings import Settings
+from gpuinstall.project.folder import Contents, Settings, read_files
 from gpuinstall.sources import Sources, read_sources
-from gpuinstall.sources.configuration import project_limits
 from gpuinstall.sources.provenance import BY_ADDRESS, SourceSetting, source_setting
 from gpuinstall.sources.requirements_file import (
     PROJECT,
@@ -49,7 +39,6 @@ if TYPE_CHECKING:
         MachineHere,
     )
     from gpuinstall.environments.cuda_compat.package import CompatArchive
-    from gpuinstall.lock.file.lock import Lock
     from gpuinstall.sources.session import Session
 
 TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
@@ -99,38 +88,20 @@ class Project(Value):
         return EnvironmentPaths.at(venv)
 
     @cached_property
-    def config(self) -> Request:
-        """What the project in the folder is configured for."""
-        return read_config(self.folder)
-
-    @cached_property
-    def declaration(self) -> Declaration:
-        """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
-        return read_declaration(self.folder, self.config.requirements)
-
-    @cached_property
-    def limits(self) -> dict[str, RequirementsFile]:
-        """The constraints in uv's settings of the folder and of its workspace, by the path of the file from there."""
-        return project_limits(os.environ, self.folder)
+    def contents(self) -> Contents:
+        """What the folder says."""
+        return Contents(self.folder, self.paths)
 
     @cached_property
     def files(self) -> dict[str, RequirementsFile]:
         """What the folder's files ask for today, whether or not that counts."""
-        return _read_files(self)
-
-    def read_own_lock(self) -> Lock | None:
-        """Return the copy of its lock that the environment holds now."""
-        return read_own_lock(self.paths.venv)
-
-    def read_recorded(self) -> Request:
-        """Return what the locks of the folder, or of its environment, were made for, as they are now."""
-        return recorded_request(self.paths.folder, self.read_own_lock())
+        return read_files(self.contents, self.reporter, only=self.settings.only)
 
     def read_anew(self) -> None:
         """Have the folder read again, by whoever needs it next: it may have changed while this run waited."""
         # Of this very run: whoever has opened it compares with what was installed.
-        for name in vars(self).keys() - {"_machine_here"}:
-            del vars(self)[name]
+        for name in ("contents", "files", "sources", "session", "catalog"):
+            vars(self).pop(name, None)
 
     @property
     def words(self) -> RequirementsFile:
@@ -161,7 +132,7 @@ class Project(Value):
             torch_index or split_torch_index(os.environ.get(TORCH_INDEX, ""))[0],
             os.environ,
             self.folder,
-            configured=self.config.sourcing.torch_index,
+            configured=self.contents.config.sourcing.torch_index,
         ).with_settings(_source_settings(self), self.folder)
         for setting in self.words.settings:
             if setting.is_own and without_logins(setting.value) != setting.value:
@@ -179,7 +150,7 @@ class Project(Value):
         only_binary = (
             chosen.only_binary
             or os.environ.get(ONLY_BINARY, "0") not in {"", "0"}
-            or self.config.sourcing.only_binary
+            or self.contents.config.sourcing.only_binary
             or ":all:" in self.sources.only_binary
         )
         return replace(chosen, only_binary=only_binary)
@@ -245,66 +216,22 @@ class Project(Value):
         )
 
 
-def _read_files(project: Project) -> dict[str, RequirementsFile]:
-    """Return what files request today, by their paths from the folder: its own, uv's settings, files of earlier commands.
-
-    One that cannot be read asks for what it did when the lock was made: an image may hold the lock without it.
-
-    Raises:
-        UsageError: Sources were named in one that is gone: its packages would come from the default index.
-    """
-    # A file of the folder counts as it is today, whatever the lock says of it.
-    recorded = project.read_recorded()
-    files = project.declaration.files | project.limits
-    gone = []
-    for name, lines in recorded.files.items():
-        # An export in the place of a file says nothing of what that asked for.
-        known = {*files, *project.declaration.unread}
-        if name in known or is_settings(name, lines):
-            continue
-        try:
-            files[name] = read_again(name, lines, project.paths.folder)
-        except UsageError as error:
-            # The file is there, and does not have the group: what it asked for goes, as lines do that are deleted.
-            if error.code == "group-unknown":
-                files[name] = RequirementsFile()
-                project.reporter.warn(f"{error.message}: what it asked for goes")
-                continue
-            # Its text may be a stranger's choice, and is not repeated.
-            files[name] = parse_lines(lines)
-            gone.append(name)
-    # With ``only``, what they asked for is not missed.
-    if not gone or project.settings.only:
-        return files
-    names = f"{', '.join(gone)} cannot be read"
-    if recorded.sources:
-        raise UsageError(
-            "inputs-gone",
-            f"{names}, and the lock was made with {', '.join(recorded.sources)}",
-            why="without these settings, packages could come from other sources",
-            hint="gpuinstall install --only torch   # or put the file back",
-        )
-    project.reporter.warn(
-        f"{names}: what was requested there stays (gpuinstall lock --only REQ... drops it)"
-    )
-    return files
-
-
 def _source_settings(project: Project) -> Iterator[SourceSetting]:
     """Yield the settings of sources: by the caller, by the folder's settings, files and locks, and by projects in it."""
     settings = project.settings
+    contents = project.contents
     folder = project.folder
     pages = partial(source_setting, "gpuinstall", "extension-sources")
     for address in settings.request.sourcing.extension_sources:
         yield replace(pages(address, Path()), is_own=True)
     yield from project.words.settings
-    for address in project.config.sourcing.extension_sources:
+    for address in contents.config.sourcing.extension_sources:
         yield pages(address, folder / PROJECT)
     for listed in by_place(settings.files, project.paths.folder).values():
         yield from listed.settings
     removed = set(map(normalised, settings.without))
     locks = project.paths.folder / "pylock.*.toml"
-    by_locks = parse_lines(by_hand(project.read_recorded()), locks)
+    by_locks = parse_lines(by_hand(contents.read_recorded()), locks)
     files = *project.files.values(), by_locks
     for setting in chain.from_iterable(one.settings for one in files):
         is_gone = settings.only or setting.package in removed

@@ -37,13 +37,13 @@ def project_targets(project: Project) -> list[Target]:
     """Return the targets that the folder names, in its settings or by its locks."""
     from gpuinstall.lock.file.fit import named_targets
 
-    targets = map(Target.parse, project.config.targets)
+    targets = map(Target.parse, project.contents.config.targets)
     return [*targets, *named_targets(project.paths.folder)]
 
 
 def _within_targets(project: Project, request: Request) -> Request:
     """Return a request for one of the targets of the folder: a member's machine adds and moves none."""
-    own = project.read_own_lock()
+    own = project.contents.read_own_lock()
     targets = project_targets(project)
     machine = project.machine
     tags = [
@@ -96,7 +96,7 @@ def lock_requests(
         project.catalog, project.folder, lambda: project.session
     )
     if not machines:
-        targets = targets or project.config.targets
+        targets = targets or project.contents.config.targets
     if not targets and not machines:
         here = LockRequest(
             project.machine,
@@ -145,7 +145,7 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
     # So does a cover, whose locks are of several torches.
     if any(lock and "torch" in lock.record.apart for lock in locks.values()):
         here = here.asking(newest_per_target=True)
-    own = project.read_own_lock()
+    own = project.contents.read_own_lock()
     # The libraries above the driver of this machine are not those of every machine of a target.
     anywhere = replace(here.request, cuda_compat={})
     requests = []

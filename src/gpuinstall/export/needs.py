@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain, groupby
 from typing import Any
-
-from packaging.pylock import PylockSelectError
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
@@ -27,12 +24,13 @@ from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, not_exportable, read_texts, systems_of
-from gpuinstall.lock.file.fit import fit, selected
+from gpuinstall.lock.file.fit import fit
 from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.file.target import glibc_needed
 from gpuinstall.machine.vendors import VENDORS
 
-_GLIBCS = range(4, 100)
-"""The minors of glibc 2: the first is older than any that a wheel names."""
+_NO_GLIBC = "2.0"
+"""Older than any that a wheel names."""
 _NO_MACHINE = {
     "unknown-build",
     "unpinned",
@@ -116,7 +114,10 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
         maker = next(name for name, vendor in VENDORS.items() if vendor.kind == kind)
     needs = []
     for os, arch in systems_of(lock):
-        glibc = _glibc(lock, os, arch)
+        files = [(file.package, file.name) for file in lock.files]
+        glibc: str | None = glibc_needed(files, _NO_GLIBC)
+        if os != "linux" or glibc == _NO_GLIBC:
+            glibc = None
         machine = Machine(
             os,
             arch,
@@ -137,29 +138,6 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
             )
         )
     return needs
-
-
-def _glibc(
-    lock: Lock,
-    os: str,
-    arch: str,
-) -> str | None:
-    """Return the oldest glibc under which every package of a lock has a file.
-
-    It is found by asking for each in turn, as whoever installs the lock will.
-
-    Returns:
-        None: any will do, no known one does, or the system has none.
-    """
-    if os != "linux":
-        return None
-    for minor in _GLIBCS:
-        machine = Machine(os, arch, glibc=f"2.{minor}")
-        with suppress(PylockSelectError):
-            selected(lock, str(lock.python), machine)
-            # If the first one does, nothing in the lock names a glibc.
-            return machine.glibc if minor > _GLIBCS.start else None
-    return None
 
 
 def _known_gpus(maker: str | None, arch: str) -> Iterator[Gpu]:

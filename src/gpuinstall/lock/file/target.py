@@ -153,18 +153,19 @@ def best_by_tags(
     return [file for _, file in best.values()]
 
 
-def glibc_needed(files: Iterable[tuple[str, str]]) -> str:
-    """Return the oldest glibc under which every package has a wheel; GLIBC if that is older.
+def glibc_needed(files: Iterable[tuple[str, str]], least: str = GLIBC) -> str:
+    """Return the oldest glibc under which every package has a wheel; ``least`` if that is older.
 
     Args:
         files: The files of a lock, each with the name of its package.
+        least: By default what torch's wheels ask for.
     """
     oldest: dict[str, int] = {}
     for package, name in files:
         levels = map(int, re.findall(r"manylinux_2_(\d+)_", name))
         floor = min(levels, default=0)
         oldest[package] = min(oldest.get(package, floor), floor)
-    newest = max([minor(GLIBC), *oldest.values()])
+    newest = max([minor(least), *oldest.values()])
     return f"2.{newest}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from gpuinstall.base.advice import NOTE, Advice
+from gpuinstall.base.codec import write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.active import environment_to_read, name_active
@@ -54,7 +55,7 @@ def command(options: CommandOptions) -> Outcome:
             examination = _examine(project, is_named=is_named)
     data = examination.to_dict()
     if options.fix:
-        data["repairs"] = [result.to_dict() for result in repairs]
+        data["repairs"] = list(map(write_object, repairs))
 
     exit_code = examination.exit_code
     faults = tuple(finding for finding in examination.findings if finding.blocking)
@@ -125,7 +126,9 @@ def _repair(
     results = run_repairs(steps, project.session.environment, terminal)
     for result in results:
         if result.message:
-            terminal.warn(f"{result.step}: {' · '.join(result.message.splitlines())}")
+            terminal.warn(
+                f"{result.command}: {' · '.join(result.message.splitlines())}"
+            )
     return results
 
 

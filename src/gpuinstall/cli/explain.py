@@ -29,7 +29,7 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.diagnose.explanation import Explanation, explain_text
 from gpuinstall.diagnose.this_machine import read_this_machine
-from gpuinstall.environments.environment import advice_words
+from gpuinstall.environments.environment import advice_words, is_virtual
 from gpuinstall.machine.container import read_container, read_wsl
 from gpuinstall.machine.host import read_host
 from gpuinstall.machine.source import Source
@@ -150,7 +150,7 @@ def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
 def _words(venv: Path) -> dict[str, str]:
     """Return the words for an environment in the commands of a fix; if there is none, commands make it."""
     words = {"uv": quoted(uv_program())}
-    if interpreter(venv).exists() or (venv / "pyvenv.cfg").is_file():
+    if interpreter(venv).exists() or is_virtual(venv):
         words = advice_words(interpreter(venv))
     for shadow in (Path("torch").absolute(), Path("torch.py").absolute()):
         if shadow.exists():

@@ -29,6 +29,7 @@ from gpuinstall.cli.options import (
 )
 from gpuinstall.cli.outcome import Outcome, Row, framed
 from gpuinstall.environments.application import find_application
+from gpuinstall.environments.environment import is_virtual
 from gpuinstall.project import Project
 from gpuinstall.project.request import todays_request
 from gpuinstall.project.run import keep_compat
@@ -150,7 +151,7 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
         folder = application.environment
     own = interpreter(folder)
     # One whose Python is gone is an environment all the same, for which verify has a cause.
-    if own.is_file() or (folder / "pyvenv.cfg").is_file():
+    if own.is_file() or is_virtual(folder):
         return own
     raise UsageError(
         "environment-missing",

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 DoctorFindings = Iterator[Finding]
 """What a check yields."""
 
-_REPLACE = "--replace"
 _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 
 
@@ -61,8 +60,7 @@ class DoctorEvidence(Value):
     @property
     def is_there(self) -> bool:
         """Whether there is an environment, whole or not."""
-        python = interpreter(self.venv)
-        return python.exists() or (self.venv / "pyvenv.cfg").exists()
+        return interpreter(self.venv).exists() or is_virtual(self.venv)
 
     @cached_property
     def lock(self) -> Path | None:
@@ -140,25 +138,19 @@ class DoctorEvidence(Value):
         if anew and not is_virtual(self.venv):
             # conda's is not replaced: an environment of its own is made.
             arguments = []
-        elif anew and "--into" in arguments:
-            arguments.remove("--into")
-            arguments.append(_REPLACE)
-        pins = []
         lost = []
-        for package in self._users_packages if _REPLACE in arguments else ():
-            if package.has_address:
-                lost.append(package.name)
-            elif package.name not in requirements:
-                pins.append(f"{package.name}=={package.version}")
-        notes = [note] if note else []
+        if anew and "--into" in arguments:
+            arguments.remove("--into")
+            arguments.append("--replace")
+            for package in self._users_packages:
+                if package.has_address:
+                    lost.append(package.name)
+                elif package.name not in requirements:
+                    arguments.append(f"{package.name}=={package.version}")
         if lost:
-            notes.append(f"without {some(lost)}, not installed from an index")
-        return Advice(
-            OURS,
-            ("install", *arguments, *requirements, *pins),
-            self.folder,
-            note="; ".join(notes),
-        )
+            note = f"without {some(lost)}, not installed from an index"
+        words = ("install", *arguments, *requirements)
+        return Advice(OURS, words, self.folder, note)
 
     def reinstall(
         self,

@@ -50,13 +50,6 @@ class ExaminedEnvironment(NamedTuple):
     packages: int
     was_started: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the environment as the doctor's document holds it."""
-        return {
-            "venv": str(self.venv),
-            "verdict": self.verdict.to_dict() if self.verdict else None,
-        }
-
 
 class Examination(NamedTuple):
     """What was examined and what is wrong."""
@@ -83,10 +76,13 @@ class Examination(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the doctor's document."""
+        examined = self.environment
+        verdict = examined.verdict if examined else None
         return {
             "machine": self.machine.to_dict(),
             "preflight": self.preflight.to_dict(),
-            "environment": self.environment.to_dict() if self.environment else None,
+            "environment": examined
+            and {"venv": str(examined.venv), "verdict": verdict and verdict.to_dict()},
             "findings": [
                 {
                     "id": finding.id,

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall.base import process
 from gpuinstall.base.advice import OURS, Advice
@@ -27,17 +27,10 @@ _OURS = "import sys; sys.path[:] = filter(None, sys.path); from gpuinstall.__mai
 class RepairResult(NamedTuple):
     """How a step ended."""
 
-    step: Advice
-    message: str | None = None
+    command: str
+    status: str
+    message: str | None
     """Why it failed; None if it did not."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as the doctor's document holds it."""
-        return {
-            "command": str(self.step),
-            "status": "failed" if self.message else "done",
-            "message": self.message,
-        }
 
 
 def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
@@ -110,9 +103,10 @@ def run_repairs(
     results = []
     for step in steps:
         reporter.wait(f"running {step.program}")
-        result = RepairResult(step, _run(step, environment))
-        results.append(result)
-        if result.message:
+        message = _run(step, environment)
+        status = "failed" if message else "done"
+        results.append(RepairResult(str(step), status, message))
+        if message:
             break
     return tuple(results)
 

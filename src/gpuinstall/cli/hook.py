@@ -36,9 +36,7 @@ from gpuinstall.sources.configuration import own_file, pip_words
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.base.versions import Backend
-    from gpuinstall.catalog import Catalog
     from gpuinstall.plan import Plan
     from gpuinstall.project import Project
 
@@ -86,11 +84,11 @@ def command(options: CommandOptions, tool: str) -> Outcome:
     if after != before:
         status = "removed" if options.remove else "written"
         _write(file, after, before)
-    # And after it here, for the same reason.
-    if tool == "pip" and options.remove and _is_bound(file.with_name(BOUND)):
-        file.with_name(BOUND).unlink()
-    # A folder that was made for the file alone goes with it.
     if options.remove:
+        # And after it here, for the same reason.
+        if tool == "pip" and _is_bound(file.with_name(BOUND)):
+            file.with_name(BOUND).unlink()
+        # A folder that was made for the file alone goes with it.
         with suppress(OSError):  # the user's other files stay
             file.parent.rmdir()
     data = {
@@ -125,7 +123,7 @@ def _hooked(
 
     plan = LockRequest(project.machine, Request(), project.catalog).plan
     backend = plan.choice.build.backend
-    bound = bound_of(plan, project.machine, project.catalog)
+    bound = bound_of(plan, project)
     torch_index = project.catalog.torch_index
     pages = pages_of(backend, torch_index)
     if tool == "pip":
@@ -183,24 +181,17 @@ def _with_block_in(text: str, places: Mapping[str, str]) -> str:
     return text
 
 
-def bound_of(
-    plan: Plan,
-    machine: Machine,
-    catalog: Catalog,
-) -> str:
-    """Return the versions of the chosen backend that run on a machine, as one requirement.
-
-    Args:
-        plan: What was chosen there.
-        machine: The machine.
-        catalog: What was chosen from.
-    """
+def bound_of(plan: Plan, project: Project) -> str:
+    """Return the versions of the backend that a plan has chosen which run on the machine, as one requirement."""
     backend = plan.choice.build.backend
     running = {build.torch for build in plan.runnable if build.backend == backend}
+    machine = project.machine
     bound = [f"torch>={min(running)}", f"<={max(running)}"]
     others = {
         build.torch
-        for build in catalog.serving(backend.kind).builds_for(machine.os, machine.arch)
+        for build in project.catalog.serving(backend.kind).builds_for(
+            machine.os, machine.arch
+        )
         if build.backend == backend and build.torch not in running
     }
     bound += [

@@ -25,7 +25,6 @@ from gpuinstall.environments.environment import (
 )
 from gpuinstall.environments.packages import InstalledPackage, top_packages
 from gpuinstall.environments.records import was_made_here
-from gpuinstall.lock.request.history import read_own_lock
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -142,11 +141,15 @@ class DoctorEvidence(Value):
         if anew and "--into" in arguments:
             arguments.remove("--into")
             arguments.append("--replace")
-            for package in self._users_packages:
+            # What torch's build does not bring, without what others require.
+            for package in top_packages(self.packages):
+                name = package.name
+                if name in _WITH_EVERY_ENVIRONMENT or self.catalog.is_tied(name):
+                    continue
                 if package.has_address:
-                    lost.append(package.name)
-                elif package.name not in requirements:
-                    arguments.append(f"{package.name}=={package.version}")
+                    lost.append(name)
+                else:
+                    arguments.append(f"{name}=={package.version}")
         if lost:
             note = f"without {some(lost)}, not installed from an index"
         words = ("install", *arguments, *requirements)
@@ -190,16 +193,3 @@ class DoctorEvidence(Value):
             words = ("--index", f"{self.torch_index}/{label}", *words)
         python = str(interpreter(self.venv))
         return Advice("uv", ("pip", "install", "--python", python, *words))
-
-    @cached_property
-    def _users_packages(self) -> tuple[InstalledPackage, ...]:
-        """What neither our lock holds nor torch's build brings, without what others require."""
-        own = set(_WITH_EVERY_ENVIRONMENT)
-        lock = read_own_lock(self.venv)
-        if lock:
-            own |= lock.names
-        return tuple(
-            package
-            for package in top_packages(self.packages)
-            if package.name not in own and not self.catalog.is_tied(package.name)
-        )

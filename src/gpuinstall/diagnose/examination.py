@@ -283,18 +283,15 @@ def merge_failures(
     """
     causes = {failure.id for failure in failures if failure.id}
     merged = []
-    explained: set[str | None] = set()
+    unexplained = list(failures)
     for finding in findings:
-        is_blocking = finding.blocking
-        if finding.where == "environment":
-            explained.add(finding.id)
-            is_blocking = is_blocking or finding.id in causes
-        merged.append(replace(finding, blocking=is_blocking))
+        is_cause = finding.where == "environment" and finding.id in causes
+        merged.append(replace(finding, blocking=finding.blocking or is_cause))
+        if is_cause:
+            unexplained = [one for one in unexplained if one.id != finding.id]
     if any(finding.code in DAMAGE and finding.blocking for finding in merged):
         return merged
-    # A failure without a known cause is explained by nothing.
-    explained.discard(None)
-    return merged + [failure for failure in failures if failure.id not in explained]
+    return merged + unexplained
 
 
 def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:

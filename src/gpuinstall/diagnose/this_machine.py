@@ -26,7 +26,7 @@ from gpuinstall.environments.packages import (
     read_packages,
     unmet_requirements,
 )
-from gpuinstall.machine.nvidia.toolchain import Compiler, find_compiler
+from gpuinstall.machine.nvidia.toolchain import find_compiler
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.protocol import Code, Rules
 from gpuinstall.machine.vendors import VENDORS, is_planned_for, rules_for, vendor_of
@@ -37,7 +37,6 @@ _MIB = 1 << 20
 USUAL_SHARED_MEMORY = 64 * _MIB
 """What a container has if it was not told otherwise; NCCL and data loaders want more."""
 LEAST_DISK = 200 * _MIB
-_BLOCK = _MIB
 _LOADER_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/cuda/lib64")
 _FIRST_OF_NUMPY_2 = Version("2.3")
 """The first torch that was compiled with NumPy 2."""
@@ -71,12 +70,7 @@ class ThisMachine(Value):
     venv: Path
     packages: tuple[InstalledPackage, ...] = ()
     torch: InstalledTorch | None = None
-    environ: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def compiler(self) -> Compiler | None:
-        """nvcc, which is started to tell its version."""
-        return find_compiler(self.environ)
+    environ: Mapping[str, str] = field(default_factory=os.environ.copy)
 
     @cached_property
     def rules(self) -> Rules:
@@ -123,13 +117,7 @@ def read_this_machine(venv: Path, machine: Machine | None = None) -> ThisMachine
     """
     machine = machine or read_machine()
     packages = read_packages(packages_folders(venv))
-    return ThisMachine(
-        machine,
-        venv,
-        packages,
-        torch=_read_torch(venv, machine),
-        environ=dict(os.environ),
-    )
+    return ThisMachine(machine, venv, packages, _read_torch(venv, machine))
 
 
 def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
@@ -162,7 +150,7 @@ def _architectures(folder: Path) -> tuple[str, ...]:
     """Return the architectures that torch's own library lists; empty if it has none."""
     for name in LISTING_LIBRARIES:
         with suppress(OSError, ValueError), open_regular(folder / name) as file:
-            return read_flags(iter(lambda: file.read(_BLOCK), b""))
+            return read_flags(iter(lambda: file.read(_MIB), b""))
     return ()
 
 
@@ -301,11 +289,12 @@ def hidden_gpus(here: ThisMachine) -> Iterator[LocalFault]:
 def compiler_of_another_cuda(here: ThisMachine) -> Iterator[LocalFault]:
     """Yield that there is no nvcc, or one of another CUDA than torch's."""
     toolkit = here.torch and here.torch.backend.version
-    if here.compiler is None:
+    compiler = find_compiler(here.environ)
+    if compiler is None:
         message = "there is no nvcc: neither CUDA_HOME nor PATH leads to one"
         yield LocalFault("F57", message, is_usual=True)
-    elif toolkit and not here.compiler.serves(toolkit):
-        message = f"{here.compiler.path} is of CUDA {here.compiler.version}, torch of {toolkit}"
+    elif toolkit and not compiler.serves(toolkit):
+        message = f"{compiler.path} is of CUDA {compiler.version}, torch of {toolkit}"
         yield LocalFault("F57", message, is_usual=True)
 
 

@@ -159,13 +159,9 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _word_set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 Words = Annotated[tuple[str, ...], words]
 """A text of words."""
-WordSet = Annotated[frozenset[str], _word_set]
+WordSet = Annotated[frozenset[str], lambda text: frozenset(text.split())]
 """A text of words, in no order."""
 
 
@@ -177,7 +173,7 @@ def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:
         optional: The fields that are left out if they are empty.
     """
     document = {}
-    for name in _fields(cast("Any", type(value)))[0]:
+    for name in _fields(value.__class__)[0]:
         field = getattr(value, name)
         if field or name not in optional:
             document[name] = write(field)

@@ -216,10 +216,7 @@ def _with_record(kind: NodeGroup, record: _Record) -> NodeGroup:
             gpus=_gpus(record.machine), driver=str(version) if version else None
         )
     data = record.document.data
-    if record.command == "verify":
-        verdict = data.status
-    else:
-        verdict = data.verdict.status
+    verdict = data.verdict.status or data.status
     return kind._replace(lock=data.chosen or kind.lock, verdict=verdict or kind.verdict)
 
 

@@ -65,7 +65,8 @@ _BLANK_MARK = "\x1f"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _MARKS = r"[\\\x00-\x1f\x7f]"
 """What a program may take for a slash, or pass over."""
-_SCHEME = r"(?i)(file:|[a-z][a-z0-9+.-]*file://|[a-z][a-z0-9+.-]+:(//[^/])?)"
+_SCHEME = r"(?i)[a-z][a-z0-9+.-]+:"
+_WHOLE_SCHEME = r"(?i)(file:|[a-z][a-z0-9+.-]*file://|[a-z][a-z0-9+.-]+://[^/])"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
 _UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
 
@@ -173,15 +174,14 @@ def fault_in(address: str) -> str:
     Args:
         address: An address, or any other text: a path or a name has no such fault.
     """
-    if ":" not in address:
-        return ""
-    scheme = re.match(_SCHEME, re.sub(_MARKS, "", address.strip()))
-    if scheme is None:
+    plain = re.sub(_MARKS, "", address.strip())
+    if not re.match(_SCHEME, plain):
         return ""
     if re.search(_MARKS, address):
         return "a backslash or a control character is in it"
-    is_whole = scheme[1].lower() == "file:" or "//" in scheme[1]
-    return "" if is_whole else "its scheme is not followed by :// and a host"
+    if not re.match(_WHOLE_SCHEME, plain):
+        return "its scheme is not followed by :// and a host"
+    return ""
 
 
 def standard_requirement(text: str) -> Requirement:
@@ -407,21 +407,17 @@ def _malformed(
 
 def _name_in(address: str) -> str:
     """Return the name that an address tells: of its ``#egg=``, of its file, or of its last part."""
-    location, _, fragment = address.partition("#")
-    egg = re.search(r"egg=([A-Za-z0-9][\w.-]*)", fragment)
-    if egg:
-        return egg[1]
-    *_, part = re.split(r"[/\\]", location.rstrip("/\\"))
-    last, _, _ = part.partition("@")
-    file = re.fullmatch(r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last)
-    if file:
-        return file[1]
-    parts = re.split(r"[/\\:]", location.partition("@")[0].rstrip("/"))
-    repository = "/".join(parts[-2:]).removesuffix(".git").lower()
-    if repository in _REPOSITORIES:
-        return _REPOSITORIES[repository]
-    name = re.sub(r"\s+", "-", last).removesuffix(".git")
-    return name if re.match(r"[A-Za-z0-9]", last) else ""
+    location = re.sub(r"(@[^/\\]*)?[/\\]*(#.*)?\Z", "", address)
+    *_, owner, last = re.split(r"[/\\]", f"/{location}".removesuffix(".git"))
+    told = re.search(r"#.*?egg=([A-Za-z0-9][\w.-]*)", address) or re.fullmatch(
+        r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last
+    )
+    if told:
+        return told[1]
+    if not re.match(r"[A-Za-z0-9]", last):
+        return ""
+    package = _REPOSITORIES.get(f"{owner}/{last}".lower())
+    return package or re.sub(r"\s+", "-", last)
 
 
 def _brackets(extras: Collection[str]) -> str:

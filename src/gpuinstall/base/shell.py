@@ -12,6 +12,9 @@ from typing import Literal, get_args
 from gpuinstall.base.text import is_shown, visible
 
 ShellName = Literal["sh", "bash", "zsh", "fish", "csh", "powershell", "cmd"]
+_SHELLS: dict[str, ShellName] = {name: name for name in get_args(ShellName)}
+_SHELLS |= {"dash": "sh", "tcsh": "csh", "pwsh": "powershell"}
+"""What a program is called, and which of our shells reads the same lines."""
 _PLAIN = r"(?a)(?!=)[\w@%+=:,./-]+"
 _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
 _OF_WINDOWS = {"powershell", "cmd"}
@@ -44,19 +47,14 @@ def this_shell(environ: Mapping[str, str], parent: str | None = None) -> ShellNa
         environ: The variables.
         parent: The name of the program that started us, which may be no shell at all; None if it is not known.
     """
-    names: dict[str, ShellName] = {name: name for name in get_args(ShellName)}
-    # What a program is called, and which of our shells reads the same lines.
-    names["dash"] = "sh"
-    names["tcsh"] = "csh"
-    names["pwsh"] = "powershell"
-    if parent in names:
-        return names[parent]
+    if parent in _SHELLS:
+        return _SHELLS[parent]
     if os.name == "nt":
         # cmd has at most the two folders of modules that the system sets.
         module_folders = environ.get("PSModulePath", "").split(";")
         return "powershell" if len(module_folders) > 2 else "cmd"
     program = Path(environ.get("SHELL", "sh"))
-    return names.get(program.name, "sh")
+    return _SHELLS.get(program.name, "sh")
 
 
 def parent_program() -> str | None:

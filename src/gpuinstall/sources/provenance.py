@@ -205,11 +205,6 @@ class SourceSetting(Value):
         return effect
 
     @property
-    def is_obeyed(self) -> bool:
-        """Whether packages come from elsewhere, or are other files, because of it."""
-        return self.effect.value.is_obeyed
-
-    @property
     def why_ignored(self) -> str:
         """Why it is not obeyed, or what to do instead; empty if it is obeyed."""
         if self.effect is Effect.REFUSED:
@@ -243,7 +238,7 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
             continue
         if setting.effect is Effect.HASH:
             hashes.add(f"{setting.package} {setting.value}")
-        elif setting.is_obeyed:
+        elif setting.effect.value.is_obeyed:
             value = without_logins(setting.value)
             if Path(value).is_absolute():
                 value = os.path.relpath(value, folder.absolute())

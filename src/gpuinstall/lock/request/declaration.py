@@ -579,7 +579,7 @@ def by_place(
         is_stream = name.startswith(("/dev/stdin", "/dev/fd/")) or not path.is_file()
         if not is_stream and path.absolute().drive == folder.drive:
             place = Path(os.path.relpath(name, folder)).as_posix()
-        elif any(setting.is_obeyed for setting in listed.settings):
+        elif any(setting.effect.value.is_obeyed for setting in listed.settings):
             raise UsageError(
                 "source-setting",
                 f"{name} names sources, but is not a regular file",

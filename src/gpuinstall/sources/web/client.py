@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import threading
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_json, write_atomically
 from gpuinstall.base.interruption import interrupted, within
 from gpuinstall.base.patience import MORE_TIME, USUAL, Pace, Patience
-from gpuinstall.base.text import readable
+from gpuinstall.base.text import readable, without_logins
 from gpuinstall.base.values import Value, asdict
 from gpuinstall.base.version import __version__
 
@@ -395,14 +394,8 @@ class HostGate:
         self._patience = patience
         self._until: float | None = None
         self._answered = False
-        self._closed: Cause | None = None
-
-    @property
-    def failure(self) -> UnreachableError | None:
+        self.failure: UnreachableError | None = None
         """What is known of a host that did not answer."""
-        if self._closed is None:
-            return None
-        return UnreachableError(self._host, self._closed)
 
     def ask(self, send: Callable[[], Response]) -> Response:
         """Send a request; raise UnreachableError if the host does not answer, or did not before."""
@@ -415,8 +408,8 @@ class HostGate:
             try:
                 response = within(seconds, send)
             except OSError as error:
-                self._closed = _cause(error)
-                raise UnreachableError(self._host, self._closed) from error
+                self.failure = UnreachableError(self._host, _cause(error))
+                raise self.failure from error
             self._answered = True
             wait = _retry_after(response)
             if wait is None or not self._may_wait(wait):
@@ -547,7 +540,7 @@ def ways_to_network() -> str:
     """Return what to do if no host answers: check the proxy that is set, or set one."""
     for name in _PROXIES:
         if os.environ.get(name):
-            address = re.sub("//[^/@]*@", "//", os.environ[name])
+            address = without_logins(os.environ[name])
             return f"Check the proxy: {name} is {address}"
     return "Behind a proxy, set HTTPS_PROXY; for a mirror, UV_DEFAULT_INDEX"
 

@@ -22,7 +22,7 @@ from typing import (
     get_type_hints,
 )
 
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, fields
 
 _Value = TypeVar("_Value")
 
@@ -58,13 +58,12 @@ def read_object(
     if not isinstance(body, dict):
         raise MalformedError(f"{place or 'the document'} is not {_NAMES[dict]}")
     prefix = f"{place}." if place else ""
-    types, required = _fields(cast("Any", kind))
     values = {}
-    for name, field in types.items():
+    for name, (field, is_required) in _fields(cast("Any", kind)).items():
         value = body.get(name)
         if value is not None:
             values[name] = read(field, value, prefix + name)
-        elif name in required:
+        elif is_required:
             raise MalformedError(f"{prefix}{name} is missing")
     return kind(**values)
 
@@ -173,7 +172,7 @@ def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:
         optional: The fields that are left out if they are empty.
     """
     document = {}
-    for name in _fields(value.__class__)[0]:
+    for name in _fields(value.__class__):
         field = getattr(value, name)
         if field or name not in optional:
             document[name] = write(field)
@@ -197,12 +196,9 @@ def write(value: Any) -> Any:
 
 # A hundred rows of a table have one class, whose annotations are texts that have to be evaluated.
 @cache
-def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
-    """Return the types of a class's fields, and the names of those without a default."""
+def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """Return the types of a class's fields by their names, and whether a field is required."""
+    if issubclass(kind, Value):
+        return {field.name: (field.type, field.required) for field in fields(kind)}
     types = get_type_hints(kind, include_extras=True)
-    if not issubclass(kind, Value):
-        return types, frozenset(kind._fields) - frozenset(kind._field_defaults)
-    names = kind.__struct_fields__
-    # Those with a default stand last.
-    required = names[: len(names) - len(kind.__struct_defaults__)]
-    return {name: types[name] for name in names}, frozenset(required)
+    return {name: (types[name], name not in kind._field_defaults) for name in types}

@@ -47,7 +47,7 @@ class GpuInstallError(Exception):
     @property
     def finding(self) -> Finding:
         """The same as a value."""
-        fixes = tuple(self.hint.splitlines()) if self.hint else ()
+        fixes = tuple((self.hint or "").splitlines())
         return Finding(self.code, self.message, self.id, self.why, self.evidence, fixes)
 
 

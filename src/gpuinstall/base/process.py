@@ -53,12 +53,8 @@ def is_trusted(program: Path) -> bool:
     # A link counts where it lies and where it leads: who can exchange either chooses what is run.
     try:
         real = program.resolve(strict=True)
-        return (
-            real.is_file()
-            and os.access(real, os.X_OK)
-            and _is_safe(program)
-            and _is_safe(real)
-        )
+        is_program = real.is_file() and os.access(real, os.X_OK)
+        return is_program and _is_safe(program) and _is_safe(real)
     except OSError:
         return False
 

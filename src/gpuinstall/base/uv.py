@@ -69,13 +69,13 @@ def uv() -> Path:
 
 def cache_folder(variables: Mapping[str, str]) -> Path:
     """Return where uv's cache is, by the rule that it documents for Linux and macOS; elsewhere uv is asked."""
-    folder = variables.get("UV_CACHE_DIR")
-    home = variables.get("HOME")
-    if os.name == "posix" and home and not variables.get("UV_NO_CACHE"):
-        if folder:
-            return Path(folder)
+    if variables.get("UV_CACHE_DIR"):
+        return Path(variables["UV_CACHE_DIR"])
+    if os.name == "posix" and variables.get("HOME"):
         caches = Path(variables.get("XDG_CACHE_HOME", ""))
-        return (caches if caches.is_absolute() else Path(home, ".cache")) / "uv"
+        if not caches.is_absolute():
+            caches = Path(variables["HOME"], ".cache")
+        return caches / "uv"
     from gpuinstall.base.process import run
 
     answer = run([uv(), "cache", "dir"], env=variables)
@@ -146,12 +146,10 @@ def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
             kept[name] = value
     own = Path(variables.get("HOME") or Path.home())
     xdg = Path(variables.get("XDG_CONFIG_HOME") or own / ".config")
-    given = variables.get("GIT_CONFIG_GLOBAL")
-    if given:
-        files = [Path(given)]
-    else:
-        files = [xdg / "git" / "config", own / ".gitconfig"]
-    lines = [f"[include]\n\tpath = {json.dumps(str(file))}\n" for file in files]
+    files = [str(xdg / "git" / "config"), str(own / ".gitconfig")]
+    if variables.get("GIT_CONFIG_GLOBAL"):
+        files = [variables["GIT_CONFIG_GLOBAL"]]
+    lines = [f"[include]\n\tpath = {json.dumps(file)}\n" for file in files]
     home.mkdir(exist_ok=True)
     (home / ".gitconfig").write_text("".join(lines), encoding="utf-8")
     path = variables.get("PATH")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, astuple, replace
+from msgspec.structs import asdict, astuple, fields, replace
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -19,7 +19,7 @@ else:
         return lambda cls: cls
 
 
-__all__ = ["Value", "asdict", "astuple", "field", "replace"]
+__all__ = ["Value", "asdict", "astuple", "field", "fields", "replace"]
 
 
 # It has a __dict__, for what is computed once and kept: functools.cached_property.

@@ -20,6 +20,7 @@ from gpuinstall.base.files import (
     expanded_home,
     own_cache_folder,
     read_document,
+    write_atomically,
 )
 from gpuinstall.base.in_use import remove_abandoned, scratch_folder
 from gpuinstall.base.patience import USUAL, Patience, read_patience
@@ -174,8 +175,6 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
     if not logins:
         return {}
     netrc = scratch / "netrc"
-    # Nobody else may read it before a word is in it.
-    netrc.touch(mode=0o600)
     lines = [_own_netrc()]
     for host, login in logins.items():
         user, _, password = login.partition(":")
@@ -183,7 +182,7 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
         # Such a file cannot hold a blank.
         if len(line.split()) == 6:
             lines.append(line)
-    netrc.write_text("".join(lines), encoding="utf-8")
+    write_atomically(netrc, "".join(lines), is_private=True, is_cached=True)
     return {"NETRC": str(netrc)}
 
 
@@ -226,8 +225,7 @@ def _git_logins(
     if not sections:
         return {}
     file = scratch / "gitconfig"
-    file.touch(mode=0o600)
-    file.write_text("".join(sections), encoding="utf-8")
+    write_atomically(file, "".join(sections), is_private=True, is_cached=True)
     # Behind what the user has given Git in this way.
     count = int(variables.get("GIT_CONFIG_COUNT") or 0)
     return {

@@ -46,13 +46,10 @@ def read_config(folder: Path) -> Request:
             pyproject = parse_toml(read_document(project, folder))
         if os.path.lexists(pinned):
             version = read_document(pinned, folder)
-    except OSError as error:
-        hint = hint_for_link(error)
-        raise _malformed(f"cannot be read: {error.strerror}", hint) from None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         # TOML's parser shows the place in further lines.
-        reason = str(error).splitlines()[0]
-        raise _malformed(f"cannot be read: {reason}") from None
+        reason, *_ = str(getattr(error, "strerror", error)).splitlines()
+        raise _malformed(f"cannot be read: {reason}", hint_for_link(error)) from None
     return parse_config(pyproject, version)
 
 
@@ -69,22 +66,17 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     if not (pyproject or python_version):
         return FOLDERS_OWN
     values = {}
-    for key, value in _table(_table(pyproject, "tool"), "gpuinstall").items():
+    for key, value in _table(pyproject, "tool", "gpuinstall").items():
         if key not in _KEYS:
             raise _malformed(
                 f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KEYS)}"
             )
         values[_KEYS[key]] = value
-    required = _table(pyproject, "project").get("requires-python")
     try:
         settings = read_object(_Settings, values, "[tool.gpuinstall]")
-        if required is not None:
-            read(str, required, "[project] requires-python")
-        of_groups = [*_pythons_of_groups(pyproject)]
+        required = ",".join(filter(None, _required_pythons(pyproject))) or None
     except MalformedError as fault:
         raise _malformed(str(fault)) from None
-    required = required or _python_of_poetry(pyproject)
-    required = ",".join(filter(None, (required, *of_groups))) or None
     pinned = _first_python(python_version)
     python = settings.python or pinned or required
     place = ".python-version" if python == pinned else "pyproject.toml"
@@ -119,9 +111,12 @@ def _first_python(python_version: str) -> str | None:
     return line[1] or line[2] if line else None
 
 
-def _pythons_of_groups(pyproject: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the Pythons that uv's settings require for the groups which are installed unasked."""
-    uv = _table(_table(pyproject, "tool"), "uv")
+def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the Python that the project requires, and those of uv's settings for the groups installed unasked."""
+    python = _table(pyproject, "project").get("requires-python", "")
+    own = read(str, python, "[project] requires-python")
+    yield own or _python_of_poetry(pyproject)
+    uv = _table(pyproject, "tool", "uv")
     defaults = uv.get("default-groups", ["dev"])
     groups = _table(uv, "dependency-groups")
     for name in groups:
@@ -130,22 +125,23 @@ def _pythons_of_groups(pyproject: Mapping[str, Any]) -> Iterator[str]:
             yield read(str, python, f"requires-python of group {name}")
 
 
-def _python_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
+def _python_of_poetry(pyproject: Mapping[str, Any]) -> str:
     """Return the Python that Poetry's own table requires, as a specifier."""
-    poetry = _table(_table(pyproject, "tool"), "poetry")
-    python = _table(poetry, "dependencies").get("python")
+    python = _table(pyproject, "tool", "poetry", "dependencies").get("python")
     # Several Pythons with a bar between them are no specifier.
     if not isinstance(python, str) or "|" in python:
-        return None
+        return ""
     from gpuinstall.base.poetry import poetry_specifiers
 
-    return ",".join(poetry_specifiers(python)) or None
+    return ",".join(poetry_specifiers(python))
 
 
-def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    table = parent.get(key, {})
-    if not isinstance(table, dict):
-        raise _malformed(f"{key} is {table!r}", "it is a table")
+def _table(table: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """Return the table to which keys lead in one; empty if there is none."""
+    for key in keys:
+        table = table.get(key, {})
+        if not isinstance(table, dict):
+            raise _malformed(f"{key} is {table!r}", "it is a table")
     return table
 
 

@@ -142,12 +142,13 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
     return raw
 
 
-def hint_for_link(error: OSError) -> str | None:
+def hint_for_link(error: Exception) -> str | None:
     """Return how to request what a link leads to out of its folder; None if the error is another, or that is no file."""
-    if error.errno != errno.ELOOP or not real_path(error.filename).is_file():
-        return None
-    target = quoted(real_path(error.filename))
-    return f"rm {quoted(error.filename)} && gpuinstall lock -r {target}"
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        target = real_path(error.filename)
+        if target.is_file():
+            return f"rm {quoted(error.filename)} && gpuinstall lock -r {quoted(target)}"
+    return None
 
 
 def read_json(path: Path | str, folder: Path | None = None) -> Any:

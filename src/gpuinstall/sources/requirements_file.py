@@ -316,16 +316,11 @@ def read_listed(path: Path, folder: Path | None = None) -> str:
     """
     try:
         return read_document(path, folder)
-    except OSError as error:
-        reason = error.strerror
-        hint = hint_for_link(error)
-    except UnicodeDecodeError:
-        reason = "it is not a text file"
-        hint = None
-    message = f"{path} cannot be read: {reason}"
-    if "${" in str(path):
-        hint = _NO_VARIABLES
-    raise UsageError("requirements-unreadable", message, hint=hint)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", "it is not a text file")
+        hint = _NO_VARIABLES if "${" in str(path) else hint_for_link(error)
+        message = f"{path} cannot be read: {reason}"
+        raise UsageError("requirements-unreadable", message, hint=hint) from None
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -454,8 +449,9 @@ def _parse_line(
             hint = _NO_VARIABLES if "${" in text else error.hint
             raise UsageError(error.code, message, hint=hint) from None
         requirements = (text,)
-    settings = _read_options(options, path, number=number, package=package)
-    return RequirementsFile.of(path, requirements, settings=settings, line=number)
+    with reading(f"{path}, line {number}"):
+        settings = _read_options(options, path, number=number, package=package)
+        return RequirementsFile.of(path, requirements, settings=settings, line=number)
 
 
 def _read_options(
@@ -472,15 +468,13 @@ def _read_options(
         path: The file.
         number: The number of the line.
         package: The package of the requirement; empty if the options stand alone.
+
+    Raises:
+        ValueError: They are malformed.
     """
     import shlex
 
-    place = f"{path}, line {number}"
-    try:
-        words = deque(shlex.split(text))
-    except ValueError:
-        message = f"{place}: a quotation mark is not closed"
-        raise UsageError("requirements-malformed", message) from None
+    words = deque(shlex.split(text))
     while words:
         word = words.popleft()
         # As pip's parser takes them: "--hash=…", "--hash …", "-i…", "-i …".
@@ -490,13 +484,11 @@ def _read_options(
             equals = word[2:]
             value = equals.removeprefix("=")
         if not option.startswith("-"):
-            message = f"{place} is neither a requirement nor an option"
-            raise UsageError("requirements-malformed", message)
+            raise ValueError("it is neither a requirement nor an option")
         if words and not equals and option not in _FLAGS:
             value = words.popleft()
         if option == "--find-links" and "://" not in value:
             value = os.path.normpath(path.absolute().parent / value)
         if option == "--hash" and not package:
-            message = f"{place}: --hash belongs to no requirement"
-            raise UsageError("requirements-malformed", message)
+            raise ValueError("--hash belongs to no requirement")
         yield source_setting("pip", option, value, path, line=number, package=package)

@@ -112,6 +112,7 @@ WAYS_OUT = {
         "sudo apt-get install python3-pip   # or python3 -m ensurepip",
         *NETWORK,
     ],
+    "": NETWORK,
 }
 
 
@@ -569,10 +570,8 @@ def hand_over(tool: Path, arguments: Sequence[str]) -> int:
 
 def ways_out(seen: str) -> List[str]:
     """Return what a person can do, by what was seen: room, or what stands between a person and an index."""
-    for cause, ways in WAYS_OUT.items():
-        if re.search(cause, seen, re.IGNORECASE):
-            return ways
-    return NETWORK
+    causes = (cause for cause in WAYS_OUT if re.search(cause, seen, re.IGNORECASE))
+    return WAYS_OUT[next(causes)]
 
 
 def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
@@ -581,17 +580,16 @@ def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
     as_events = "--json-events" in arguments
     if as_events or "--json" in arguments:
         error = {"code": "bootstrap", "message": message, "hint": "; ".join(ways)}
+        event = {"event": "result"} if as_events else {}
         document = {
+            **event,
             "gpuinstall": 1,
             "command": "install",
             "status": "error",
             "exit_code": status,
             "errors": [error],
         }
-        if as_events:
-            print(json.dumps({"event": "result", **document}))
-        else:
-            print(json.dumps(document, indent=2))
+        print(json.dumps(document))
     say(f"error: {message}")
     for label, lines in (("seen", seen), ("do", ways)):
         for line in lines:

@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from gpuinstall.base.errors import InstallationError, InterruptedByUserError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from typing_extensions import Self
-
-    from gpuinstall.base.reporter import Progress
-    from gpuinstall.sources.web.client import Client
+from gpuinstall.base.reporter import Progress
+from gpuinstall.sources.web.client import Client
 
 
 @dataclass
@@ -67,10 +62,7 @@ class Relay(ThreadingHTTPServer):
         self._progress = progress
         self._keep = keep
         self._closed = False
-
-    def __enter__(self) -> Self:
         Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._closed = True

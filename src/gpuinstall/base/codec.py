@@ -59,10 +59,10 @@ def read_object(
         raise MalformedError(f"{place or 'the document'} is not {_NAMES[dict]}")
     prefix = f"{place}." if place else ""
     values = {}
-    for name, (field, is_required) in _fields(cast("Any", kind)).items():
+    for name, (annotation, is_required) in _fields(cast("Any", kind)).items():
         value = body.get(name)
         if value is not None:
-            values[name] = read(field, value, prefix + name)
+            values[name] = read(annotation, value, prefix + name)
         elif is_required:
             raise MalformedError(f"{prefix}{name} is missing")
     return kind(**values)

@@ -99,7 +99,7 @@ def test_a_repository_that_cannot_be_fetched_is_told_in_the_words_of_git():
 
 def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network():
     assert conflict(CONFLICT).exit_code == 3
-    missing = failed(
+    missing = conflict(
         "× No solution found\n╰─▶ Because nosuch was not found in the package registry and you require nosuch"
     )
     assert (missing.code, missing.exit_code) == ("package-not-found", 4)

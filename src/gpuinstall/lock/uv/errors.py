@@ -223,7 +223,8 @@ def explain_failure(
     if unlisted_package:
         return unlisted_package
     refusal = _error_of(message, cause, *_OF_THE_REQUEST)
-    if isinstance(refusal, NoBuildError):
+    # Where nothing is there to be asked, another request would not help.
+    if refusal and refusal.code != "http-status":
         return Conflict(refusal)
     return refusal or InstallationError(
         "resolution-failed", "uv could not resolve the requirements", why=cause

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDERS_OWN, Request
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.lock.request.declaration import (
     Declaration,
     is_settings,
@@ -36,7 +36,7 @@ class Settings(Value):
     request: Request = FOLDERS_OWN
     """What is added to what the folder asks for."""
 
-    files: Mapping[str, RequirementsFile] = field(default_factory=dict)
+    files: Mapping[str, RequirementsFile] = {}
     """Requirements files by their names, which are added too."""
 
     only: bool = False
@@ -121,10 +121,9 @@ def read_files(
     files = contents.declaration.files | contents.limits
     gone = []
     for name, lines in recorded.files.items():
-        if name in files or is_settings(name, lines):
-            continue
-        # An export in its place says nothing of what it asked for.
-        if name in contents.declaration.unread:
+        # An export in the place of a file says nothing of what that asked for.
+        known = {*files, *contents.declaration.unread}
+        if name in known or is_settings(name, lines):
             continue
         try:
             files[name] = read_again(name, lines, contents.paths.folder)
@@ -132,8 +131,7 @@ def read_files(
             # The file is there, and does not have the group: what it asked for goes, as lines do that are deleted.
             if error.code == "group-unknown":
                 files[name] = RequirementsFile()
-                if lines:
-                    reporter.warn(f"{error.message}: what it asked for goes")
+                reporter.warn(f"{error.message}: what it asked for goes")
                 continue
             # Its text may be a stranger's choice, and is not repeated.
             files[name] = parse_lines(lines)

@@ -100,8 +100,8 @@ class Project(Value):
     def read_anew(self) -> None:
         """Have the folder read again, by whoever needs it next: it may have changed while this run waited."""
         # Of this very run: whoever has opened it compares with what was installed.
-        for name in ("contents", "files", "sources", "session", "catalog"):
-            vars(self).pop(name, None)
+        for name in vars(self).keys() - {"_machine_here"}:
+            del vars(self)[name]
 
     @property
     def words(self) -> RequirementsFile:

@@ -155,15 +155,17 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
             anywhere,
             here.catalog,
             glibc=lock.glibc if lock else GLIBC,
-            is_named=lock is None or lock.record.asked is not None,
+            written=anywhere if lock and not lock.record.asked else None,
         )
         if own and own.name == target.filename:
             # That of the environment here is for this very machine, with its own glibc.
+            written = here.request
+            within = replace(written, allowed_backends=(target.backend,))
             if own.record.asked:
-                within = replace(here.request, backend=target.backend)
-            else:
-                within = replace(here.request, allowed_backends=(target.backend,))
-            exact = replace(request, machine=here.machine, request=within)
+                within = written = replace(written, backend=target.backend)
+            exact = replace(
+                request, machine=here.machine, request=within, written=written
+            )
             is_here = target.os == here.machine.os and target.arch == here.machine.arch
             if is_here and isinstance(exact.outcome, Plan):
                 request = exact

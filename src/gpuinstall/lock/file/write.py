@@ -347,7 +347,6 @@ def record_of(resolution: Resolution) -> Record:
     unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
     return replace(
         Record.of(written),
-        asked=written.backend if made_for.is_named else None,
         torch=str(build.torch),
         backend=build.backend.tag,
         catalogue=made_for.catalog.date,

@@ -154,9 +154,7 @@ def other_request(lock: Lock, request: Request) -> str | None:
         request: The request now.
     """
     inputs = lock.record.inputs
-    if not inputs:
-        return None
-    if set(inputs) == set(canonical(request.requirements)):
+    if not inputs or set(inputs) == set(canonical(request.requirements)):
         return None
     now = " ".join(request.requirements)
     return f"{lock.name} was made for {' '.join(inputs)}, but the request is now {now}"

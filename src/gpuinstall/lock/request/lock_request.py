@@ -57,14 +57,14 @@ class LockRequest(Value):
     serves: tuple[Machine, ...] = ()
     """The machines that a target's lock has to run on, as far as they are known."""
 
-    is_named: bool = True
-    """Whether the user named its backend, and not a lock that is made again."""
-
     newest_torch: Version | None = None
     """The newest torch that it may have, as a cover decides; None: any."""
 
     written: Request | None = None
-    """As the user wrote it, and as the lock records it; None: what is resolved."""
+    """As the user wrote it, and as the lock records it; None: what is resolved.
+
+    A lock that is made again has a backend that nobody named.
+    """
 
     @classmethod
     def for_target(
@@ -75,7 +75,7 @@ class LockRequest(Value):
         serves: tuple[Machine, ...] = (),
         *,
         glibc: str = GLIBC,
-        is_named: bool = True,
+        written: Request | None = None,
     ) -> LockRequest:
         """Return a lock to make for every machine that a target means.
 
@@ -85,7 +85,7 @@ class LockRequest(Value):
             catalog: The builds of torch.
             serves: The machines, as far as they are known, that it has to run on.
             glibc: The oldest that it has to go with, if none of these has an older one.
-            is_named: Whether the user named the target, and not a lock that is made again.
+            written: The request as the user wrote it, if he has not named the target.
         """
         known = [glibc, *(served.glibc for served in serves if served.glibc)]
         return cls(
@@ -95,7 +95,7 @@ class LockRequest(Value):
             builds_here=False,
             is_of_target=True,
             serves=serves,
-            is_named=is_named,
+            written=written,
         )
 
     def near(self, locks: Iterable[Lock]) -> LockRequest:

@@ -222,16 +222,9 @@ def _leaves(value: object, *names: str) -> Iterator[tuple[str, str]]:
 
 def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
     """Yield each dependency of Poetry's tables that is installed unasked, with every table that it has."""
-    groups = poetry.get("group", {}).values()
-    tables = [
-        poetry.get("dependencies", {}),
-        poetry.get("dev-dependencies", {}),
-        *(
-            group.get("dependencies", {})
-            for group in groups
-            if not group.get("optional")
-        ),
-    ]
+    groups = [poetry, *poetry.get("group", {}).values()]
+    tables = [one.get("dependencies", {}) for one in groups if not one.get("optional")]
+    tables.append(poetry.get("dev-dependencies", {}))
     for table in tables:
         for name, written in table.items():
             for row in written if isinstance(written, list) else [written]:

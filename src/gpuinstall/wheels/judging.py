@@ -44,6 +44,9 @@ NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0 and 13.0: the architectures th
 
 _NUMBER = re.compile(r"\d+")
 
+_CHIP_IN_NAME = re.compile(r"-sm(\d{2,3})(?=-|$)", re.ASCII)
+"""``symmetrix-xl-cuda12-sm70``: its program takes it on such chips alone, whatever its code would run on."""
+
 _OF_ANOTHER_ABI = {("2.6", "cu126")}
 """Builds with the strings of C++11, where the others of the same release have those before it: nobody measured them.
 
@@ -109,7 +112,7 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
         is_known &= bool(reading.codes) or reading.is_whole
         return replace(
             judgement,
-            doubt=_below_description(reading, gpus),
+            doubt=_not_meant_for(reading, gpus),
             is_settled=is_known or is_all_read,
         )
     if lack.is_whole and not lack.is_tied and not _is_fast_way(reading):
@@ -117,15 +120,21 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
     return replace(judgement, doubt=str(lack), is_settled=is_all_read)
 
 
-def _below_description(reading: LearnedRow, gpus: ServedGpus) -> str:
-    """Return that a file is not meant for a GPU; empty if it is, or its own code tells more than its description."""
-    if reading.codes or not reading.lowest:
-        return ""
+def _not_meant_for(reading: LearnedRow, gpus: ServedGpus) -> str:
+    """Return that a file is not meant for a GPU: by its name, or by its description where no code tells more; else empty."""
+    named = _CHIP_IN_NAME.search(reading.package)
     for _, gpu in gpus:
         chip = gpu.compute_capability
-        if chip and chip < ComputeCapability.parse(reading.lowest):
-            asks = f"its description asks for compute capability {reading.lowest}"
-            return f"may not run on {gpu.label}: {asks} or newer"
+        if chip is None:
+            continue
+        doubt = f"may not run on {gpu.label}: its"
+        if named:
+            meant = ComputeCapability.from_sm(int(named[1]))
+            if chip < meant or chip.major != meant.major:
+                return f"{doubt} name says {meant.sm}"
+        lowest = reading.lowest
+        if lowest and not reading.codes and chip < ComputeCapability.parse(lowest):
+            return f"{doubt} description asks for compute capability {lowest} or newer"
     return ""
 
 

@@ -106,6 +106,21 @@ def test_where_no_code_tells_a_chip_its_description_does(codes, gpu, why):
     assert judge_reading(row, gpus(gpu)).doubt == why
 
 
+@pytest.mark.parametrize(
+    ("gpu", "why"),
+    [
+        ("A100", ""),
+        ("RTX 4090", ""),
+        ("H100", "may not run on H100: its name says sm_80"),
+    ],
+)
+def test_a_chip_in_a_name_speaks_for_those_of_its_major(gpu, why):
+    codes = libraries(a="sm_80 compute_80")
+    row = replace(READING, package="some-cuda12-sm80", codes=codes)
+
+    assert judge_reading(row, gpus(gpu)).doubt == why
+
+
 UNBROUGHT = [
     (("libcublas.so.13", "libcurand.so.10"), ["libcurand.so.10 (nvidia-curand)"]),
     (("libcuda.so.1", "libtorch.so", "libz.so.1"), []),

@@ -211,38 +211,13 @@ def _cause(
             return usual
         return known or (None if "No module named" in text else usual)
     if NO_KERNEL in text:
-        return _no_code_cause(target, report, proof)
+        if target.gpu is None or not report.architectures:
+            return "F37"
+        return proof.rules.no_code_cause(report.architectures, target.gpu)
     # The torch that is imported is the environment's own: another one was looked for before.
     if name == "import" and known == SHADOWED:
         known = None
-    return known or _usual_cause(name, text)
-
-
-def _usual_cause(name: str, text: str) -> str | None:
-    """Return what a check that fails without a known message is most often."""
-    if NO_NUMPY in text:
-        return "F66"
-    if name == "import" and "SIGILL" in text:
-        return "F62"
-    return USUAL_CAUSES.get(name)
-
-
-def _no_code_cause(
-    target: DeviceTarget,
-    report: KernelReport,
-    proof: ProofContext,
-) -> str:
-    """Tell a GPU that is newer than the build's code from one that is older, if its maker's numbers tell that.
-
-    Args:
-        target: The device.
-        report: Has the architectures of the build, if torch could be imported.
-        proof: Has the rules of the maker.
-    """
-    gpu = target.gpu
-    if gpu is None or not report.architectures:
-        return "F37"
-    return proof.rules.no_code_cause(report.architectures, gpu)
+    return known or USUAL_CAUSES.get(name)
 
 
 def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:

@@ -125,6 +125,22 @@ class CheckContext(NamedTuple):
                 f"the result is off by {error:.2g}, where {self.limit:.2g} is allowed"
             )
 
+    def compare_sums(
+        self,
+        function: Callable[..., Any],
+        *inputs: Any,
+    ) -> None:
+        """Raise Wrong if a function, which adds products, is further from itself in float64 than the limit.
+
+        Args:
+            function: Takes the inputs, on the device or on the CPU.
+            inputs: Tensors on the CPU.
+        """
+        result = function(*map(self.to_device, inputs))
+        exact = function(*(tensor.double() for tensor in inputs))
+        magnitude = function(*(tensor.double().abs() for tensor in inputs))
+        self.compare(result, exact, magnitude)
+
     def compare_product(
         self,
         result: Any,
@@ -182,7 +198,7 @@ class Check(NamedTuple):
     limit: float | None = None
     """The greatest error allowed."""
 
-    where: str = "gpu cpu"
+    where: str = "gpu cpu mps"
     """The kinds of device.
 
     "gpu" is any GPU but Apple's ("mps"), "cuda" one that torch names so (NVIDIA's and AMD's), "all" all GPUs at once.

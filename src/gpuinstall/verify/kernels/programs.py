@@ -15,12 +15,9 @@ from typing import Any
 
 from .context import Check, CheckContext, Skip, Wrong, runs_on, tolerance
 from .deep import demand_headers
-from .quick import attended_exactly
+from .quick import LENGTH, compare_attention
 
 BATCH = 2
-LENGTH = 128
-HEADS = 4
-WIDTH = 64
 SIDE = 64
 # What a package says that cannot be imported without a GPU.
 GPU_REQUIRED = (
@@ -94,7 +91,7 @@ def packed_attention(context: CheckContext, xformers: Any) -> None:
     """Attention by the best of its kernels for the card against float64."""
     attend = import_module(f"{xformers.__name__}.ops").memory_efficient_attention
     try:
-        _attend(context, attend)
+        compare_attention(context, attend, heads_first=False)
     except NotImplementedError:
         if context.on_gpu:
             raise
@@ -105,18 +102,7 @@ def flash_attention(context: CheckContext, flash_attn: Any) -> None:
     """Attention against float64."""
     if context.below(8, 0):
         raise Skip("flash-attn needs compute capability 8.0")
-    _attend(context, flash_attn.flash_attn_func)
-
-
-def _attend(context: CheckContext, attend: Callable[..., Any]) -> None:
-    """Compare attention whose heads stand behind the length with float64."""
-    shape = (BATCH, LENGTH, HEADS, WIDTH)
-    q, k, v = (context.random(*shape, dtype="float16", seed=seed) for seed in range(3))
-    result = attend(*map(context.to_device, (q, k, v)))
-    expected = attended_exactly(
-        context, *(tensor.transpose(1, 2) for tensor in (q, k, v))
-    )
-    context.compare(result.transpose(1, 2), expected, v.double().abs().max())
+    compare_attention(context, flash_attn.flash_attn_func, heads_first=False)
 
 
 def quantized(context: CheckContext, bitsandbytes: Any) -> None:
@@ -202,7 +188,8 @@ def eight_bit_attention(context: CheckContext, sageattention: Any) -> None:
     """Attention with queries and keys in eight bits against float64."""
     if context.below(8, 0):
         raise Skip("sageattention needs compute capability 8.0")
-    _attend(context, partial(sageattention.sageattn, tensor_layout="NHD"))
+    attend = partial(sageattention.sageattn, tensor_layout="NHD")
+    compare_attention(context, attend, heads_first=False)
 
 
 EIGHT_BITS = 2.0**-6

@@ -84,17 +84,6 @@ def test_the_loaded_module_is_found_below_proc(tmp_path):
     ]
 
 
-def test_the_loaded_module_is_found_below_sys(tmp_path):
-    document = probed(
-        tmp_path, card(1, RTX_4090) | {"/sys/module/nvidia/version": "580.95.05\n"}, {}
-    )
-    assert document["data"]["driver"] == {
-        "version": "580.95.05",
-        "cuda": None,
-        "found_via": "sysfs",
-    }
-
-
 def test_a_pod_with_one_of_eight_is_healthy(tmp_path, play):
     files = {
         path: text

@@ -21,7 +21,7 @@ from gpuinstall.machine.children import (
 from gpuinstall.verify.kernels.context import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gpuinstall.base.process import Finished
     from gpuinstall.verify.devices import DeviceTarget
@@ -88,7 +88,7 @@ class KernelRun(Value):
 
     def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
         """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them."""
-        reports = self._run(targets, os.environ)
+        reports = self._run(targets)
         misleading = tuple(
             (name, os.environ[name]) for name in LOADER if os.environ.get(name)
         )
@@ -100,10 +100,7 @@ class KernelRun(Value):
             for number, report in enumerate(reports)
             if report.failed and not report.hung
         ]
-        again = self._run(
-            [targets[number] for number in suspects],
-            {name: value for name, value in os.environ.items() if name not in LOADER},
-        )
+        again = self._run([targets[number] for number in suspects], without=LOADER)
         for number, report in zip(suspects, again, strict=True):
             if not report.failed:
                 reports[number] = replace(reports[number], loader_variables=misleading)
@@ -112,11 +109,12 @@ class KernelRun(Value):
     def _run(
         self,
         targets: Sequence[DeviceTarget],
-        environ: Mapping[str, str],
+        without: tuple[str, ...] = (),
     ) -> list[KernelReport]:
         commands = []
+        left_out = {*INTERPRETING, *without}
         environ = {
-            name: value for name, value in environ.items() if name not in INTERPRETING
+            name: value for name, value in os.environ.items() if name not in left_out
         } | _temporary_folder()
         for target in targets:
             # The device's own variables come last: a user's CUDA_VISIBLE_DEVICES would hide what is to be tried.

@@ -21,7 +21,6 @@ PARSERS = {
         linux.parse_proc_version,
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun",
     ),
-    "sys version": (linux.parse_sys_version, "535.183.01\n"),
     "secure boot": (linux.parse_secure_boot, "\x06\0\0\0\x01"),
     "sysfs number": (bus.parse_number, "0x10de\n"),
     "bus address": (bus.normal_address, "00000000:01:00.0"),

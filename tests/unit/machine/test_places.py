@@ -186,8 +186,3 @@ def test_a_windows_adapter_that_its_driver_does_not_answer_for_is_a_fault(tmp_pa
     )
     assert "error code 43" in (problem.evidence or "")
     assert "https://www.nvidia.com" in (problem.fix or "")
-
-
-def test_a_recording_without_any_librarys_answer_is_judged_by_the_kernel(tmp_path):
-    (problem,) = read_machine(source=recording(tmp_path, card(1, driver=None))).problems
-    assert (problem.code, problem.id, problem.gpus) == ("driver-missing", "F01", ())

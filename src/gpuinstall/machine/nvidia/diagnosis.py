@@ -22,6 +22,7 @@ from gpuinstall.machine.nvidia.libraries import (
     is_compat,
     is_requested_compat,
 )
+from gpuinstall.machine.nvidia.linux import PROC_VERSION
 from gpuinstall.machine.prober import format_gpus, visible_entries
 from gpuinstall.machine.symptoms import (
     KnownFacts,
@@ -49,11 +50,6 @@ LOST_CARD_STOPS = (3, NO_DEVICE, 999)
 """What cuInit may return for all cards if one is lost: not initialized, no device, unknown."""
 WITHOUT_GPUS = ("", "-1", "NoDevFiles")
 """What a scheduler writes into CUDA_VISIBLE_DEVICES for a job without GPUs."""
-
-_KERNEL_FILES = {
-    "proc": "/proc/driver/nvidia/version",
-    "sysfs": "/sys/module/nvidia/version",
-}
 
 
 def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
@@ -127,7 +123,7 @@ def _of_libraries(evidence: NvidiaEvidence) -> KnownFacts:
     nvml = evidence.nvml
     cuda = evidence.cuda
     return {
-        "container": evidence.container,
+        "container": evidence.facts.container.engine,
         "shows-gpu": evidence.shows_gpu,
         f"nvml-{nvml.fault or nvml.init}": True,
         "nvml-error": nvml.error,
@@ -147,9 +143,6 @@ def _is_silent(evidence: NvidiaEvidence) -> bool:
     is_tegra = evidence.jetson is not None and not evidence.cards
     if is_tegra or not evidence.shows_gpu:
         return False
-    if nvml == NvmlFacts() and cuda == LibcudaFacts():
-        # A recording has no answer of either library: a kernel without the module has the last word.
-        return evidence.facts.host.os == "linux" and evidence.kernel.module is None
     is_refused = nvml.fault is None and nvml.init in (
         DRIVER_NOT_LOADED,
         LIBRARY_NOT_FOUND,
@@ -184,8 +177,11 @@ def explain_refusal(
         place: Further circumstances, such as ``container`` and ``wsl``.
     """
     path = library or ""
-    release = library_release(path)
-    differs = driver is not None and release not in (None, driver)
+    # A branch has three digits: WSL's libcuda.so.1.1 has no release in its name.
+    release = re.search(r"/libcuda\.so\.(\d{3}(?:\.\d+)+)$", path)
+    other_release = None
+    if driver and release and release[1] != str(driver):
+        other_release = release[1]
     # Only the open kernel module drives them.
     first = load_drivers().kernel_modules.open_only_from
     blackwells = [chip for chip in chips if chip and chip >= first]
@@ -198,7 +194,7 @@ def explain_refusal(
         "folder": PurePosixPath(path).parent if is_compat(path) else None,
         # In WSL, any other than the one that Windows lends.
         "foreign-library": "" if path.startswith("/usr/lib/wsl/") else path,
-        "other-release": release if differs else None,
+        "other-release": other_release,
         "several-blackwells": len(blackwells) > 1,
     }
     # Loaded only now: a healthy machine needs no table of failures.
@@ -208,15 +204,6 @@ def explain_refusal(
     symptom = next(symptoms("cuda", circumstances), Symptom(code))
     facts = [f"CUDA error {status} ({name})", driver and f"driver {driver}", library]
     return CudaRefusal(symptom, circumstances, " · ".join(filter(None, facts)))
-
-
-def library_release(library: str) -> DriverVersion | None:
-    """Return the driver's release in the name of libcuda's file; None if it has none."""
-    # A branch has three digits: WSL's libcuda.so.1.1 has no release in its name.
-    release = re.search(r"/libcuda\.so\.(\d{3}(?:\.\d+)+)$", library)
-    if release:
-        return DriverVersion.parse(release[1])
-    return None
 
 
 def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
@@ -244,9 +231,7 @@ def _with_driver(
     It is the last branch of the oldest ones if all are old.
     """
     tables = load_drivers()
-    chips = [
-        card.chip.capability for card in cards if card.chip and card.chip.capability
-    ]
+    chips = [card.capability for card in cards if card.capability]
     generations = filter(None, map(tables.generation, chips))
     branches = [row.last_branch for row in generations if row.last_branch]
     legacy = bool(branches) and all(
@@ -268,7 +253,7 @@ def evidence_line(evidence: NvidiaEvidence) -> str:
     if len(evidence.cards) > 2:
         facts.append(f"{len(evidence.cards) - 2} more")
     if module:
-        facts.append(f"{_KERNEL_FILES[module.found_via]} {module.version}")
+        facts.append(f"{PROC_VERSION} {module.version}")
     elif evidence.facts.host.os == "linux" and not evidence.facts.wsl:
         facts.append("no NVIDIA kernel module")
     refusal = f"NVML error {nvml.init}"
@@ -306,12 +291,15 @@ def card_faults(
     line = evidence_line(evidence)
     for gpu in evidence.nvml.gpus:
         circumstances = _of_gpu(gpu)
-        for symptom in symptoms("gpu", circumstances):
-            context = evidence.fix_context
+        symptom = next(symptoms("gpu", circumstances), None)
+        if symptom:
             yield finding_of(
-                symptom, circumstances, context, gpus=(gpu.index,), evidence=line
+                symptom,
+                circumstances,
+                evidence.fix_context,
+                gpus=(gpu.index,),
+                evidence=line,
             )
-            break
     cards = {card.address: card for card in evidence.cards}
     for found, address in detected:
         if driver_works and found.found_via == "pci" and address in cards:
@@ -349,8 +337,8 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
         "unbound": evidence.facts.host.os == "linux" and card.device.driver is None,
         "address": card.address,
     }
-    chip = card.chip and card.chip.capability
-    if card.chip is None or chip is None or evidence.driver is None:
+    chip = card.capability
+    if chip is None or evidence.driver is None:
         return circumstances
     host = evidence.facts.host
     machine = Machine(
@@ -359,15 +347,15 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
         environment=Environment(wsl=evidence.facts.wsl is not None),
         driver=Driver(evidence.driver),
     )
-    ignored = MachineDriver(machine, load_drivers()).fault(chip, card.chip.name)
+    ignored = MachineDriver(machine, load_drivers()).fault(chip, card.label)
     if ignored:
         circumstances[ignored.code] = ignored.message
     module = evidence.kernel.module
     modules = load_drivers().kernel_modules
     return {
         **circumstances,
-        "open-module": module and module.open is True,
-        "closed-module": module and module.open is False,
+        "open-module": module and module.open,
+        "closed-module": module and not module.open,
         "before-open-module": chip < modules.open_from,
         "after-closed-module": chip >= modules.open_only_from,
     }
@@ -416,22 +404,16 @@ def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
     """Whether CUDA_VISIBLE_DEVICES hides all GPUs that exist: its first entry is none of them, or one is repeated."""
     gpus = evidence.nvml.gpus
     devices = evidence.cuda.devices
-    count = len(gpus) or len(devices)
-    if count == 0:
-        return False
     uuids = {gpu.uuid for gpu in gpus} | {device.uuid for device in devices}
     uuids |= {part.uuid for gpu in gpus for part in gpu.slices}
+    ordinals = {str(number) for number in range(len(gpus) or len(devices))}
     named: list[str] = []
     for entry in visible_entries(visible):
-        matches = [uuid for uuid in uuids if (uuid or "").startswith(entry)]
-        if entry.isdecimal():
-            matches = []
-            if int(entry) < count:
-                matches = [str(int(entry))]
+        matches = ordinals & {entry}
+        if not entry.isdecimal():
+            matches = {uuid for uuid in uuids if uuid and uuid.startswith(entry)}
         # As torch reads such a list: it ends at an entry that is not one device, and a device named twice leaves none.
         if len(matches) != 1:
             break
-        if matches[0] in named:
-            return True
-        named += filter(None, matches)
-    return not named
+        named += matches
+    return bool(ordinals) and (not named or len(set(named)) < len(named))

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value, field
-from gpuinstall.base.versions import DriverVersion
+from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.drivers import JetsonChip, load_drivers
 from gpuinstall.machine.bus import PciDevice
 from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
@@ -79,6 +79,16 @@ class BusCard(Value):
         return product_of(self.device.device)
 
     @property
+    def capability(self) -> ComputeCapability | None:
+        """What its chip can execute."""
+        return self.chip.capability if self.chip else None
+
+    @property
+    def label(self) -> str:
+        """The name of its chip, or its number."""
+        return self.chip.name if self.chip else f"NVIDIA {self.device.id}"
+
+    @property
     def address(self) -> str:
         """Its address on the bus."""
         return self.device.address
@@ -86,8 +96,7 @@ class BusCard(Value):
     @property
     def name(self) -> str:
         """Its name and address, for a sentence."""
-        name = self.chip.name if self.chip else f"NVIDIA {self.device.id}"
-        return f"{name} at {self.address}"
+        return f"{self.label} at {self.address}"
 
     @property
     def holder(self) -> str | None:
@@ -120,11 +129,6 @@ class NvidiaEvidence(Value):
     kernel: LinuxKernel = field(default_factory=LinuxKernel)
     refused: tuple[str, ...] = ()
     """What keeps this process from the shared nodes."""
-
-    @property
-    def container(self) -> str | None:
-        """The engine of the container, if it is one."""
-        return self.facts.container.engine
 
     @property
     def shows_gpu(self) -> bool:

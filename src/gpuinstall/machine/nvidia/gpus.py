@@ -40,7 +40,7 @@ def driver_of(evidence: NvidiaEvidence) -> Driver | None:
     if evidence.nvml.driver:
         return Driver(evidence.nvml.driver, cuda, "nvml", compat)
     if module:
-        return Driver(module.version, cuda, module.found_via, compat)
+        return Driver(module.version, cuda, "proc", compat)
     if evidence.cuda.driver_version and evidence.shows_gpu:
         return Driver(None, cuda, "libcuda")
     return None

@@ -55,12 +55,7 @@ PATTERN = 0x5AC35AC3
 
 
 class CudaError(Exception):
-    """A call that libcuda refused; ``status`` is its CUresult."""
-
-    def __init__(self, call: str, status: int) -> None:
-        super().__init__(call, status)
-        self.call = call
-        self.status = status
+    """A call that libcuda refused, and its CUresult."""
 
 
 class Cuda:
@@ -205,7 +200,8 @@ def preflight(cuda: Cuda, ptx: bytes) -> Answer:
     try:
         return {"wrong": run_kernel(cuda, ptx)}
     except CudaError as refused:
-        return {"call": refused.call, "status": refused.status}
+        call, status = refused.args
+        return {"call": call, "status": status}
 
 
 def run_kernel(cuda: Cuda, ptx: bytes) -> int:

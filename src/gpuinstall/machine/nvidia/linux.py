@@ -9,7 +9,6 @@ from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine.source import Source
 
 PROC_VERSION = "/proc/driver/nvidia/version"
-SYS_VERSION = "/sys/module/nvidia/version"
 SECURE_BOOT = (
     "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
@@ -32,9 +31,8 @@ class KernelModule(Value):
     """The loaded kernel module."""
 
     version: DriverVersion
-    open: bool | None = None
-    """Whether it is the open flavour; None: that is not told."""
-    found_via: str = "proc"
+    open: bool
+    """Whether it is the open flavour."""
 
 
 class LinuxKernel(Value):
@@ -47,13 +45,9 @@ class LinuxKernel(Value):
 
 def read_linux_kernel(source: Source, release: str) -> LinuxKernel:
     """Return Linux's side, with what keeps the module out of the kernel of this release."""
-    # This file first: the other one does not tell the open flavour from the closed one.
-    module = parse_proc_version(source.text(PROC_VERSION) or "")
-    if module is None:
-        module = parse_sys_version(source.text(SYS_VERSION) or "")
     modules = [source.text(f"{folder}/{release}/modules.dep") for folder in MODULES]
     return LinuxKernel(
-        module=module,
+        module=parse_proc_version(source.text(PROC_VERSION) or ""),
         on_disk=any(map(lists_nvidia, filter(None, modules))),
         secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
     )
@@ -71,14 +65,6 @@ def parse_proc_version(text: str) -> KernelModule | None:
         DriverVersion.parse(match[1]),
         open="Open Kernel Module" in match[0],
     )
-
-
-def parse_sys_version(text: str) -> KernelModule | None:
-    """Return the one line of the module's version file."""
-    try:
-        return KernelModule(DriverVersion.parse(text.strip()), found_via="sysfs")
-    except ValueError:
-        return None
 
 
 def lists_nvidia(modules: str) -> bool:

@@ -131,16 +131,11 @@ def ask(
 ) -> Any:
     """Ask; None if this driver or this card has no answer. Raise if the card is not reached."""
     try:
-        return decode(question(*arguments))
+        return question(*arguments)
     except nvml.NVMLError as error:
         if error.value in refusals:
             raise
         return None
-
-
-def decode(value: Any) -> Any:
-    """Return a C string as text, and anything else as it is."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def facts_of(index: int) -> Answer:
@@ -164,7 +159,7 @@ def describe_card(handle: Any) -> Answer:
     return {
         "name": name,
         "uuid": ask(nvml.nvmlDeviceGetUUID, handle),
-        "bus_id": pci and str(decode(pci.busId)),
+        "bus_id": pci and pci.busId,
         # The device above the vendor: 0x268410DE.
         "pci_id": pci and f"{pci.pciDeviceId & 0xFFFF:04x}:{pci.pciDeviceId >> 16:04x}",
         "compute_capability": capability and "{}.{}".format(*capability),

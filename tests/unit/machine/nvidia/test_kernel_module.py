@@ -40,11 +40,7 @@ from gpuinstall.machine.source import Source
 def test_the_release_and_the_flavour_are_read(text, version, is_open):
     module = parse_proc_version(text)
     assert module is not None
-    assert (str(module.version), module.open, module.found_via) == (
-        version,
-        is_open,
-        "proc",
-    )
+    assert (str(module.version), module.open) == (version, is_open)
 
 
 def test_every_distributions_name_of_the_module_is_known():

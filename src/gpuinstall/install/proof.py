@@ -143,7 +143,7 @@ def renew_proof(
 
     python = place.python
     # Before kernels run: what changes meanwhile was not proven.
-    stamp = take_stamp(place.venv, fingerprint(project.machine), earlier)
+    stamp = take_stamp(place.venv, fingerprint(project.machine))
     verdict = None
     is_kept = False
     if ahead:

@@ -47,13 +47,13 @@ _WINDOWS_DRIVERS = {
 class ContainerInfo(Value):
     """What this process was put into."""
 
-    engine: str | None = None
+    engine: str | None
     """The container's."""
 
-    job: str | None = None
+    job: str | None
     """The variable of the scheduler."""
 
-    signs: tuple[str, ...] = ()
+    signs: tuple[str, ...]
     """What a builder looks like."""
 
     @property
@@ -143,10 +143,10 @@ def _mount_point(line: str) -> str:
 class Wsl(Value):
     """Windows Subsystem for Linux."""
 
-    gpu: bool = False
+    gpu: bool
     """Whether it lent a GPU (/dev/dxg)."""
 
-    makers: frozenset[str] = frozenset()
+    makers: frozenset[str]
     """Whose drivers Windows has."""
 
 

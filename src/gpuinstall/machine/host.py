@@ -40,22 +40,22 @@ class Host(Value):
     arch: str
     """The machine's, also if this Python is for another."""
 
-    release: str = ""
+    release: str
     """The kernel's."""
 
-    libc: str | None = None
+    libc: str | None
     """glibc or musl; None on other systems than Linux, or if it was not recognised."""
 
-    glibc: str | None = None
+    glibc: str | None
     """Its version."""
 
-    distribution: str | None = None
+    distribution: str | None
     """Its name and version for people."""
 
-    avx: bool | None = None
+    avx: bool | None
     """None if the processor does not tell."""
 
-    translated: bool = False
+    translated: bool
     """Whether an Arm machine translates this Python, which is for x86."""
 
 

@@ -38,13 +38,13 @@ _VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 class MachineFacts(Value):
     """What is known of the machine, whoever made its GPUs."""
 
-    host: Host = field(default_factory=lambda: Host("linux", "x86_64"))
-    container: ContainerInfo = field(default_factory=ContainerInfo)
-    wsl: Wsl | None = None
-    devices: tuple[PciDevice, ...] = ()
+    host: Host
+    container: ContainerInfo
+    wsl: Wsl | None
+    devices: tuple[PciDevice, ...]
     """The devices of the PCI bus."""
 
-    pythons: tuple[str, ...] = ()
+    pythons: tuple[str, ...]
 
     def cards(self, vendor: int) -> list[PciDevice]:
         """Return the display controllers and accelerators of a maker, without those of virtual machines."""
@@ -67,13 +67,13 @@ class MachineFacts(Value):
 class VendorFindings(Value):
     """What one maker's prober concludes."""
 
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[Gpu, ...]
     """Counted from 0."""
-    driver: Driver | None = None
-    problems: tuple[Finding, ...] = ()
+    problems: tuple[Finding, ...]
     """What is wrong with the GPUs or their driver, or should be known."""
-    shows_gpu: bool = False
+    shows_gpu: bool
     """Whether any source shows a GPU that this process was given, listed or not."""
+    driver: Driver | None = None
     jetson: JetsonRelease | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the Machine document has below the maker's name."""

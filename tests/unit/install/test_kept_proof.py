@@ -351,13 +351,3 @@ def test_a_verdict_has_the_checks_of_the_programs_that_are_there():
         "flash-attn-3-attention",
     ]
     assert with_programs(verdict, []) == verdict
-
-
-def test_the_record_of_a_torch_that_stays_is_not_read(venv):
-    earlier = take_stamp(venv, "here")
-    record = venv / SITE / "torch-1.0.dist-info" / "RECORD"
-    status = record.stat()
-    record.write_text("x" * status.st_size)
-    os.utime(record, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert take_stamp(venv, "here", earlier) == earlier
-    assert take_stamp(venv, "here") != earlier

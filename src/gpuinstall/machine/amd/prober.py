@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Gpu
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.catalog import authored
 from gpuinstall.machine.amd.rules import is_integrated
 from gpuinstall.machine.prober import (
@@ -43,12 +43,12 @@ class KfdNode(Value):
     architecture: str
     device: int
     """Its number on the bus."""
-    render_minor: int | None = None
+    render_minor: int | None
     """The number of its node below /dev/dri."""
-    render: Access | None = None
+    render: Access | None
     """Whether that node may be opened."""
-    product: str | None = None
-    memory_bytes: int = 0
+    product: str | None
+    memory_bytes: int
 
     @property
     def pci_id(self) -> str:
@@ -59,7 +59,7 @@ class KfdNode(Value):
 class AmdEvidence(Value):
     """The facts of the machine, and AMD's own."""
 
-    facts: MachineFacts = field(default_factory=MachineFacts)
+    facts: MachineFacts
     nodes: tuple[KfdNode, ...] = ()
     kfd: Access | None = None
     module: str | None = None

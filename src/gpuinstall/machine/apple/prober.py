@@ -6,7 +6,7 @@ Format: ``key: value`` lines of sysctl(8).
 from __future__ import annotations
 
 from gpuinstall.base.machine import Gpu
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.machine.children import output_of
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Source
@@ -24,7 +24,7 @@ _SYSCTL = (
 class AppleEvidence(Value):
     """The facts of the machine, and what macOS told."""
 
-    facts: MachineFacts = field(default_factory=MachineFacts)
+    facts: MachineFacts
     macos: str | None = None
     """The release, ``14.5``."""
     chip: str | None = None

@@ -39,7 +39,7 @@ class XeCard(NamedTuple):
 class IntelEvidence(Value):
     """The facts of the machine, and Intel's own."""
 
-    facts: MachineFacts = field(default_factory=MachineFacts)
+    facts: MachineFacts
     nodes: Mapping[str, Access | None] = field(default_factory=dict)
     """Whether the render nodes of Intel's cards may be opened, by the card's address."""
     has_loader: bool = True

@@ -6,7 +6,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.drivers import JetsonChip, load_drivers
 from gpuinstall.machine.bus import PciDevice
@@ -27,8 +27,8 @@ JETSON_COMPATIBLE = "/proc/device-tree/compatible"
 class Jetson(Value):
     """A Jetson, as far as it is told: its GPU is part of the Tegra chip, not on the bus."""
 
-    chip: JetsonChip | None = None
-    l4t: str = "unknown"
+    chip: JetsonChip | None
+    l4t: str
     """The release of Jetson Linux."""
 
 
@@ -110,24 +110,24 @@ class BusCard(Value):
 class NvidiaEvidence(Value):
     """The facts of the machine, and NVIDIA's own."""
 
-    facts: MachineFacts = field(default_factory=MachineFacts)
-    nodes: tuple[str, ...] = ()
+    facts: MachineFacts
+    nodes: tuple[str, ...]
     """The device nodes of cards."""
-    jetson: Jetson | None = None
-    lent_libraries: bool = False
+    jetson: Jetson | None
+    lent_libraries: bool
     """Whether Windows lent WSL a library of the driver."""
-    shadow: str | None = None
+    shadow: str | None
     """In WSL, a libcuda that hides the one that Windows lent."""
-    devices: str | None = None
+    devices: str | None
     """NVIDIA_VISIBLE_DEVICES, which the container toolkit reads: the devices asked for (void if CDI brings them)."""
-    capabilities: str | None = None
+    capabilities: str | None
     """NVIDIA_DRIVER_CAPABILITIES: the parts of the driver that it lends."""
-    visible: str | None = None
+    visible: str | None
     """CUDA_VISIBLE_DEVICES."""
-    nvml: NvmlFacts = field(default_factory=NvmlFacts)
-    cuda: LibcudaFacts = field(default_factory=LibcudaFacts)
-    kernel: LinuxKernel = field(default_factory=LinuxKernel)
-    refused: tuple[str, ...] = ()
+    nvml: NvmlFacts
+    cuda: LibcudaFacts
+    kernel: LinuxKernel
+    refused: tuple[str, ...]
     """What keeps this process from the shared nodes."""
 
     @property

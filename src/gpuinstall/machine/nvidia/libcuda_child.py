@@ -130,22 +130,23 @@ def answer(words: list[str]) -> Answer:
     else:
         with open(words[1], "rb") as ptx:
             facts = preflight(cuda, ptx.read())
-    return {"path": path(), **facts}
+    return {"path": mapped_file("libcuda") or LIBRARY, **facts}
 
 
-def path() -> str:
-    """Return the file behind libcuda: its name carries the driver's version."""
+def mapped_file(library: str) -> str | None:
+    """Return the file behind a library of the driver: its name carries the driver's version."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             maps = file.read()
     except OSError:
-        return LIBRARY
-    return mapped(maps) or LIBRARY
+        return None
+    return mapped(maps, library)
 
 
-def mapped(maps: str) -> str | None:
-    """Return libcuda among the files that a process has mapped."""
-    mapping = re.search(r"(?m)^\S+ \S+ \S+ \S+ \d+ +(/.*/libcuda\.so[^/\n]*)$", maps)
+def mapped(maps: str, library: str = "libcuda") -> str | None:
+    """Return a library among the files that a process has mapped."""
+    file = rf"(?m)^\S+ \S+ \S+ \S+ \d+ +(/.*/{library}\.so[^/\n]*)$"
+    mapping = re.search(file, maps)
     return mapping and mapping[1]
 
 

@@ -38,9 +38,9 @@ class KernelModule(Value):
 class LinuxKernel(Value):
     """The module loaded, the one on disk, and what may keep it out."""
 
-    module: KernelModule | None = None
-    on_disk: bool = False
-    secure_boot: bool = False
+    module: KernelModule | None
+    on_disk: bool
+    secure_boot: bool
 
 
 def read_linux_kernel(source: Source, release: str) -> LinuxKernel:

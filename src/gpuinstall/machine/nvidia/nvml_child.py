@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from ctypes import byref
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
@@ -96,7 +96,8 @@ def initialize() -> bool:
     except nvml.NVMLError as error:
         status = error.value
     # Without /proc, as on Windows, the binding alone knows that something was loaded.
-    library = library_file() or (nvml.nvmlLib and "nvml")
+    mapped_file = import_module("libcuda_child").mapped_file
+    library = mapped_file("libnvidia-ml") or (nvml.nvmlLib and "nvml")
     if library:
         write_line(library=library, init=status)
     else:
@@ -111,19 +112,6 @@ def awaits_attestation() -> bool:
         return False
     ready = ask(nvml.nvmlSystemGetConfComputeGpusReadyState)
     return bool(ready == nvml.NVML_CC_ACCEPTING_CLIENT_REQUESTS_FALSE)
-
-
-def library_file() -> str | None:
-    """Return the file behind the library: its name carries the driver's version."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            maps = file.read()
-    except OSError:
-        return None
-    mapping = re.search(
-        r"(?m)^\S+ \S+ \S+ \S+ \d+ +(/.*/libnvidia-ml\.so[^/\n]*)$", maps
-    )
-    return mapping and mapping[1]
 
 
 def ask(

@@ -69,6 +69,7 @@ def read_host(source: Source) -> Host:
     libc, _, version = answers.get("libc", "").partition(" ")
     if libc != "glibc":
         libc = _libc_of_loaders(source) if system == "Linux" else None
+    names = parse_os_release(next(filter(None, map(source.text, OS_RELEASE)), ""))
     return Host(
         os=_SYSTEMS.get(system, "linux"),
         arch=true_architecture(
@@ -80,7 +81,7 @@ def read_host(source: Source) -> Host:
         release=answers.get("release", ""),
         libc=libc,
         glibc=version or None,
-        distribution=distribution(_read_os_release(source)),
+        distribution=distribution(names),
         avx=parse_avx(processor),
         translated=translated == "1",
     )
@@ -142,14 +143,6 @@ def parse_avx(processor: str) -> bool | None:
     if flags is None:
         return None
     return "avx" in flags[1].split()
-
-
-def _read_os_release(source: Source) -> dict[str, str]:
-    for path in OS_RELEASE:
-        text = source.text(path)
-        if text:
-            return parse_os_release(text)
-    return {}
 
 
 def parse_os_release(text: str) -> dict[str, str]:

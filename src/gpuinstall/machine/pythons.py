@@ -46,9 +46,7 @@ def find_python(version: str) -> Path | None:
         # With a dot behind both, 3.1 is not the beginning of 3.11.
         if f"{installed}.".startswith(f"{version}."):
             paths.setdefault(installed, path)
-    if not paths:
-        return None
-    return paths[max(paths, key=numbers)]
+    return paths.get(max(paths, key=numbers, default=""))
 
 
 def _installed() -> Iterator[tuple[str, Path]]:

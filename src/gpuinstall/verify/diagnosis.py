@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
@@ -17,7 +16,6 @@ from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.environments.environment import advice_words
-from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, rules_for
 from gpuinstall.verify.kernels import all_gpus, deep, quick
 from gpuinstall.verify.kernels.programs import program_check
@@ -55,20 +53,6 @@ class ProofContext(Value):
     altered: tuple[str, ...] = ()
     """The files of torch that are not what was installed; looked for if it cannot be imported."""
 
-    @cached_property
-    def words(self) -> dict[str, str]:
-        """The words by which a fix names this environment."""
-        return advice_words(self.python)
-
-    @cached_property
-    def rules(self) -> Rules:
-        """The rules of the maker that this torch is for."""
-        return rules_for(
-            self.machine,
-            load_catalog(),
-            (self.torch.kind or "",),
-        )
-
     def failed(
         self,
         name: str,
@@ -88,7 +72,7 @@ class ProofContext(Value):
         problem = load_problems().get(closest or "")
         circumstances = Circumstances(Transcript(message), self.machine)
         context = circumstances.fix_context(self.machine)
-        context = context.knowing(**self.words, **words)
+        context = context.knowing(**advice_words(self.python), **words)
         return CheckResult(
             name,
             "failed",
@@ -213,7 +197,8 @@ def _cause(
     if NO_KERNEL in text:
         if target.gpu is None or not report.architectures:
             return "F37"
-        return proof.rules.no_code_cause(report.architectures, target.gpu)
+        rules = rules_for(proof.machine, load_catalog(), (proof.torch.kind or "",))
+        return rules.no_code_cause(report.architectures, target.gpu)
     # The torch that is imported is the environment's own: another one was looked for before.
     if name == "import" and known == SHADOWED:
         known = None

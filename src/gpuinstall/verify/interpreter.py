@@ -177,16 +177,13 @@ def interference(interpreter: Interpreter) -> Finding | None:
             message += f"; PYTHONHOME={home}"
         return Finding(code, message, where="environment")
     if interpreter.shadow:
-        return _in_the_way(
-            interpreter.shadow,
-            "a program started in this folder would import another torch",
-        )
+        return _in_the_way(interpreter.shadow)
     return None
 
 
-def _in_the_way(path: str, message: str) -> Finding:
-    """Return a finding that has the file or the package, and how it gets onto the interpreter's path."""
-    top = Path(path)
+def _in_the_way(shadow: str) -> Finding:
+    """Return a finding that has the other torch, and how it gets onto the interpreter's path."""
+    top = Path(shadow)
     if top.name == "__init__.py":
         top = top.parent
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -201,7 +198,7 @@ def _in_the_way(path: str, message: str) -> Finding:
         origin = "from packages of the user"
     return Finding(
         code,
-        f"{message}: {top}, {origin}",
+        f"a program started in this folder would import another torch: {top}, {origin}",
         evidence=str(top),
         where="environment",
     )

@@ -42,13 +42,12 @@ from gpuinstall.verify.kernel_run import (
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
     from gpuinstall.verify.interpreter import FoundTorch, Interpreter
 
-_CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 SILENT = Reporter()
 
 
@@ -212,12 +211,7 @@ def _is_for_cpu(proof: ProofContext) -> bool:
             return False
     if machine.os == "macos":
         return True
-    return proof.torch.backend in (None, CPU) and not _has_gpus(machine)
-
-
-def _has_gpus(machine: Machine) -> bool:
-    """Whether there are GPUs, be they usable or not."""
-    return bool(machine.gpus or machine.refusing)
+    return proof.torch.backend in (None, CPU) and not (machine.gpus or machine.refusing)
 
 
 def _leaves_idle(trial: EnvironmentTrial) -> bool:
@@ -231,7 +225,8 @@ def _leaves_idle(trial: EnvironmentTrial) -> bool:
     kind = trial.proof.torch.kind
     if kind is None or kind in kinds:
         return False
-    return _has_gpus(trial.proof.machine)
+    machine = trial.proof.machine
+    return bool(machine.gpus or machine.refusing)
 
 
 def _tested(
@@ -346,16 +341,6 @@ def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
                 found = recorded_digest(site / path)
             if found != digest:
                 yield path
-        if package.name == "torch":
-            yield from _unrecorded_code(site, digests)
-
-
-def _unrecorded_code(site: Path, digests: Mapping[str, str]) -> Iterator[str]:
-    """Yield the code in torch's folder that its installation does not list: Python would import it."""
-    for path in sorted((site / "torch").rglob("*")):
-        name = path.relative_to(site).as_posix()
-        if path.suffix in _CODE and name not in digests:
-            yield name
 
 
 def _surroundings_check(disturbing: Finding, proof: ProofContext) -> CheckResult:

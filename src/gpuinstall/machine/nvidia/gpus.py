@@ -155,7 +155,7 @@ def _device_of(
     # A Jetson's NVML gives no address, and a UUID without CUDA's prefix; other drivers may tell neither.
     has_uuid = listed.uuid is not None and listed.uuid.startswith("GPU-")
     are_alike = len(devices) == len(gpus) and not any(gpu.mig for gpu in gpus)
-    if address is None and not has_uuid and are_alike and listed in gpus:
+    if address is None and not has_uuid and are_alike:
         # Both count in the order of the bus.
         return devices[gpus.index(listed)]
     for device in devices:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import ComputeCapability, CudaVersion
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, numbers
 from gpuinstall.machine.nvidia.driver import MachineDriver, code_for, split_code
 from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 
@@ -46,8 +46,8 @@ class NvidiaRules(Rules):
     def platform_fault(self) -> Finding | None:
         """Return that a Jetson before JetPack 7 has builds of its own."""
         l4t = self.machine.environment.l4t
-        number = re.search(r"[0-9]+", l4t or "")
-        if number is None or int(number[0]) >= int(self.catalog.drivers.jetson):
+        release = numbers(l4t or "")
+        if not release or release >= numbers(self.catalog.drivers.jetson):
             return None
         return Finding(
             "jetson",

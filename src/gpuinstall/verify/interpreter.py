@@ -9,16 +9,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuinstall.base import process
-from gpuinstall.base.codec import read, read_object
+from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.patience import read_patience
-from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import SPELLINGS, Backend, torch_backend
+from gpuinstall.base.values import Value
+from gpuinstall.base.versions import Backend, torch_backend
 from gpuinstall.machine.children import json_lines
 from gpuinstall.verify.kernel_run import KERNELS, last_words
 from gpuinstall.verify.kernels.context import MARK
@@ -40,20 +41,10 @@ class FoundTorch(Value):
 
     version: str | None = None
     toolkit: Backend | None = None
-    """Kind and version of the maker's toolkit that it was built with; None: of no maker it names."""
+    """That of the maker's toolkit that it was built with; None: of no maker it names."""
 
     path: tuple[str, ...] = ()
     """The folders that packages are found in."""
-
-    @classmethod
-    def from_answer(cls, answer: Mapping[str, Any]) -> FoundTorch:
-        """Read the answer of ``look.py``; raise MalformedError."""
-        toolkit = read(tuple[str, ...], answer.get("toolkit") or [], "toolkit")[:2]
-        backend = None
-        if toolkit and toolkit[0] in SPELLINGS:
-            backend = Backend(*toolkit)
-        found = read_object(cls, {**answer, "toolkit": None})
-        return replace(found, toolkit=backend)
 
     @property
     def backend(self) -> Backend | None:
@@ -123,7 +114,7 @@ def inspect_interpreter(python: Path) -> Interpreter:
 
 
 def _look(argv: Sequence[str | Path]) -> FoundTorch:
-    return answer_of(argv, FoundTorch.from_answer)
+    return answer_of(argv, partial(read_object, FoundTorch))
 
 
 def answer_of(

@@ -90,14 +90,15 @@ class Cuda:
 
     def text(self, call: str, handle: int) -> str | None:
         """Return the text that a call writes about a device; None if libcuda refuses."""
-        text = create_string_buffer(256)
-        refused = self.status(call, text, len(text), handle)
-        return None if refused else text.value.decode(errors="replace")
+        text = self.written(call, 256, 256, handle)
+        return (
+            None if text is None else text.partition(b"\0")[0].decode(errors="replace")
+        )
 
-    def uuid(self, call: str, handle: int) -> bytes | None:
-        """Return the 16 bytes that a call writes about a device; None if libcuda refuses."""
-        uuid = create_string_buffer(16)
-        return None if self.status(call, uuid, handle) else uuid.raw
+    def written(self, call: str, size: int, *arguments: int) -> bytes | None:
+        """Return the bytes that a call writes; None if libcuda refuses."""
+        buffer = create_string_buffer(size)
+        return None if self.status(call, buffer, *arguments) else buffer.raw
 
 
 def load() -> ctypes.CDLL:
@@ -180,8 +181,8 @@ def device(cuda: Cuda, ordinal: int) -> Answer:
 
 def uuid(cuda: Cuda, handle: int) -> str | None:
     """Return the identifier that CUDA_VISIBLE_DEVICES takes; a MIG slice has one that differs from its card's."""
-    card = cuda.uuid("cuDeviceGetUuid", handle)
-    part = cuda.uuid("cuDeviceGetUuid_v2", handle) or card
+    card = cuda.written("cuDeviceGetUuid", 16, handle)
+    part = cuda.written("cuDeviceGetUuid_v2", 16, handle) or card
     if part is None:
         return None
     digits = part.hex()

@@ -242,10 +242,9 @@ class NvidiaRules(Rules):
     def _partially_supported(self, build: Build) -> Reason | None:
         driver = self._driver
         partial = self.catalog.drivers.partially_supported
-        branch = driver.version.branch if driver.version else driver.branch
         if build.toolkit is None or build.toolkit < partial.cuda:
             return None
-        if not partial.includes(branch):
+        if not partial.includes(driver.branch):
             return None
         return Reason(
             "driver-barely-new-enough",

@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any
 
 _CONSTANT = re.compile(r"^(\w+)\b[^=\n]*= *['\"](.+)['\"]", re.MULTILINE)
-# The kinds of build, by what torch calls the toolkit that each is made with.
-KINDS = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
+# How the tags of builds begin, by what torch calls the toolkit that each is made with.
+PREFIXES = {"cuda": "cu", "hip": "rocm", "xpu": "xpu"}
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def _origin() -> str | None:
 
 
 def _version(path: Path) -> dict[str, Any]:
-    """Return the version of torch, and the toolkit that it was built with, as its ``version.py`` has them.
+    """Return the version of torch, and the tag of the toolkit that it was built with, by its ``version.py``.
 
     It is read and not run, as it may lie in the working folder.
     """
@@ -77,10 +77,10 @@ def _version(path: Path) -> dict[str, Any]:
         # A damaged file is for the import to report.
         return {}
     toolkit = None
-    for name, kind in KINDS.items():
+    for name, prefix in PREFIXES.items():
         if name in values:
-            match = re.match(r"[0-9]+\.[0-9]+", values[name])
-            toolkit = [kind, match[0]] if match else [kind]
+            version = "".join(re.findall(r"^[0-9]+\.[0-9]+", values[name]))
+            toolkit = prefix + (version.replace(".", "") if name == "cuda" else version)
             break
     return {"version": values.get("__version__"), "toolkit": toolkit}
 

@@ -78,7 +78,7 @@ def _read(source: Source, address: str) -> PciDevice | None:
         return None
     driver = (source.link(f"{folder}/driver") or "").rpartition("/")[2]
     return PciDevice(
-        normal_address(address),
+        address,
         vendor=parse_number(source.text(f"{folder}/vendor")),
         device=parse_number(source.text(f"{folder}/device")),
         kind=kind,

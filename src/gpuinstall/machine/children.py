@@ -67,8 +67,9 @@ def run_children(
                 seconds=seconds,
                 group=True,
             )
-        except OSError as error:
-            if error.errno in _SHORTAGES:
+        except (OSError, MemoryError, RuntimeError) as error:
+            # No child was too late where we are short of memory, of threads or of processes.
+            if getattr(error, "errno", errno.EAGAIN) in _SHORTAGES:
                 shortages.append(error)
                 return
             # 126 is what shells return for a program that cannot be run.
@@ -78,9 +79,6 @@ def run_children(
                 "",
                 str(error),
             )
-        except (MemoryError, RuntimeError) as error:
-            # No child was too late: we are short of memory or of threads.
-            shortages.append(error)
 
     threads = [
         # A thread of a pool would be waited for when we exit, and one of these may never end.

@@ -19,7 +19,7 @@ from gpuinstall.machine.nvidia.prober import NvidiaProber
 from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
-from gpuinstall.machine.symptoms import KnownFacts, findings_of
+from gpuinstall.machine.symptoms import findings_of
 from gpuinstall.machine.vendors import PCI_IDS, VENDORS
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.machine.prober import ProofOutcome
-
-    MakerFindings = Mapping[str, VendorFindings]
 
 PROBERS: tuple[Prober, ...] = (
     NvidiaProber(),
@@ -95,7 +93,14 @@ def machine_of(
                 chain.from_iterable(maker.problems for maker in makers),
                 key=lambda problem: not problem.blocking,
             ),
-            *findings_of("any", _circumstances(facts, findings), facts.place),
+            *findings_of(
+                "any",
+                {
+                    "foreign": ", ".join(_foreign_gpus(facts, findings)),
+                    "without-avx": facts.host.avx is False,
+                },
+                facts.place,
+            ),
         ),
         distribution=facts.host.distribution,
         signs=facts.container.signs,
@@ -115,20 +120,9 @@ def preflight(machine: Machine, reporter: Reporter) -> Preflight:
     return Preflight(outcomes, tuple(problems), monotonic() - start)
 
 
-def _circumstances(
-    facts: MachineFacts,
-    findings: MakerFindings,
-) -> KnownFacts:
-    """Return what should be known of the machine, whoever made its GPUs."""
-    return {
-        "foreign": ", ".join(_foreign_gpus(facts, findings)),
-        "without-avx": facts.host.avx is False,
-    }
-
-
 def _foreign_gpus(
     facts: MachineFacts,
-    findings: MakerFindings,
+    findings: Mapping[str, VendorFindings],
 ) -> Iterator[str]:
     """Yield the GPUs that no prober lists or speaks of, if no other is there."""
     if any(finding.shows_gpu for finding in findings.values()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,8 +50,8 @@ class Rules(Value):
     """The slugs of the reasons that ``code`` gives for the chip's sake, the most hopeless first."""
     driver_reasons: ClassVar[tuple[str, ...]] = ()
     """The slugs of the reasons that another driver would help against, the most hopeless first."""
-    no_code_causes: ClassVar[tuple[str, str]] = ("F37", "F38")
-    """The failure catalogue's entries for a GPU that is older, and one that is newer, than all a build has."""
+    no_code: ClassVar[str] = "F37"
+    """The failure catalogue's entry for a GPU that a build has no code for."""
     architecture_source: ClassVar[str] = "its driver"
     """What tells which architecture a GPU has."""
     not_proven: ClassVar[str | None] = None
@@ -134,10 +134,8 @@ class Rules(Value):
         return "has none"
 
     def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
-        """Return the entry for a GPU without code: one that is newer than all ``code``, or one that is older."""
-        unnamed = replace(gpu, compute_capability=None)
-        ranks = [self.rank(replace(unnamed, architecture=name)) for name in code]
-        return self.no_code_causes[self.rank(gpu) > max(ranks)]
+        """Return the entry for a GPU that none of a build's ``code`` is for."""
+        return self.no_code
 
     def against_driver(self, build: Build) -> Reason | None:
         """Return why the driver does not run a build."""

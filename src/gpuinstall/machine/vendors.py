@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
 """The makers of GPUs by the vendor's half of a PCI id."""
 
-OTHER_MAKER = "other"
-"""That of a GPU whose PCI id is none of these, such as the display of a virtual machine."""
-
 
 class Vendor(Value):
     """A maker whose GPUs are planned for."""
@@ -151,7 +148,7 @@ def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
         return gpu.vendor
     if gpu.pci_id is not None:
         maker, _, _ = gpu.pci_id.lower().partition(":")
-        return PCI_IDS.get(maker, OTHER_MAKER)
+        return PCI_IDS.get(maker, "other")
     if gpu.compute_capability is not None or machine.driver is not None:
         return "nvidia"
     return None

@@ -53,10 +53,11 @@ def machine_in_words(
     if driver and DriverVersion.of_windows(driver.strip()):
         systems.append("windows")
     system = next(filter(None, systems), "linux")
+    is_arm = system == "macos" or (products and all(one.arm for one in products))
     if arch is None:
-        arch = "arm64" if system == "macos" else "x86_64"
-        if system != "macos" and products and all(one.arm for one in products):
-            arch = "arm64" if system == "windows" else "aarch64"
+        arch = "x86_64"
+        if is_arm:
+            arch = "aarch64" if system == "linux" else "arm64"
     machine = Machine(system, arch, gpus=tuple(cards))
     if glibc:
         if system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc):

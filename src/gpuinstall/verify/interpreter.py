@@ -81,16 +81,13 @@ class Interpreter(Value):
     @property
     def tested(self) -> FoundTorch:
         """The torch that is put to the proof."""
-        if "-I" in self.flags:
-            return self.isolated
-        return self.plain
+        return self.isolated if self.flags else self.plain
 
     @property
     def shadow(self) -> str | None:
         """The other torch that a program started here would import, if there is one."""
-        if self.plain.torch == self.tested.torch:
-            return None
-        return self.plain.torch
+        torch = self.plain.torch
+        return None if torch == self.tested.torch else torch
 
 
 def inspect_interpreter(python: Path) -> Interpreter:

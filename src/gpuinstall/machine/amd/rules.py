@@ -36,7 +36,7 @@ class AmdRules(Rules):
     name = "AMD"
     kind = "rocm"
     software = "ROCm"
-    no_code_causes = ("F79", "F79")
+    no_code = "F79"
     driver_reasons = ("split-packages",)
     architecture_source = "the kernel's topology"
     not_proven = "builds for AMD's GPUs are not proven on a GPU yet: verify decides (please send probe --json)"

@@ -34,7 +34,7 @@ class AppleRules(Rules):
     name = "Apple"
     kind = "cpu"
     software = "macOS"
-    no_code_causes = ("F33", "F33")
+    no_code = "F33"
     driver_reasons = ("macos-too-old",)
     architecture_source = "macOS"
     not_proven = "the build for macOS runs on the GPU by MPS, not proven on a Mac yet: verify decides (send probe --json)"

@@ -22,6 +22,7 @@ class IntelRules(Rules):
     name = "Intel"
     kind = "xpu"
     software = "XPU"
+    no_code = "F38"
     architecture_source = "the bus"
     not_proven = "builds for Intel's GPUs are not proven on a GPU yet: verify decides (please send probe --json)"
 

@@ -111,6 +111,12 @@ class NvidiaRules(Rules):
             return f"begins at {lowest}"
         return "has none"
 
+    def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
+        """Return the entry for a GPU that is newer than all of a build's code, or for one that is older."""
+        sass, _ = split_code(tuple(code))
+        newest = max(sass).capability if sass else (0, 0)
+        return "F38" if self.rank(gpu) > newest else self.no_code
+
     def against_driver(self, build: Build) -> Reason | None:
         """Return that the driver is below the floor of the build's CUDA major."""
         driver = self._driver

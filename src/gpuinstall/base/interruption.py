@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from subprocess import Popen
 from time import monotonic
-from types import FrameType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from subprocess import Popen
+    from types import FrameType
+
 
 Result = TypeVar("Result")
 

@@ -27,6 +27,11 @@ System = Annotated[str, one_of("linux", "windows", "macos")]
 Architecture = Annotated[str, one_of("x86_64", "aarch64", "arm64")]
 Libc = Annotated[str, one_of("glibc", "musl")]
 Container = Annotated[str, one_of("docker", "podman", "kubernetes", "apptainer", "lxc")]
+_PROCESSORS = {
+    ("linux", "arm64"): "aarch64",
+    ("macos", "aarch64"): "arm64",
+    ("windows", "aarch64"): "arm64",
+}
 MAKERS_WITH_FACTS = ("amd", "apple")
 """Those whose facts of a machine stand under their name; NVIDIA's are ``driver``."""
 MOST_GPUS = 1024  # a limit on what a document may make us do; no machine has so many
@@ -45,6 +50,16 @@ def _version(pattern: str, example: str) -> Callable[[str], str]:
 
 _Glibc = Annotated[str, _version(r"[0-9]+\.[0-9]+", "2.36")]
 _Python = Annotated[str, _version(r"[0-9]+\.[0-9]+t?(?![0-9a-z])", "3.12.1")]
+
+
+def processor_of(os: str, arch: str) -> str:
+    """Return a processor as platform tags have it: aarch64 on Linux, arm64 on others.
+
+    Args:
+        os: The system, as a document names it.
+        arch: The processor, as a document names it.
+    """
+    return _PROCESSORS.get((os, arch), arch)
 
 
 class MigDevice(Value):

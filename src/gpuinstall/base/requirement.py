@@ -8,6 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.machine import Machine, processor_of
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, replace
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
-    from gpuinstall.base.machine import Machine
-
 _SYSTEMS = {
     "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
     "macos": {
@@ -29,13 +28,6 @@ _SYSTEMS = {
         "os_name": "posix",
     },
     "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
-}
-_PROCESSORS = {
-    ("linux", "arm64"): "aarch64",
-    ("macos", "aarch64"): "arm64",
-    ("windows", "x86_64"): "AMD64",
-    ("windows", "aarch64"): "ARM64",
-    ("windows", "arm64"): "ARM64",
 }
 
 _PARSING = Lock()
@@ -318,11 +310,14 @@ def marker_environment(
     """
     # X.Y stands for its first patch: what a marker says of later ones may not hold.
     full = python if python.count(".") > 1 else f"{python}.0"
+    processor = processor_of(os, arch)
+    if os == "windows":
+        processor = processor.upper().replace("X86_64", "AMD64")
     return {
         **_SYSTEMS[os],
         "implementation_name": "cpython",
         "implementation_version": full,
-        "platform_machine": _PROCESSORS.get((os, arch), arch),
+        "platform_machine": processor,
         "platform_python_implementation": "CPython",
         "platform_release": "",
         "platform_version": "",

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from gpuinstall.base.patience import Patience
-from gpuinstall.base.text import without_logins
+from gpuinstall.base.text import has_login
 
 _HARMLESS = (
     "UV_CACHE_DIR",
@@ -166,7 +166,7 @@ def without_tokens(variables: Mapping[str, str]) -> dict[str, str]:
         name: value
         for name, value in variables.items()
         if name.upper() in _PROXIES
-        or not (_SECRET.search(name.upper()) or without_logins(value) != value)
+        or not (_SECRET.search(name.upper()) or has_login(value))
     }
 
 

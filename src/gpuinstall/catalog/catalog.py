@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from packaging.version import Version
 
 from gpuinstall.base.codec import Words, WordSet
+from gpuinstall.base.machine import Machine, processor_of
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import CPU, Backend
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog.drivers import Drivers
 
 
@@ -157,16 +157,9 @@ def toolkit_of(version: str | None) -> tuple[int, int] | None:
     return int(release[1]), int(release[2])
 
 
-_ARCH_OF_INDEX = {
-    ("linux", "arm64"): "aarch64",
-    ("macos", "aarch64"): "arm64",
-    ("windows", "aarch64"): "arm64",
-}
-
-
 def platform_of(os: str, arch: str) -> str:
-    """Return a platform as the catalogue names it, its processor as platform tags do: aarch64 on Linux, arm64 on others."""
-    return f"{os}_{_ARCH_OF_INDEX.get((os, arch), arch)}"
+    """Return a platform as the catalogue names it, its processor as platform tags do."""
+    return f"{os}_{processor_of(os, arch)}"
 
 
 def _backends(tags: str) -> frozenset[Backend]:

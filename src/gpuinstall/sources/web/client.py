@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import threading
 from contextlib import suppress
 from functools import partial
@@ -54,14 +55,6 @@ PAGE_BYTES = 50_000_000
 FILE_BYTES = 20_000_000_000
 """What a file may have, whatever its server declares."""
 
-_PROXIES = (
-    "HTTPS_PROXY",
-    "https_proxy",
-    "ALL_PROXY",
-    "all_proxy",
-    "HTTP_PROXY",
-    "http_proxy",
-)
 
 _CHUNK = 1 << 20
 
@@ -538,10 +531,9 @@ def _retry_after(response: Response) -> float | None:
 
 def ways_to_network() -> str:
     """Return what to do if no host answers: check the proxy that is set, or set one."""
-    for name in _PROXIES:
-        if os.environ.get(name):
-            address = without_logins(os.environ[name])
-            return f"Check the proxy: {name} is {address}"
+    for name, address in os.environ.items():
+        if address and re.fullmatch("(?i)(https?|all)_proxy", name):
+            return f"Check the proxy: {name} is {without_logins(address)}"
     return "Behind a proxy, set HTTPS_PROXY; for a mirror, UV_DEFAULT_INDEX"
 
 

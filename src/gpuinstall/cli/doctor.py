@@ -45,14 +45,13 @@ def command(options: CommandOptions) -> Outcome:
         # Raises if there is none: an environment is not made for a typing error.
         interpreter_of_others("", options.venv)
     name_active(["doctor"], folder, options.terminal)
-    is_named = names_environment()
     with options.open(venv=folder, only_looks=True) as project:
-        examination = _examine(project, is_named=is_named)
+        examination = _examine(project)
         repairs: tuple[RepairResult, ...] = ()
         if options.fix:
             repairs = _repair(options, examination, project)
         if repairs:
-            examination = _examine(project, is_named=is_named)
+            examination = _examine(project)
     data = examination.to_dict()
     if options.fix:
         data["repairs"] = list(map(write_object, repairs))
@@ -69,7 +68,7 @@ def command(options: CommandOptions) -> Outcome:
     )
 
 
-def _examine(project: Project, *, is_named: bool) -> Examination:
+def _examine(project: Project) -> Examination:
     """Examine; settings that are malformed are for the commands that install to refuse."""
     request = None
     torch_index = OFFICIAL
@@ -83,7 +82,7 @@ def _examine(project: Project, *, is_named: bool) -> Examination:
         request=request,
         torch_index=torch_index,
         reporter=project.reporter,
-        named=is_named,
+        named=names_environment(),
     )
 
 

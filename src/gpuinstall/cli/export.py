@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def _add(name: str, text: str, write: Callable[[Lock], str]) -> None:
 
     @_framed(name, text, *_LOCKS)
     def export(options: CommandOptions) -> Outcome:
-        (lock,) = _read_locks(options.lock_files, takes_several=False)
+        (lock,) = _read_locks(options, takes_several=False)
         _warn_of_packages(lock, options.terminal)
         return _outcome(name, write(lock), options.output)
 
@@ -68,7 +68,7 @@ def _dockerfile(options: CommandOptions) -> Outcome:
     from gpuinstall.export.dockerfile import any_dockerfile, dockerfile, locks_of_image
 
     extras = options.with_servers
-    locks = _read_locks(options.lock_files, takes_several=options.any_lock)
+    locks = _read_locks(options, takes_several=options.any_lock)
     if options.any_lock:
         taken = locks_of_image(locks)
         if len(taken) < len(locks):
@@ -90,7 +90,7 @@ def _dockerfile(options: CommandOptions) -> Outcome:
 def _uv(options: CommandOptions) -> Outcome:
     from gpuinstall.export.uv_project import uv_tables
 
-    locks = _read_locks(options.lock_files, takes_several=True)
+    locks = _read_locks(options, takes_several=True)
     with options.open() as project:
         text = uv_tables(locks, project.sources.torch_index)
     return _outcome("uv", text, options.output)
@@ -112,7 +112,7 @@ def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:
     from gpuinstall.export.needs import machine_needs
 
     needs: list[MachineNeeds] = []
-    for lock in _read_locks(options.lock_files, takes_several=True):
+    for lock in _read_locks(options, takes_several=True):
         if lock.record.cuda_compat:
             options.terminal.warn(
                 f"{lock.name} brings cuda-compat: data-centre GPUs run it with older drivers too"
@@ -126,11 +126,11 @@ def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:
     return _outcome(tool_name or "needs", text, options.output, needs=entries)
 
 
-def _read_locks(paths: Iterable[Path], *, takes_several: bool) -> list[Lock]:
+def _read_locks(options: CommandOptions, *, takes_several: bool) -> list[Lock]:
     """Return the locks that are selected, or those of this folder.
 
     Args:
-        paths: Those that are selected; none: those of this folder.
+        options: Those that are selected; none: those of this folder.
         takes_several: Whether the format holds more than one.
 
     Raises:
@@ -140,7 +140,7 @@ def _read_locks(paths: Iterable[Path], *, takes_several: bool) -> list[Lock]:
     from gpuinstall.lock.file.lock import read_lock
     from gpuinstall.lock.request.declaration import locks_in
 
-    found = list(paths) or locks_in(Path())
+    found = options.lock_files or locks_in(Path())
     if not found:
         raise LockError(
             "lock-missing", "no lock in this folder", hint="gpuinstall lock"

@@ -179,28 +179,27 @@ def _change_request(project: Project, options: CommandOptions, *words: str) -> O
         upgrade=options.upgrade and not typed,
         moving=tuple(sorted(typed)),
     )
-    return carry_out(project, selected, is_dry_run=options.dry_run)
+    return carry_out(project, options, selected)
 
 
 def carry_out(
     project: Project,
+    options: CommandOptions,
     selected: InstallOptions,
-    *,
-    is_dry_run: bool,
 ) -> Outcome:
     """Install, or show what an installation would do.
 
     Args:
         project: The run.
+        options: Whether nothing is to be changed.
         selected: How to install.
-        is_dry_run: Whether nothing is to be changed.
     """
     from gpuinstall.install.install import dry_run, install
     from gpuinstall.lock.file.fit import misfit_rows
 
     reporter = project.reporter
     reporter.step("Machine", machine_line(project.machine))
-    if is_dry_run:
+    if options.dry_run:
         priced = dry_run(project, selected)
         if selected.locked:
             _warn_of_other_request(priced.fit.lock, project)
@@ -362,7 +361,7 @@ def sync_command(options: CommandOptions) -> Outcome:
             attempts=1,
             replace=options.replace,
         )
-        return carry_out(project, selected, is_dry_run=options.dry_run)
+        return carry_out(project, options, selected)
 
 
 def _warn_of_other_request(lock: Lock, project: Project) -> None:

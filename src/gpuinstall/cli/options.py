@@ -519,13 +519,13 @@ VARIABLES = tuple(name for name in REQUEST if "envvar" in _ROWS[name].settings)
 """The rows of a request that variables set."""
 
 
-def option(name: str, *, is_hidden: bool = False) -> Callable[[Any], Any]:
-    """Return click's decorator for a row; a hidden one is for its variable alone."""
+def parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
+    """Return click's parameter for a row; a hidden one is for its variable alone."""
     row = _ROWS[name]
     if not row.words:
         settings = {key: row.settings.get(key) for key in ("metavar", "type")}
-        return click.argument(name, nargs=-1 if row.empty == () else 1, **settings)
-    return click.option(*row.words, name, hidden=is_hidden, **row.settings)
+        return click.Argument([name], nargs=-1 if row.empty == () else 1, **settings)
+    return click.Option([*row.words, name], hidden=is_hidden, **row.settings)
 
 
 def located(name: str, value: Any, folder: Path) -> Any:
@@ -537,7 +537,7 @@ def located(name: str, value: Any, folder: Path) -> Any:
         folder: The folder in which it was typed, from the working folder.
     """
     place = _ROWS[name].place
-    if value is None or place is None:
+    if value is None or place is None or folder == Path():
         return value
     if isinstance(value, tuple):
         return tuple(located(name, one, folder) for one in value)

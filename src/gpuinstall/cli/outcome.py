@@ -17,7 +17,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.base.values import Value
 from gpuinstall.cli.active import served
-from gpuinstall.cli.options import EVERYWHERE, CommandOptions, located, option
+from gpuinstall.cli.options import EVERYWHERE, CommandOptions, located, parameter
 from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, advised_finding
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
@@ -67,13 +67,10 @@ def framed(
     top = group.name if group else name
 
     def decorate(function: Callable[..., Outcome]) -> Any:
-        added = vars(function).pop("__click_params__", [])
-
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> int:
+        def call(**kwargs: Any) -> int:
             terminal = Terminal(**{row: kwargs[row] for row in EVERYWHERE})
             CURRENT.set(terminal)
-            values = {row: kwargs.pop(row) for row in names}
             with ExitStack() as stack:
                 if terminal.verbose:
                     from gpuinstall.base.process import followed_by
@@ -83,20 +80,15 @@ def framed(
                 folder = Path()
                 if serves_folder:
                     folder = stack.enter_context(served(terminal))
-                    if folder != Path():
-                        values = {
-                            row: located(row, value, folder)
-                            for row, value in values.items()
-                        }
+                values = {row: located(row, kwargs.pop(row), folder) for row in names}
                 options = CommandOptions(terminal, Path.cwd() / folder, **values)
-                work = functools.partial(function, options, *args, **kwargs)
+                work = functools.partial(function, options, **kwargs)
                 return present(terminal, top, _recorded(options, top, work))
 
-        for row in reversed(names):
-            option(row, is_hidden=row in hidden)(call)
-        # click lists them from the last to the first.
-        vars(call)["__click_params__"] += added
-        return (group or click).command(name, help=text, **settings)(call)
+        # click adds those of the function's own decorators.
+        params = [parameter(row, is_hidden=row in hidden) for row in names]
+        command = (group or click).command
+        return command(name, help=text, params=params, **settings)(call)
 
     return decorate
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,13 +114,11 @@ def _cached_environment(script: Script, options: CommandOptions) -> EnvironmentP
     settings = Settings(request, only=True, venv=paths.venv, script=script.listed)
     with open_project(paths.folder, settings, options.terminal) as project:
         _make_right(project)
-        try:
-            is_right = not _check_fitness(project, options).changed_projects
-        # There is none yet, it is for another machine, or it is not what was proven.
-        except (UsageError, LockError):
-            is_right = False
-        if not is_right:
-            _install_script(project)
+        # There may be none yet, or it is for another machine, or not what was proven.
+        with suppress(UsageError, LockError):
+            if not _check_fitness(project, options).changed_projects:
+                return paths
+        _install_script(project)
     return paths
 
 
@@ -208,7 +207,7 @@ def _check_fitness(project: Project, options: CommandOptions) -> ExistingEnviron
                 f"{venv} does not fit this machine: {verdict.reason.message}",
                 hint="gpuinstall sync",
             )
-    if existing.lock and not machine.gpus and known_backend(marker.backend) != CPU:
+    elif existing.lock and known_backend(marker.backend) != CPU:
         torch = existing.lock.versions["torch"]
         cause = _why_no_gpu(machine)
         project.reporter.warn(

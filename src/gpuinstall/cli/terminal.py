@@ -270,7 +270,7 @@ class Terminal(Reporter, Value):
         self,
         text: str = "",
         *,
-        head: str = "",
+        head: str,
         style: str = "bold",
     ) -> None:
         """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on.

@@ -107,10 +107,9 @@ def _repair(
     terminal = options.terminal
     for finding in examination.findings:
         terminal.step("Found", finding.message)
-    environment = examination.environment
     steps: tuple[Advice, ...] = ()
     # What others made, and the user does not start, is not repaired either.
-    if environment is None or environment.was_started:
+    if examination.was_started or not examination.evidence.is_there:
         steps = repair_steps(examination.findings, project.paths.venv)
     for step in steps:
         terminal.step("Repair", str(step))
@@ -155,15 +154,14 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
 
 
 def _environment_line(examination: Examination) -> str:
-    environment = examination.environment
-    if environment is None:
+    venv, verdict = examination.evidence.venv, examination.verdict
+    if not examination.evidence.is_there:
         return "none here"
-    verdict = environment.verdict
-    if not environment.was_started:
-        return f"{environment.venv}: read, not started"
+    if not examination.was_started:
+        return f"{venv}: read, not started"
     if verdict is None:
-        return f"{environment.venv}: its Python does not start"
-    return f"{tested_line(verdict.environment)} · {environment.venv}: {verdict.status}"
+        return f"{venv}: its Python does not start"
+    return f"{tested_line(verdict.environment)} · {venv}: {verdict.status}"
 
 
 def _summary(examination: Examination) -> str:
@@ -173,11 +171,11 @@ def _summary(examination: Examination) -> str:
     proven = len(preflight.outcomes) - len(preflight.with_outcome("unproven"))
     if proven:
         parts.append(f"the driver and {number_of(proven, 'GPU')}")
-    environment = examination.environment
-    if environment is None:
+    evidence = examination.evidence
+    if not evidence.is_there:
         missing = "no environment here: gpuinstall install makes one"
         return f"no problem found in {parts[0]}; {missing}" if parts else missing
     parts.append(
-        f"{number_of(environment.packages, 'package')} in {environment.venv.name}"
+        f"{number_of(len(evidence.packages), 'package')} in {evidence.venv.name}"
     )
     return f"healthy: {', '.join(parts)}"

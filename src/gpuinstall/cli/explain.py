@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,7 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
     )
 
     is_recognised = explanation.causes or explanation.lookalikes
+    doctor = f"gpuinstall doctor{words.get('at', '')}"
 
     def show(screen: Terminal) -> None:
         if not document.strip():
@@ -73,12 +74,11 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
             screen.line("gpuinstall does not recognise a failure in this text.")
         unsure = [cause for cause in explanation.causes if cause.is_unsure]
         if len(unsure) > 1:
-            doctor = f"gpuinstall doctor{words.get('at', '')}"
             screen.line()
             screen.rows([("tell", f"{doctor}   # which of them it is")], LABEL)
         _show_here(screen, explanation)
         if not is_recognised:
-            _show_what_would_tell(screen, words)
+            _show_what_would_tell(screen, words.get("python", "python"), doctor)
         if explanation.unread:
             screen.line()
             count = number_of(explanation.unread, "line")
@@ -109,16 +109,15 @@ def _show_here(terminal: Terminal, explanation: Explanation) -> None:
     terminal.rows(rows, LABEL)
 
 
-def _show_what_would_tell(terminal: Terminal, words: Mapping[str, str]) -> None:
+def _show_what_would_tell(terminal: Terminal, python: str, doctor: str) -> None:
     whole = "# from the command to its last line: the line after 'Traceback' and the last one tell most"
-    python = words.get("python", "python")
     rows = [
         ("do", f"<command> 2>&1 | gpuinstall explain   {whole}"),
         (
             "or",
             f"{python} -m torch.utils.collect_env | gpuinstall explain   # versions, driver and card",
         ),
-        ("or", f"gpuinstall doctor{words.get('at', '')}   # on the machine itself"),
+        ("or", f"{doctor}   # on the machine itself"),
     ]
     terminal.rows(rows, LABEL)
 

@@ -37,8 +37,6 @@ NOTABLE: dict[str, tuple[str, ...]] = {
 }
 NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
 """The checks whose message is shown, if they end so."""
-MOST_FIXES = 3
-"""Of one fault; the document has all of them."""
 
 
 @framed(
@@ -142,9 +140,7 @@ def _outcome(
             if fault.where == "machine":
                 code = machine.refusing[0].code
             message = f"{device.label}: {fault.message}"
-            errors.append(
-                replace(fault, code=code, message=message, fixes=fault.fixes[:1])
-            )
+            errors.append(replace(fault, code=code, message=message))
     exit_code = 0
     if verdict.status == "failed":
         error = MachineError if verdict.refused else VerificationError
@@ -174,7 +170,7 @@ def _show_verdict(
     for device in verdict.devices:
         _show_device(terminal, device)
         for fault in device.faults:
-            terminal.finding(replace(fault, fixes=fault.fixes[:MOST_FIXES]))
+            terminal.finding(fault)
     unproven = [
         device.label for device in verdict.devices if device.status == "unproven"
     ]

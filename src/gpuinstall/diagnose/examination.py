@@ -41,25 +41,18 @@ DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}
 """What explains every check that fails: the files are made again when it is repaired."""
 
 
-class ExaminedEnvironment(NamedTuple):
-    """An environment that was examined."""
-
-    venv: Path
-    verdict: Verdict | None
-    """None if its interpreter was not started, or does not run."""
-    packages: int
-    was_started: bool
-
-
 class Examination(NamedTuple):
     """What was examined and what is wrong."""
 
     machine: Machine
     preflight: Preflight
-    environment: ExaminedEnvironment | None
-    """None if there is none."""
+    evidence: DoctorEvidence
     findings: tuple[Finding, ...]
     """The first thing to fix first."""
+    verdict: Verdict | None = None
+    """None if there is no environment, its interpreter was not started, or does not run."""
+    was_started: bool = False
+    """Whether there is an environment whose interpreter was started."""
 
     @property
     def exit_code(self) -> int:
@@ -76,13 +69,14 @@ class Examination(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the doctor's document."""
-        examined = self.environment
-        verdict = examined.verdict if examined else None
+        environment = {
+            "venv": str(self.evidence.venv),
+            "verdict": self.verdict and self.verdict.to_dict(),
+        }
         return {
             "machine": self.machine.to_dict(),
             "preflight": self.preflight.to_dict(),
-            "environment": examined
-            and {"venv": str(examined.venv), "verdict": verdict and verdict.to_dict()},
+            "environment": environment if self.evidence.is_there else None,
             "findings": [
                 {
                     "id": finding.id,
@@ -133,22 +127,17 @@ def examine(
     )
     # What files show comes first: starting a damaged environment may fail for the same reason.
     findings = list(run_checks(evidence))
-    examined = None
     verdict = None
-    if evidence.is_there:
-        was_started = admit_start(venv, reporter, if_others=named)
-        if was_started:
-            verdict, failures = _verify(venv, machine, evidence, reporter)
-            if verdict:
-                python = verdict.environment.python or RUNNING_PYTHON
-                findings += requirements_unmet(evidence, python)
-            findings = merge_failures(findings, failures)
-        else:
-            findings += [*build_faults(evidence), not_started(venv)]
+    was_started = evidence.is_there and admit_start(venv, reporter, if_others=named)
+    if was_started:
+        verdict, failures = _verify(venv, machine, evidence, reporter)
         if verdict:
+            python = verdict.environment.python or RUNNING_PYTHON
+            findings += requirements_unmet(evidence, python)
             findings += unproven_devices(verdict)
-        packages = len(evidence.packages)
-        examined = ExaminedEnvironment(venv, verdict, packages, was_started)
+        findings = merge_failures(findings, failures)
+    elif evidence.is_there:
+        findings += [*build_faults(evidence), not_started(venv)]
     # An environment that works may hold what no build of the catalogue is: there is nothing to install.
     if request and not (verdict and verdict.status == "passed"):
         refused = evidence.machine.with_problems(proof.problems)
@@ -158,7 +147,9 @@ def examine(
     return Examination(
         machine,
         preflight=proof,
-        environment=examined,
+        evidence=evidence,
+        verdict=verdict,
+        was_started=was_started,
         findings=by_urgency([*machine.problems, *proof.problems, *findings]),
     )
 

@@ -12,6 +12,7 @@ from gpuinstall.diagnose.examination import (
 )
 from gpuinstall.machine.prober import Preflight
 from tests.frozen import frozen_catalog
+from tests.unit.diagnose.evidence import doctor_evidence
 from tests.unit.plan.machines import machine
 
 MACHINE = Finding("driver-missing", "no driver", "F01", fixes=("sudo apt install x",))
@@ -31,7 +32,7 @@ PROJECT = Finding("uv-undoes-build", "uv", "F44", where="project", blocking=Fals
 
 def exit_code(findings, machine):
     return Examination(
-        machine, Preflight(), None, (*machine.problems, *findings)
+        machine, Preflight(), doctor_evidence(), (*machine.problems, *findings)
     ).exit_code
 
 
@@ -51,7 +52,7 @@ def test_a_finding_is_said_once():
 def test_the_document_has_the_reason_else_the_evidence():
     findings = (replace(NOTE, why="a job"), replace(NOTE, evidence="SLURM_JOB_ID"))
     document = Examination(
-        Machine("linux", "x86_64"), Preflight(), None, findings
+        Machine("linux", "x86_64"), Preflight(), doctor_evidence(), findings
     ).to_dict()
     assert [row["why"] for row in document["findings"]] == ["a job", "SLURM_JOB_ID"]
 

@@ -100,5 +100,5 @@ def test_only_an_environment_that_is_ours_or_was_named_is_started(
         if finding.code == "not-started"
     ]
     assert bool(said) is not named
-    assert examination.environment is not None
-    assert examination.environment.was_started is named
+    assert examination.evidence.is_there
+    assert examination.was_started is named

@@ -9,7 +9,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.plan import Plan, choose
+from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def _within_targets(project: Project, request: Request) -> Request:
         return request
     within = replace(request, allowed_backends=tuple(tags))
     torch_alone = replace(within, requirements=("torch",))
-    plan = choose(machine, torch_alone, project.catalog)
-    if isinstance(plan, Plan):
-        return replace(within, backend=plan.choice.build.backend.tag)
+    choice = choose(machine, torch_alone, project.catalog).choice
+    if choice:
+        within = replace(within, backend=choice.build.backend.tag)
     return within
 
 
@@ -167,7 +167,7 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
                 request, machine=here.machine, request=within, written=written
             )
             is_here = target.os == here.machine.os and target.arch == here.machine.arch
-            if is_here and isinstance(exact.outcome, Plan):
+            if is_here and exact.outcome.choice:
                 request = exact
         requests.append(request)
     return tuple(requests)

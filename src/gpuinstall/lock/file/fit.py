@@ -188,10 +188,8 @@ def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
 def named_targets(folder: Path) -> list[Target]:
     """Return the targets of a folder's locks if one was requested by name; else they are those of its machine alone."""
     locks = locks_by_target(folder)
-    for lock in locks.values():
-        if lock and lock.record.asked:
-            return list(locks)
-    return []
+    is_named = any(lock and lock.record.asked for lock in locks.values())
+    return [*locks] if is_named else []
 
 
 def best(

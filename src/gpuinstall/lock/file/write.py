@@ -48,6 +48,7 @@ from gpuinstall.machine.vendors import rules_for
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.uv.resolution import Resolution
@@ -116,7 +117,7 @@ def write_locks(
             if before
             else ()
         )
-    _announce(resolutions, changes, session)
+    _announce(resolutions, changes, session.reporter)
     locks = build_locks(resolutions, session, folder)
     # Each waits until the disk has it.
     written = side_by_side(partial(_write, folder=folder), locks)
@@ -185,16 +186,15 @@ def _existing_locks(folder: Path, session: Session) -> list[Lock]:
 def _announce(
     resolutions: Sequence[Resolution],
     changes: Sequence[Sequence[VersionChange]],
-    session: Session,
+    reporter: Reporter,
 ) -> None:
     """Report what was chosen for each, what changes, and the bytes that have to be fetched to be hashed.
 
     Args:
         resolutions: What the locks are made of.
         changes: What changes in each of them, in the same order.
-        session: Has the reporter that is told.
+        reporter: Is told.
     """
-    reporter = session.reporter
     for one, changed in zip(resolutions, changes, strict=True):
         build = f"torch {one.choice.build.name} · Python {one.choice.python}"
         reporter.step("Build", f"{build} for {one.target}")

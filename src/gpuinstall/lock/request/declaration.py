@@ -227,21 +227,15 @@ def read_inputs(name: str) -> RequirementsFile:
     """
     file, group = split_group(name)
     path = requirements_path(file)
+    what = "a lock and no file of requirements"
     advice = advise_lock(path)
+    if path.suffix == ".py" and "# /// script" in read_listed(path):
+        what = "a script with requirements of its own"
+        advice = f"gpuinstall run {quoted(path)}"
     if advice:
-        raise UsageError(
-            "requirements-malformed",
-            f"{path} is a lock and no file of requirements",
-            hint=advice,
-        )
+        raise UsageError("requirements-malformed", f"{path} is {what}", hint=advice)
     if path.suffix in {".yml", ".yaml"}:
         return _with_wheels_of_conda(read_conda(path))
-    if path.suffix == ".py" and "# /// script" in read_listed(path):
-        raise UsageError(
-            "requirements-malformed",
-            f"{path} is a script with requirements of its own",
-            hint=f"gpuinstall run {quoted(path)}",
-        )
     if path.name != PROJECT:
         return read_requirements(path)
     with reading(path):
@@ -317,19 +311,22 @@ def _from_folder(
     folder = path.absolute().parent
     if folder == Path.cwd():  # uv's settings in the working folder are configuration
         return listed
-    requirements = []
-    for text in listed.requirements:
-        place = parse_requirement(text).path or "~"
+
+    def moved(text: str) -> str:
+        place = parse_requirement(text).path
+        if not place or place.startswith("~"):
+            return text
         located = os.path.normpath(path.parent / place)
-        is_relative = not place.startswith("~")
-        new = text.replace(f" @ {place}", f" @ {located}", 1)
-        requirements.append(new if is_relative else text)
+        return text.replace(f" @ {place}", f" @ {located}", 1)
+
     further = (
         *_tool_settings(folder),
         *uv_settings(table_in(document, "tool", "uv"), path, os.environ),
     )
     return replace(
-        listed, requirements=tuple(requirements), settings=listed.settings + further
+        listed,
+        requirements=tuple(map(moved, listed.requirements)),
+        settings=listed.settings + further,
     )
 
 
@@ -552,11 +549,8 @@ def _requests(folder: Path) -> bool:
 
 def locks_in(folder: Path) -> list[Path]:
     """Return the locks in a folder, by name."""
-    locks = [
-        *folder.glob("pylock.*.toml"),
-        *folder.glob("pylock.toml"),
-    ]
-    return sorted(locks)
+    # pylock.toml is one, too.
+    return sorted(folder.glob("pylock.*toml"))
 
 
 def by_place(

@@ -19,7 +19,8 @@ from gpuinstall.catalog.extensions import (
 from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_of
-from gpuinstall.lock.file.fit import read_locks
+from gpuinstall.lock.file.fit import readable_lock
+from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.sources import naming
 
@@ -86,10 +87,8 @@ def with_locked_builds(
         folder: Where the locks are.
         opened: Returns the session, which few locks need.
     """
-    try:
-        locks = read_locks(folder)
-    except LockError:  # it is reported when the lock is needed
-        return catalog
+    # One that cannot be read is reported when it is needed.
+    locks = filter(None, map(readable_lock, locks_in(folder)))
     unknown = []
     for file in chain.from_iterable(lock.files for lock in locks):
         if file.package != "torch":

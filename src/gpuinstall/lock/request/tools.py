@@ -263,9 +263,7 @@ def read_team_lock(
             # Parsed, for it becomes a line of a file for uv.
             name = canonicalize_name(row["name"], validate=True)
             # A folder has no version.
-            if not row.get("version"):
-                continue
-            if not _is_for(row, markers):
+            if not (row.get("version") and _is_for(row, markers)):
                 continue
             version = Version(row["version"])
             if name in catalog.family:

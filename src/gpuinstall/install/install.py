@@ -106,9 +106,16 @@ class ChangeResult(Value, kw_only=True):
 
     def document(self, venv: Path, status: str) -> dict[str, Any]:
         """Return what the documents of all changes have."""
+        choice = self.fit.choice
         return {
             "plan": self.fit.plan.to_dict(),
-            "environment": self.fit.environment(venv, status),
+            "environment": {
+                "path": str(venv),
+                "python": choice.python,
+                "torch": self.fit.lock.versions["torch"],
+                "backend": choice.build.backend.tag,
+                "status": status,
+            },
             "rollback": journal_entry(self.rollback),
             "verdict": self.verdict or None,
             "bytes": self.bytes,

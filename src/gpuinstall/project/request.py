@@ -153,8 +153,11 @@ def _completed(
         # No word of backends is another thing than a list of none.
         said = [one for one in values if one or one == ()]
         decided[name] = next(iter(said), getattr(FOLDERS_OWN, name))
+    of_conda = filter(None, (conda.python, conda.backend))
+    places = dict.fromkeys(of_conda, "environment.yml")
+    places |= {**config.places, **request.places}
     if not settings.only:
-        _check_python(decided["python"], config, {**config.places, **request.places})
+        _check_python(decided["python"], config, places)
     overrides = project.sources.overrides
     excluded = requirement_names(one for one in overrides if one.endswith(NEVER))
     requirements = tuple(
@@ -163,12 +166,10 @@ def _completed(
         if parse_requirement(text).name not in excluded
     ) or ("torch",)
     running = () if settings.machine else (RUNNING_PYTHON,)
-    of_conda = filter(None, (conda.python, conda.backend))
-    places = dict.fromkeys(of_conda, "environment.yml")
     return replace(
         request,
         **decided,
-        places={**places, **config.places, **request.places},
+        places=places,
         requirements=requirements,
         constraints=listed.constraints,
         files=listed.files,

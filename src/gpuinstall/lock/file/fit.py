@@ -54,20 +54,6 @@ class Fit(Value):
         """The GPUs that it runs on, by their indices."""
         return tuple(run.index for run in self.plan.gpus if run.how != "none")
 
-    def environment(
-        self,
-        path: Path,
-        status: str,
-    ) -> dict[str, str]:
-        """Return the entry of an environment that is made of it."""
-        return {
-            "path": str(path),
-            "python": self.choice.python,
-            "torch": self.lock.versions["torch"],
-            "backend": self.choice.build.backend.tag,
-            "status": status,
-        }
-
 
 LockVerdict = Fit | Rejection[Lock]
 

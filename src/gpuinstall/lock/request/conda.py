@@ -99,14 +99,6 @@ class _Spec(Value):
         except InvalidSpecifier:
             return ""
 
-    @property
-    def cuda(self) -> tuple[str, str] | None:
-        """The CUDA, ``("12", "6")``, that a version pins, of which the minor may be empty; None if it pins none."""
-        version = re.match(r"==(\d+)(?:\.(\d+))?", self.bounds)
-        if not version:
-            return None
-        return version[1], version[2] or ""
-
 
 def parse_conda(packages: Collection[str]) -> CondaRequest:
     """Return what conda's packages ask for, as far as wheels have it.
@@ -119,7 +111,7 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
     table = authored.read_data("conda_names.toml")
     specs = [_Spec.parse(text) for text in packages]
     backends = _backends(specs, table["preferences"], table["wheels"])
-    requirements: dict[str, list[str]] = {}
+    requirements: dict[str, None] = {}
     without_wheel = []
     python = None
     for spec in specs:
@@ -128,19 +120,14 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
             exact = re.match(r"==(3\.\d+)", spec.bounds)
             python = (exact[1] if exact else spec.bounds) or python
         elif wheel is not None:
-            bounds = requirements.setdefault(wheel or spec.name, [])
-            if spec.bounds:
-                bounds.append(spec.bounds)
+            requirements[f"{wheel or spec.name}{spec.bounds}"] = None
         elif spec.name in table["tools"] or not (
             spec.name in table["brought"] or spec.name in table["preferences"]
         ):
             without_wheel.append(spec.text)
     is_for_cpu = CPU.tag in backends
     return CondaRequest(
-        requirements=tuple(
-            name + ",".join(dict.fromkeys(bounds))
-            for name, bounds in requirements.items()
-        ),
+        requirements=tuple(requirements),
         python=python,
         backend=CPU.tag if is_for_cpu else None,
         preferred_backend=None if is_for_cpu else next(iter(backends), None),
@@ -164,10 +151,11 @@ def _backends(
     by_build = []
     for spec in specs:
         prefix = preferences.get(spec.name)
+        cuda = re.match(r"==(\d+)\.(\d+)", spec.bounds)
         if prefix == CPU.tag:
             by_version.append(prefix)
-        elif prefix and spec.cuda and spec.cuda[1]:
-            by_version.append(prefix + "".join(spec.cuda))
+        elif prefix and cuda:
+            by_version.append(f"{prefix}{cuda[1]}{cuda[2]}")
         backend = re.search(_BACKEND_OF_BUILD, spec.build)
         if backend and wheels.get(spec.name) == "torch":
             by_build.append(backend[1] or f"cu{backend[2]}{backend[3]}")

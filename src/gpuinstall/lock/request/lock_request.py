@@ -108,9 +108,7 @@ class LockRequest(Value):
         if self.request.backend or not tags:
             return self
         narrowed = self.asking(allowed_backends=tuple(tags))
-        if isinstance(narrowed.outcome, Plan):
-            return narrowed
-        return self
+        return narrowed if narrowed.outcome.choice else self
 
     def asking(self, **changes: Any) -> LockRequest:
         """Return the same that resolves something else: ``changes`` are to the fields of its request."""

@@ -30,7 +30,7 @@ CASES = {
         ("torch>=2.4",), preferred_backend="cu126"
     ),
     ("pytorch-cpu=2.5",): CondaRequest(("torch==2.5.*",), backend="cpu"),
-    ("pytorch=*=*cuda*", "libtorch=2.5.1"): CondaRequest(("torch==2.5.1.*",)),
+    ("pytorch=*=*cuda*", "libtorch=2.5.1"): CondaRequest(("torch", "torch==2.5.1.*")),
     ("pytorch=2.5.*=*cpu*",): CondaRequest(("torch==2.5.*",), backend="cpu"),
     ("pytorch=2.5=*cuda*",): CondaRequest(("torch==2.5",)),
     ("pytorch=*=*cpu*", "cuda-version=12.6"): CondaRequest(("torch",), backend="cpu"),

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache, cached_property
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -467,11 +467,9 @@ def _check_file(
     file: Any,
 ) -> None:
     """Raise LockError if a file has an address or a hash that no lock may have."""
-    paths = filter(None, (file.path, getattr(file, "name", None)))
-    outside = [path for path in paths if leads_out(path)]
-    name_in_url = LockedFile(package, file.url or "").name
-    names = (getattr(file, "filename", ""), name_in_url)
-    outside += [name for name in names if re.search(r"[/\\]", name) or name == ".."]
+    outside = [file.path] if leads_out(file.path or "") else []
+    names = (getattr(file, "filename", ""), LockedFile(package, file.url or "").name)
+    outside += [one for one in names if leads_out(one) or re.search(r"[/\\]", one)]
     if outside:
         message = f"{lock}: {outside[0]!r} of {package} is outside its folder"
         raise LockError("lock-traversal", message, hint=_RESTORE)
@@ -488,11 +486,9 @@ def _check_file(
 
 def leads_out(path: str) -> bool:
     """Whether a path of a lock is outside the lock's folder."""
-    parts = PurePosixPath(path.replace("\\", "/")).parts
-    # By the rules of both systems: a lock that is read on one may be installed on the other.
-    if ".." in parts or "/" in parts:
-        return True
-    return bool(PureWindowsPath(path).drive)
+    # By the rules of Windows, which has every separator: a lock that is read elsewhere may be installed there.
+    place = PureWindowsPath(path)
+    return ".." in place.parts or bool(place.anchor)
 
 
 def sides(text: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.environments.stamp import file_stamp
-from gpuinstall.lock.file.lock import LockedFile, is_unknown
+from gpuinstall.lock.file.lock import Lock, LockedFile, is_unknown
 from gpuinstall.lock.uv.errors import REMAKE, explain_installation
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.web import Head, UnreachableError
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     )
 
     from gpuinstall.base.reporter import Meter, Progress, Reporter
-    from gpuinstall.lock.file.lock import Lock
     from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
 

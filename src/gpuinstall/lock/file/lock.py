@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -23,8 +23,6 @@ from gpuinstall.base.values import Value
 from gpuinstall.sources.provenance import RECORDED_HASHES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
     from packaging.pylock import Package, Pylock
 
     from gpuinstall.base.request import Request

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from gpuinstall.base.requirement import normalised
 from gpuinstall.base.shell import joined
@@ -11,9 +11,6 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import authored
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _PACKAGE = r"(?:\S+::)?([\w.-]+)\s*([^\[]*)"
 _VERSION = r"(==?)?(\d\w*(?:\.\w+)*?)(\.?\*)?"

@@ -28,6 +28,7 @@ from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.request.conda import parse_conda
 from gpuinstall.lock.request.tools import (
     TOOL_FILES,
+    Table,
     address_of,
     poetry_entries,
     project_settings,
@@ -51,7 +52,6 @@ from gpuinstall.sources.requirements_file import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.lock.request.tools import Table
     from gpuinstall.sources.provenance import SourceSetting
 
     Lines = tuple[str, ...]

@@ -6,11 +6,11 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.machine import Machine
+from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.catalog import PAIRED
+from gpuinstall.catalog import PAIRED, Build, Catalog
 from gpuinstall.lock.file.target import (
     GLIBC,
     MACOS,
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from gpuinstall.base.machine import Gpu
     from gpuinstall.base.request import Request
-    from gpuinstall.catalog import Build, Catalog
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.machine.protocol import Rules
     from gpuinstall.plan.values import ProgramConstraints

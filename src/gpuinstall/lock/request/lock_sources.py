@@ -10,7 +10,7 @@ from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.location import Location
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
-from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
+from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
 from gpuinstall.catalog.extensions import (
     Beside,
     list_files,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from gpuinstall.catalog import Wheel
     from gpuinstall.lock.file.lock import Lock, LockedFile
     from gpuinstall.sources.session import Session
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
-
-from packaging.utils import canonicalize_name
+from typing import IO, Any
 
 from gpuinstall.base.files import (
     DOCUMENT_BYTES,
@@ -21,29 +20,26 @@ from gpuinstall.base.files import (
     text_list,
 )
 from gpuinstall.base.location import Location
-from gpuinstall.base.requirement import is_remote, parse_requirement
+from gpuinstall.base.requirement import (
+    ParsedRequirement,
+    is_remote,
+    normalised,
+    parse_requirement,
+)
 from gpuinstall.base.values import replace
-from gpuinstall.lock.file.lock import BUILD_FILES
+from gpuinstall.lock.file.lock import BUILD_FILES, Record
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     is_settings,
     read_whole_project,
 )
-from gpuinstall.sources.provenance import BY_ADDRESS, BY_MARKER, Effect
+from gpuinstall.sources.provenance import BY_ADDRESS, BY_MARKER, Effect, SourceSetting
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
     read_listed,
     reading,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.lock.file.lock import Record
-    from gpuinstall.sources.provenance import SourceSetting
-
 
 _IN_ARCHIVE = re.compile(
     rf"(\./)?([^/]+/)?({PROJECT}|PKG-INFO|[^/]+\.egg-info/requires\.txt)"
@@ -77,7 +73,7 @@ def read_folder_project(
         lists = [table.get("dependencies", [])]
         extras = table.get("optional-dependencies", {})
         lists.extend(extras[extra] for extra in requirement.extra_names)
-        name = canonicalize_name(table["name"])
+        name = normalised(table["name"])
         row = {"name": name, "version": str(table["version"]), "requires-dist": []}
         texts = chain.from_iterable(text_list(one, name) for one in lists)
         requirements = list(map(parse_requirement, texts))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from glob import glob
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, text_list
@@ -25,11 +26,7 @@ from gpuinstall.sources.provenance import (
 )
 from gpuinstall.sources.requirements_file import PROJECT, read_listed, reading
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
-    Table = Mapping[str, Any]
+Table = Mapping[str, Any]
 
 
 TOOL_FILES = ("pdm.toml", "hatch.toml", "pixi.toml", "Pipfile")

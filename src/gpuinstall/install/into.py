@@ -180,7 +180,7 @@ def _called_as_in(
         existing: The environment.
         label: What its torch would be labelled; empty: that is not known, or it is labelled.
     """
-    named = {one["name"]: one.get("version") for one in resolution.document["packages"]}
+    named = {one["name"]: one.get("version") for one in resolution.packages}
     versions = {}
     for name, there in existing.versions.items():
         labelled = f"{there}+{label}"

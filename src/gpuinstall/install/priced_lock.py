@@ -304,7 +304,7 @@ def _reported_sizes(resolution: Resolution) -> dict[str, int]:
     sizes = {
         file.url: head.size or 0 for file, head in resolution.hashes.missing.items()
     }
-    for package in resolution.document.get("packages", ()):
+    for package in resolution.packages:
         for entry in package.get("wheels", ()):
             if entry.get("size"):
                 sizes[entry["url"]] = entry["size"]
@@ -331,7 +331,7 @@ def builds_of(
         machine=machine,
         environ=project.session.environment,
     )
-    return source_builds(tomli.loads(fit.lock.text)), site
+    return source_builds(tomli.loads(fit.lock.text)["packages"]), site
 
 
 def price_files(

@@ -19,7 +19,7 @@ from gpuinstall.lock.solve.problem import common_torches, pose_together
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.machine.words import gpu_in_words
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.cover import best_cover, serving_builds
+from gpuinstall.plan.cover import ServingBuild, best_cover, serving_builds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -79,10 +79,11 @@ def _branches(drivers: str, catalog: Catalog) -> list[Driver]:
             f"{drivers!r} is not a range of driver branches",
             hint="gpuinstall lock cover --gpu 'RTX 30' --driver '>=525,<590'",
         ) from None
-    branches = [
-        version for version in catalog.drivers.versions if str(version) in specifiers
+    return [
+        Driver(version, found_via="words")
+        for version in catalog.drivers.versions
+        if str(version) in specifiers
     ]
-    return [Driver(version, found_via="words") for version in branches]
 
 
 def _gpus(names: Sequence[str], catalog: Catalog) -> Iterator[Gpu]:
@@ -131,23 +132,19 @@ def cover_range(
     # First for the newest torch of each machine: a folder cannot hold two locks for one target.
     newest = map(_of_newest_torch, plans)
     cover = best_cover(serving_builds(newest), served)
-    targets = {(serving.build.backend, serving.build.platform) for serving in cover}
-    if len(targets) < len(cover):
+    if len({_target_of(serving.build) for serving in cover}) < len(cover):
         cover = best_cover(serving_builds(plans), served)
-    members: dict[str, list[Machine]] = defaultdict(list)
+    members: dict[ServingBuild, list[Machine]] = defaultdict(list)
     for position in served:
         fitting = [serving for serving in cover if position in serving.ranks]
         best = min(fitting, key=lambda one: (one.age, one.ranks[position]))
-        members[best.build.name].append(machines[position])
+        members[best].append(machines[position])
     requests = []
-    for serving in sorted(cover, key=lambda one: one.age):
+    for serving in sorted(members, key=lambda one: one.age):
         build = serving.build
-        if build.name in members:
-            served_here = tuple(members[build.name])
-            one = LockRequest.for_target(
-                _target_of(build), request, catalog, served_here
-            )
-            requests.append(replace(one, newest_torch=build.torch))
+        served_here = tuple(members[serving])
+        one = LockRequest.for_target(_target_of(build), request, catalog, served_here)
+        requests.append(replace(one, newest_torch=build.torch))
     unserved = [
         machine
         for machine, plan in zip(machines, plans, strict=True)
@@ -185,12 +182,10 @@ def targets_for(
     for torch in common_torches(requests):
         if newest and torch > newest:
             continue
-        of_torch = [serving for serving in candidates if serving.build.torch == torch]
-        served: Served = {}
-        for serving in best_cover(of_torch, range(len(requests))):
-            served[_target_of(serving.build)] = frozenset(serving.ranks)
-        if served:
-            return served
+        of_torch = [one for one in candidates if one.build.torch == torch]
+        cover = best_cover(of_torch, range(len(requests)))
+        if cover:
+            return {_target_of(one.build): frozenset(one.ranks) for one in cover}
     raise NoBuildError(
         "machines-disagree",
         "no torch version runs on all machines",

@@ -283,39 +283,14 @@ def pinned_cuda(requires: Iterable[str], platform: str) -> int | None:
     return majors.pop() if len(majors) == 1 else None
 
 
-def extra_requirements(
-    requires: Iterable[str],
-    extras: Iterable[str],
-    platform: str,
-) -> list[str]:
-    """Return the requirements of METADATA that extras add: who requests an extra has requested these.
-
-    Args:
-        requires: Requires-Dist of METADATA.
-        extras: The extras that are requested.
-        platform: As in ``linux-x86_64``.
-    """
-    added = []
-    for text in requires:
-        if _is_required_on(platform, text):
-            continue
-        if any(_is_required_on(platform, text, extra) for extra in extras):
-            added.append(text)
-    return added
-
-
-def _is_required_on(
-    platform: str,
-    requirement: str,
-    extra: str = "",
-) -> bool:
-    """Whether a requirement is not of another extra alone, nor of another system."""
+def _is_required_on(platform: str, requirement: str) -> bool:
+    """Whether a requirement is not of an extra alone, nor of another system."""
     _, _, marker = requirement.partition(";")
     if not marker:
         return True
     system, _, machine = platform.partition("-")
     environment = {
-        "extra": extra,
+        "extra": "",
         "platform_machine": machine,
         "platform_system": system.capitalize(),
         "sys_platform": "win32" if system == "windows" else system,

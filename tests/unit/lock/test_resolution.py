@@ -27,11 +27,10 @@ def test_a_file_is_that_of_the_chosen_builds_page_whatever_its_name():
     own = listed("triton-3.8.0-cp312-cp312-manylinux_2_27_x86_64.whl")
     given = [{"url": best.url, "hashes": {"sha256": HASH}}]
     package = {"name": "triton", "version": "3.8.0", "wheels": given}
-    document = {"packages": [package]}
 
-    [taken] = with_files_of_pages(document, {"triton": (own,)})["packages"]
+    [taken] = with_files_of_pages([package], {"triton": (own,)})
     assert [wheel["url"] for wheel in taken["wheels"]] == [own.url]
-    assert with_files_of_pages(document, {"triton": (best,)}) == document
+    assert with_files_of_pages([package], {"triton": (best,)}) == [package]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none():
             ],
         },
     ]
-    found = locked_files({"packages": packages})
+    found = locked_files(packages)
     assert found == (
         LockedFile("numpy", NUMPY.url, HASH),
         LockedFile("torch", TORCH.url),
@@ -114,15 +113,15 @@ def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none():
 
 @pytest.mark.parametrize("kind", ["vcs", "directory"])
 def test_what_no_hash_can_pin_has_no_files(kind):
-    assert locked_files({"packages": [{"name": "mine", kind: {"path": "."}}]}) == ()
+    assert locked_files([{"name": "mine", kind: {"path": "."}}]) == ()
 
 
 @pytest.mark.parametrize("kind", ["vcs", "directory", "archive", "sdist"])
 def test_a_member_of_the_family_comes_from_a_wheel_of_its_source_or_not_at_all(kind):
     check_unbuilt(
-        {"packages": [{"name": "mine", kind: {}}, {"name": "torch", "wheels": [{}]}]},
+        [{"name": "mine", kind: {}}, {"name": "torch", "wheels": [{}]}],
         {"torch"},
     )
     with pytest.raises(InstallationError) as caught:
-        check_unbuilt({"packages": [{"name": "torch", kind: {}}]}, {"torch"})
+        check_unbuilt([{"name": "torch", kind: {}}], {"torch"})
     assert caught.value.code == "wrong-source"

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import tomli
 
@@ -50,14 +52,14 @@ def site(tmp_path):
 
 def check(site, *packages, here=True):
     heard = Listener()
-    builds = source_builds({"packages": packages})
+    builds = source_builds(packages)
     report_builds(builds, site, heard)
     check_builds(builds, site, here=here)
     return heard.steps
 
 
 def test_what_has_no_wheel_is_built_from_what_it_has():
-    packages = [
+    packages: list[dict[str, Any]] = [
         WHEEL,
         FLASH,
         {"name": "a", "directory": {"path": "."}},
@@ -72,9 +74,7 @@ def test_what_has_no_wheel_is_built_from_what_it_has():
         {"name": "c", "archive": {"url": "https://files.example/c-1.tar.gz"}},
         {"name": "d", "archive": {"url": "https://files.example/d-1-py3-none-any.whl"}},
     ]
-    assert [
-        (build.package, build.origin) for build in source_builds({"packages": packages})
-    ] == [
+    assert [(build.package, build.origin) for build in source_builds(packages)] == [
         ("flash-attn", "its sdist"),
         ("a", "the folder ."),
         ("b", "commit 000000000000 of https://git.example/b"),
@@ -135,7 +135,7 @@ def test_a_package_that_is_not_known_is_only_announced(site):
 
 
 def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site):
-    builds = source_builds({"packages": [FLASH, {**FLASH, "name": "deepspeed"}]})
+    builds = source_builds([FLASH, {**FLASH, "name": "deepspeed"}])
     assert tomli.loads(sync_settings(builds, site))["pip"][
         "no-build-isolation-package"
     ] == ["flash-attn"]
@@ -146,5 +146,5 @@ def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site):
     assert with_index["index"] == [
         {"url": "https://index.example/whl/cu126", "ignore-error-codes": [403]}
     ]
-    assert "ninja" in build_tools({"packages": [FLASH]})
-    assert build_tools({"packages": [WHEEL]}) == ()
+    assert "ninja" in build_tools([FLASH])
+    assert build_tools([WHEEL]) == ()

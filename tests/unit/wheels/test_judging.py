@@ -18,7 +18,6 @@ from gpuinstall.wheels.judging import (
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.needs import (
     TorchNeeds,
-    extra_requirements,
     label_cuda,
     pinned_cuda,
 )
@@ -367,18 +366,6 @@ def test_the_cuda_of_a_label(label, cuda):
 )
 def test_the_cuda_that_metadata_requires(requires, cuda):
     assert pinned_cuda(requires, "linux-x86_64") == cuda
-
-
-def test_who_requests_an_extra_has_requested_what_it_brings():
-    requires = [
-        "numpy",
-        "plugin-cu12; extra == 'cuda12'",
-        "plugin-cu13[local]; extra == 'cuda13'",
-        "other; extra == 'cuda13' and sys_platform == 'win32'",
-    ]
-
-    assert extra_requirements(requires, {"cuda13"}, "linux-x86_64") == [requires[2]]
-    assert extra_requirements(requires, (), "linux-x86_64") == []
 
 
 def test_libraries_for_windows_alone_run_nowhere_else():

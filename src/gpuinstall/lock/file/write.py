@@ -288,7 +288,7 @@ def _lock_of(
         folder: Where the lock will lie.
     """
     packages = []
-    for package in resolution.document["packages"]:
+    for package in resolution.packages:
         files = resolution.prebuilt.get(package["name"], ())
         packages.append(package)
         # pip takes such a file by its address alone.
@@ -343,7 +343,7 @@ def record_of(resolution: Resolution) -> Record:
     made_for = resolution.request
     written = made_for.written or made_for.request
     rules = rules_for(made_for.machine, made_for.catalog, {build.backend.kind})
-    packages = resolution.document["packages"]
+    packages = resolution.packages
     unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
     return replace(
         Record.of(written),

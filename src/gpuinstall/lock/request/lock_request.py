@@ -23,7 +23,7 @@ from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan, Rejected, choose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from packaging.version import Version
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.machine.protocol import Rules
     from gpuinstall.plan.values import ProgramConstraints
-
-    Requests = Sequence["LockRequest"]
 
 
 class LockRequest(Value):

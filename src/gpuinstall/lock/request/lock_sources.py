@@ -185,7 +185,7 @@ def _listed_addresses(
     page = session.known_page(package)
     for file in parse_files(page) if page else ():
         yield file.url
-    if package in load_extensions().rows or sources.extension_sources:
+    if package in load_extensions().rows:
         extension = extension_row(package, session)
         yield from (source.url for source in extension.sources)
         with suppress(InstallationError):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
@@ -21,7 +22,13 @@ from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.solve.extensions import with_files
 from gpuinstall.lock.solve.loop import Loop
-from gpuinstall.lock.solve.problem import pose_together, without_versions
+from gpuinstall.lock.solve.problem import (
+    Near,
+    Problem,
+    Requests,
+    pose_together,
+    without_versions,
+)
 from gpuinstall.lock.solve.refusal import refusal
 from gpuinstall.lock.solve.remarks import Remarks
 from gpuinstall.lock.uv.builds import (
@@ -30,20 +37,13 @@ from gpuinstall.lock.uv.builds import (
     report_builds,
     source_builds,
 )
-from gpuinstall.lock.uv.errors import Conflict, all_or_conflict
-from gpuinstall.lock.uv.resolution import checked
+from gpuinstall.lock.uv.errors import Conflict
+from gpuinstall.lock.uv.resolution import Resolution, checked
 from gpuinstall.plan.values import PROGRAM_HELD_BACK
+from gpuinstall.sources.session import Session
 from gpuinstall.sources.web.client import OFFLINE
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from gpuinstall.lock.request.lock_request import Requests
-    from gpuinstall.lock.solve.problem import Near, Problem
-    from gpuinstall.lock.uv.resolution import Resolution
-    from gpuinstall.sources.session import Session
-
-    Resolutions = list[Resolution]
+Resolutions = list[Resolution]
 
 TARGETS_AT_ONCE = 6
 """For how many targets uv resolves side by side: more of them only wait for the same cores."""
@@ -58,6 +58,7 @@ def resolve_near(
     session: Session,
     *,
     usual: Requests | None = None,
+    reported: Collection[tuple[str, str]] = (),
 ) -> Resolutions | Conflict:
     """Resolve requests near to what stays, and check that the packages without a wheel can be built.
 
@@ -66,6 +67,7 @@ def resolve_near(
         near: What narrows the search.
         session: The sources and the clients of the run.
         usual: The same requests with the catalogue as it is if every source answers.
+        reported: The versions of packages whose builds need not be reported again.
 
     Raises:
         InstallationError: if a source does not answer, or uv fails.
@@ -79,15 +81,13 @@ def resolve_near(
         silence = failure
     else:
         if not isinstance(answer, Conflict):
-            return _buildable(answer, near, session)
+            return _buildable(answer, reported, session)
         # What a silent index has may be all that is missing, if it is about torch.
         silence = session.client.unreachable(session.sources.torch_index)
         conflict = answer.error
         told = f"{conflict.message}: {conflict.why}"
         family = requests[0].catalog.family
-        if silence is None:
-            return answer
-        if family.isdisjoint(re.findall(r"[\w-]+", told)):
+        if silence is None or family.isdisjoint(re.findall(r"[\w-]+", told)):
             return answer
         if conflict.why:
             silence.evidence = told
@@ -125,77 +125,64 @@ def _resolve(
 
 def _buildable(
     resolutions: Resolutions,
-    near: Near,
+    reported: Collection[tuple[str, str]],
     session: Session,
 ) -> Resolutions | Conflict:
     """Return resolutions, or why a package in them that has no wheel cannot be built.
 
     Args:
         resolutions: One for each target.
-        near: Has the versions of the earlier locks, whose builds were reported when those were made.
+        reported: The versions of packages whose builds need not be reported again.
         session: The sources and the clients of the run.
     """
     _name_own_indexes(resolutions, session)
-    try:
-        for one in resolutions:
-            _check_builds(one, near.reported, session)
-    except NoBuildError as error:
-        return Conflict(error)
+    for one in resolutions:
+        site = BuildSite(
+            backend=one.choice.build.backend,
+            versions=one.versions,
+            machine=one.request.machine,
+            environ=session.environment,
+        )
+        builds = source_builds(one.packages)
+        new = [each for each in builds if (each.package, each.version) not in reported]
+        report_builds(new, site, session.reporter)
+        try:
+            check_builds(builds, site, here=one.request.builds_here)
+        except NoBuildError as error:
+            return Conflict(error)
     return resolutions
-
-
-def _check_builds(
-    resolution: Resolution, reported: Mapping[str, str], session: Session
-) -> None:
-    """Check that the packages without a wheel can be built; they are reported.
-
-    Args:
-        resolution: What was resolved.
-        reported: The versions of the earlier locks, whose builds were reported when those were made.
-        session: The sources, and the reporter that is told.
-    """
-    site = BuildSite(
-        backend=resolution.choice.build.backend,
-        versions=resolution.versions,
-        machine=resolution.request.machine,
-        environ=session.environment,
-    )
-    builds = source_builds(resolution.document)
-    here = resolution.request.builds_here
-    new = [one for one in builds if reported.get(one.package) != one.version]
-    report_builds(new, site, session.reporter)
-    check_builds(builds, site, here=here)
 
 
 def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Conflict:
     """Resolve for all targets: if programs are requested, the first target proposes a torch, and the others take it."""
     [first, *others] = problems
     resolve_one = partial(_resolve_one, session=session)
+    resolve_all = partial(side_by_side, resolve_one, at_once=TARGETS_AT_ONCE)
     is_of_one_torch = not first.wanted.request.newest_per_target
     if not others or not first.wanted.names_programs or not is_of_one_torch:
-        answers = side_by_side(resolve_one, problems, TARGETS_AT_ONCE)
-        return _apart(answers)
+        return _apart(resolve_all(problems))
     [first, *others] = sorted(problems, key=lambda one: str(one.target))
     remaining = first.torches
     conflicts: list[Conflict] = []
     while remaining and len(conflicts) < PROPOSALS:
-        builds = [one for one in first.builds if one.torch in remaining]
         newest = max(remaining)
         expected: list[Problem] = []
-        if not conflicts and _go_with(first.with_torch(newest), session):
+        if not conflicts and _go_with(first.with_torches({newest}), session):
             # The other targets need not wait for the first.
-            expected = [one.with_torch(newest) for one in others]
-        asked = [first.with_builds(builds), *expected]
-        proposal, *answers = side_by_side(resolve_one, asked, TARGETS_AT_ONCE)
+            expected = [one.with_torches({newest}) for one in others]
+        asked = [first.with_torches(remaining), *expected]
+        proposal, *answers = resolve_all(asked)
         if isinstance(proposal, Conflict):
             conflicts.append(proposal)
             break
         torch = proposal.choice.build.torch
         together = _apart([proposal, *answers])
-        if not expected or torch != newest or _differ(together):
-            near = [_near_to(proposal, one.with_torch(torch)) for one in others]
-            answers = side_by_side(resolve_one, near, TARGETS_AT_ONCE)
-            together = _apart([proposal, *answers])
+        is_settled = not isinstance(together, Conflict) and not any(
+            one.apart for one in together
+        )
+        if not expected or torch != newest or not is_settled:
+            near = [_near_to(proposal, one.with_torches({torch})) for one in others]
+            together = _apart([proposal, *resolve_all(near)])
         if not isinstance(together, Conflict):
             order = [str(problem.target) for problem in problems]
             return sorted(together, key=lambda one: order.index(str(one.target)))
@@ -213,13 +200,6 @@ def _go_with(problem: Problem, session: Session) -> bool:
     return newest == [*programs.values()]
 
 
-def _differ(together: Resolutions | Conflict) -> bool:
-    """Whether targets that were resolved apart have no answer, or other versions of the same packages."""
-    if isinstance(together, Conflict):
-        return True
-    return any(one.apart for one in together)
-
-
 def _near_to(proposal: Resolution, problem: Problem) -> Problem:
     """Return the problem of another target near to the versions that the first proposes."""
     family = problem.catalog.family
@@ -235,17 +215,17 @@ def _near_to(proposal: Resolution, problem: Problem) -> Problem:
 
 def _apart(answers: Iterable[Resolution | Conflict]) -> Resolutions | Conflict:
     """Return the resolutions, each with its packages that could not have one version for all targets; or the first conflict."""
-    resolutions = all_or_conflict(answers)
-    if isinstance(resolutions, Conflict):
-        return resolutions
-    first = resolutions[0].request
-    has_one_torch = not first.request.newest_per_target
-    versions: dict[str, set[str]] = {}
-    for one in resolutions:
-        for name, version in one.versions.items():
+    resolutions: Resolutions = []
+    versions: dict[str, set[str]] = defaultdict(set)
+    for answer in answers:
+        if isinstance(answer, Conflict):
+            return answer
+        resolutions.append(answer)
+        wanted = answer.request
+        for name, version in answer.versions.items():
             # If each target has its own newest torch, the family differs too.
-            if not has_one_torch or name not in first.catalog.family:
-                versions.setdefault(name, set()).add(Version(version).public)
+            if wanted.request.newest_per_target or name not in wanted.catalog.family:
+                versions[name].add(Version(version).public)
     apart = {name for name, different in versions.items() if len(different) > 1}
     return [
         replace(one, apart=frozenset(apart & one.versions.keys()))
@@ -273,7 +253,7 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
         held_back = [Reason(PROGRAM_HELD_BACK, text) for text in remarks.held_back()]
         plan = replace(plan, reasons=(*plan.reasons, *held_back))
     resolution = checked(
-        answer.document,
+        answer.packages,
         problem.wanted,
         plan,
         family=loop.shelf.names,
@@ -316,12 +296,11 @@ def _name_own_indexes(
     session: Session,
 ) -> None:
     """Report which packages come from an index that only the user's own configuration names."""
-    packages = dict[str, dict[str, None]]()
+    packages = defaultdict[str, dict[str, None]](dict)
     for resolution in resolutions:
-        for package in resolution.document["packages"]:
+        for package in resolution.packages:
             if "index" in package:
-                names = packages.setdefault(package["index"], {})
-                names[package["name"]] = None
+                packages[package["index"]][package["name"]] = None
     for index, names in packages.items():
         origin = session.sources.own_indexes[index]
         session.reporter.step(

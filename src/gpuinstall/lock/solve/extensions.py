@@ -6,11 +6,18 @@ Both may reject, and neither proves: after the installation the same is looked a
 
 from __future__ import annotations
 
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
@@ -19,6 +26,7 @@ from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability
+from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import (
     NAMED,
     Beside,
@@ -28,33 +36,22 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.solve.facts import torch_requirements
+from gpuinstall.lock.solve.problem import Problem
+from gpuinstall.lock.solve.shelf import Shelf, requirements_of_metadata
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
     build_needs,
     known_builds,
     wants_older_torch,
 )
+from gpuinstall.sources.session import Session
 from gpuinstall.wheels.judging import Judgement, judge_file, loads_beside, misfit_beside
-from gpuinstall.wheels.learned.reader import reader_for
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 
-if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Iterable,
-        Iterator,
-        Sequence,
-    )
-
-    from gpuinstall.catalog import Build, Wheel
-    from gpuinstall.lock.solve.problem import Problem
-    from gpuinstall.sources.session import Session
-
-    Read = Callable[[ExtensionFile, Build, Depth], LearnedRow]
-    """Reads what a file says of itself, to a depth; raises InstallationError if it cannot."""
-    Pair = tuple[ExtensionFile, Build]
-    """A file, and a build of torch beside which it may load."""
+Read = Callable[[Wheel, Build, Depth], LearnedRow]
+"""Reads what a wheel says of itself, to a depth; raises InstallationError if it cannot."""
+Pair = tuple[ExtensionFile, Build]
+"""A file, and a build of torch beside which it may load."""
 
 READ_AHEAD = 4
 """How many files of an extension are read side by side."""
@@ -100,11 +97,6 @@ class ExtensionChoice(NamedTuple):
     refusal: Reason | None = None
     """Why no file of this extension can fit."""
 
-    @property
-    def wheel(self) -> Wheel | None:
-        """The file that is taken."""
-        return self.fit.wheel if self.fit else None
-
 
 class ExtensionChooser:
     """Chooses files for a request: beside the builds of torch that run on its GPUs, for its Python and its platform."""
@@ -112,7 +104,7 @@ class ExtensionChooser:
     def __init__(self, problem: Problem, read: Read) -> None:
         self._problem = problem
         self._read = read
-        self._tags = set(problem.target.tags(problem.python))
+        self._tags = set(problem.tags)
 
     def choose(
         self,
@@ -127,24 +119,26 @@ class ExtensionChooser:
         refusal = self._refused_gpu(extension)
         if refusal:
             return ExtensionChoice(None, refusal=refusal)
-        pairs = list(self._preferred(files))
-        faults = [self._fault_of_name(file, build) for file, build in pairs]
+        faults = [(pair, self._fault_of_name(*pair)) for pair in self._preferred(files)]
         # By address, each with the first build that it may be for.
-        unread: dict[str, Pair] = {}
-        for pair, fault in zip(pairs, faults, strict=True):
-            if fault is None and len(unread) < MOST_READ:
-                unread.setdefault(pair[0].wheel.url, pair)
-        readable = {*unread}
+        suitable: dict[str, Pair] = {}
+        for pair, fault in faults:
+            if fault is None:
+                suitable.setdefault(pair[0].wheel.url, pair)
+        unread = [*suitable.values()][:MOST_READ]
+        readable = {file.wheel.url for file, _ in unread}
         by_name: dict[str, Rejection[Pair]] = {}
         by_bytes: dict[str, Rejection[Pair]] = {}
         fit = None
-        for pair, fault in zip(pairs, faults, strict=True):
+        for pair, fault in faults:
             url = pair[0].wheel.url
             if fault:
                 by_name.setdefault(url, Rejection(pair, fault))
                 continue
-            if url in unread:
-                self._read_ahead(unread)
+            if pair in unread:
+                # Most of the time is the way to a server and back.
+                side_by_side(self._look, unread[:READ_AHEAD], READ_AHEAD)
+                del unread[:READ_AHEAD]
             message = f"was not read: {MOST_READ} newer files do not run here"
             answer: ExtensionFit | Reason = Reason("not-read", message)
             if url in readable:
@@ -169,13 +163,6 @@ class ExtensionChooser:
                 return Reason("no-code", f"{need}, and {gpu.label} has {capability}")
         return None
 
-    def _read_ahead(self, unread: dict[str, Pair]) -> None:
-        """Read the next few files, and take them out: most of the time is the way to a server and back."""
-        pairs = list(unread.values())[:READ_AHEAD]
-        side_by_side(self._look, pairs, READ_AHEAD)
-        for file, _ in pairs:
-            del unread[file.wheel.url]
-
     def _look(self, pair: Pair) -> None:
         # What speaks against reading it is said once it is judged.
         with suppress(InstallationError):
@@ -187,7 +174,7 @@ class ExtensionChooser:
         build: Build,
     ) -> tuple[LearnedRow, Judgement]:
         return judge_file(
-            partial(self._read, file, build),
+            partial(self._read, file.wheel, build),
             self._problem.gpus,
             (Depth.PART, Depth.WHOLE),
         )
@@ -197,17 +184,12 @@ class ExtensionChooser:
 
         Then torch's very CUDA, and a name that says a glibc.
         """
-        pinned_versions = self._problem.near.versions
+        locked_versions = self._problem.near.versions
 
-        def age(file: ExtensionFile) -> tuple[bool, bool, Version]:
-            version = file.wheel.version
-            pinned = pinned_versions.get(file.wheel.package, "")
-            locked, _, _ = pinned.partition("+")
-            return (
-                version.public == locked,
-                not version.is_prerelease,
-                Version(version.public),
-            )
+        def age(file: ExtensionFile) -> tuple[bool, Version]:
+            wheel = file.wheel
+            locked = locked_versions.get(wheel.package, "").partition("+")[0]
+            return wheel.version.public == locked, Version(wheel.version.public)
 
         def file_key(file: ExtensionFile) -> tuple[object, ...]:
             is_vague = any(tag.platform.startswith("linux_") for tag in file.wheel.tags)
@@ -301,8 +283,8 @@ class ExtensionChooser:
         torch = f"torch {build.torch}"
         pins = [
             one
-            for one in torch_requirements(row.requires)
-            if one.specifier and self._problem.counts(one)
+            for one in requirements_of_metadata(row.requires)
+            if one.name == "torch" and one.specifier and self._problem.counts(one)
         ]
         for pin in pins:
             demand = f"its METADATA requires {pin.text}"
@@ -329,8 +311,6 @@ class WithFiles(NamedTuple):
     """Problems that are narrowed to a torch with a file of each extension."""
 
     problems: list[Problem]
-    torch: Version | None = None
-    """That torch; None if the extensions leave it open."""
 
     remarks: tuple[Reason, ...] = ()
     """What to say of the choice."""
@@ -359,12 +339,10 @@ def with_files(problems: Sequence[Problem], session: Session) -> Iterator[WithFi
             yield chosen
         # What the first torch lacks is told, if no other has it.
         refusal = refusal or chosen.refusal
-        if chosen.torch is None:
-            break
-        tried = chosen.torch
+        # All, if the extensions leave it open.
+        tried = chosen.problems[0].torches
         problems = [
-            problem.with_builds(one for one in problem.builds if one.torch != tried)
-            for problem in problems
+            problem.with_torches(problem.torches - tried) for problem in problems
         ]
     if refusal and not found:
         raise refusal
@@ -413,12 +391,10 @@ def _with_file(
         position: The place of the problem among them.
     """
     torch = fit.build.torch
-    problems = [problem.with_torch(torch) for problem in chosen.problems]
+    problems = [problem.with_torches({torch}) for problem in chosen.problems]
     own = problems[position]
-    problems[position] = replace(
-        own.with_builds(one for one in own.builds if one.name == fit.build.name),
-        files={**own.files, extension.name: (fit.wheel,)},
-    )
+    files = {**own.files, extension.name: (fit.wheel,)}
+    problems[position] = replace(own.with_builds([fit.build]), files=files)
     remarks = chosen.remarks
     best = own.plan.choice.build
     if torch < best.torch:
@@ -428,8 +404,8 @@ def _with_file(
             f"without it torch {best.name} would run here"
         )
         reason = Reason("extension-wants-torch", message)
-        remarks = tuple(dict.fromkeys((*remarks, reason)))
-    return WithFiles(problems, torch, remarks)
+        remarks = (*remarks, reason)
+    return WithFiles(problems, remarks)
 
 
 def _requested_extensions(
@@ -438,9 +414,7 @@ def _requested_extensions(
 ) -> Iterator[tuple[Extension, ParsedRequirement]]:
     """Yield the extensions that are requested and that a source may have prebuilt files of."""
     for requirement in map(parse_requirement, problem.requirements):
-        if requirement.url:
-            continue
-        if requirement.name not in load_extensions().rows:
+        if requirement.url or requirement.name not in load_extensions().rows:
             continue
         extension = extension_row(requirement.name, session)
         if any(source.url for source in extension.sources):
@@ -460,9 +434,7 @@ def prebuilt_choices(
         build: The torch that was chosen; None if none was.
     """
     if build:
-        problem = problem.with_builds(
-            one for one in problem.builds if one.name == build.name
-        )
+        problem = problem.with_builds([build])
     return [
         (extension, choose_prebuilt(extension, problem, session, requirement))
         for extension, requirement in _requested_extensions(problem, session)
@@ -470,22 +442,20 @@ def prebuilt_choices(
 
 
 def extension_row(name: str, session: Session) -> Extension:
-    """Return the row of a name with the sources that the user names; without a row, these and the default index."""
-    table = load_extensions()
-    row = table.rows.get(name)
-    if row is None:
-        row = Extension(name, (table.sources["default"],))
+    """Return the row of a name with the sources that the user names."""
+    row = load_extensions().rows[name]
     mirror = session.environment.get(MIRROR)
-    sources = list(row.sources)
-    for position, source in enumerate(sources):
+    sources = []
+    for source in row.sources:
+        address = source.url
         if mirror and source.id == "astral":
             address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
-            sources[position] = source._replace(url=address)
-    own = [
-        ExtensionSource(NAMED, rank=4, url=url)
-        for url in session.sources.extension_sources
+        sources.append(source._replace(url=address))
+    sources += [
+        ExtensionSource(NAMED, rank=4, url=address)
+        for address in session.sources.extension_sources
     ]
-    return row._replace(sources=(*sources, *own))
+    return row._replace(sources=tuple(sources))
 
 
 def choose_prebuilt(
@@ -504,34 +474,21 @@ def choose_prebuilt(
         session: The sources, and what asks them.
         requirement: What is requested of the extension.
     """
-    sources = replace(session.sources, default_index=session.default_index)
-    reader = reader_for(session)
-
-    def read(
-        file: ExtensionFile,
-        build: Build,
-        depth: Depth,
-    ) -> LearnedRow:
-        platform = f"{build.os}-{build.arch}"
-        return reader.companion(file.wheel, build.backend, platform, depth)
-
-    chooser = ExtensionChooser(problem, read)
+    chooser = ExtensionChooser(problem, Shelf(problem, session).row)
 
     def files() -> Iterator[ExtensionFile]:
         places = [Beside.of(build) for build in problem.builds]
+        sources = replace(session.sources, default_index=session.default_index)
         listing = list_files(extension, places, sources, session.client)
         for host in listing.silent:
             message = f"its files of {extension.name} are not known"
             session.reporter.warn(f"{host} is unreachable: {message}")
-        specifier = requirement.specifier
-        takes_early = specifier is not None and specifier.prereleases
-        candidates = listing.files
-        final = tuple(one for one in candidates if not one.wheel.version.is_prerelease)
-        if final and not takes_early:
-            candidates = final
-        for file in candidates:
+        specifier = requirement.specifier or SpecifierSet()
+        versions = [file.wheel.version for file in listing.files]
+        allowed = {*specifier.filter(versions)}
+        for file in listing.files:
             wheel = file.wheel
-            if requirement.allows(wheel.version):
+            if wheel.version in allowed:
                 sha256 = wheel.sha256 or problem.near.hashes.get(wheel.filename)
                 yield file._replace(wheel=replace(wheel, sha256=sha256))
 

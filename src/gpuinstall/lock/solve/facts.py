@@ -7,24 +7,30 @@ waits for its wheel. What is certain becomes a fact, what is unknown warns.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from posixpath import basename
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from packaging.version import Version
 
-from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.requirement import (
+    ParsedRequirement,
+    parse_requirement,
+    requirement_names,
+)
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog import PAIRED
+from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
+from gpuinstall.lock.solve.shelf import Shelf, requirements_of_metadata
 from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.judging import (
+    Judgement,
     is_tied_by_name_alone,
     judge_reading,
     loads_beside,
@@ -36,18 +42,9 @@ from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     comes_apart,
-    extra_requirements,
     name_cuda,
     name_for_cuda,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.catalog import Wheel
-    from gpuinstall.lock.solve.shelf import Shelf
-    from gpuinstall.wheels.judging import Judgement
 
 AT_ONCE = 8
 """How many older versions of a package are read side by side at most."""
@@ -148,11 +145,11 @@ class WheelReading(NamedTuple):
             allowed = [one for one in self.reasons if one in self.allowed]
             reasons = [*map(self.reasons.get, allowed), *reasons]
         why = next(filter(None, reasons), self.why)
-        name = f"{self.wheel.package} {self.wheel.version}"
+        version = str(self.wheel.version)
         return Fact(
             self.wheel.package,
-            str(self.wheel.version),
-            f"{name} {why}" if why else "",
+            version,
+            f"{self.wheel.package} {version} {why}",
             None if runs_everywhere else running,
             self.requires,
             self.wheel,
@@ -193,10 +190,6 @@ class Judge:
         self._problem = shelf.problem
         self._versions: Mapping[str, str] = {}
         """What uv came to last."""
-        build = self._problem.builds[0]
-        self._platform = f"{build.os}-{build.arch}"
-        requirements = map(parse_requirement, self._problem.requirements)
-        self._extras = {one.name: one.extra_names for one in requirements}
         self._of_extras: set[str] = set()
         self._linked: set[str] = set()
         """The dependencies that bring what the code of others is linked to."""
@@ -206,18 +199,13 @@ class Judge:
         is_for_cpu = not self._problem.gpus and all(
             build.backend.kind != "cuda" for build in self._problem.builds
         )
-        answered = {"torch"} if build.learned else PAIRED
+        answered = {"torch"} if self._problem.builds[0].learned else PAIRED
         self._is_idle = is_for_cpu or self._problem.requested <= answered
 
     @property
     def requested(self) -> frozenset[str]:
         """The packages that were requested, with those that a requested extra brings."""
         return self._problem.requested | self._of_extras
-
-    def excludes(self, package: str, version: Version) -> bool:
-        """Whether a version is known not to run here."""
-        fact = self.facts.get((package, str(version)))
-        return fact is not None and fact.excludes
 
     def newest(self, name: str) -> Version | None:
         """Return the newest version of a program that nothing known excludes, and that some torch here goes with."""
@@ -226,22 +214,15 @@ class Judge:
         # What exists as source alone tells nothing.
         if listed not in wheels and (name, str(listed)) not in self.facts:
             return listed
-        newest = [version for version in wheels if not self.excludes(name, version)]
+        facts = self.facts.values()
+        excluded = {
+            one.version for one in facts if one.package == name and one.excludes
+        }
+        newest = [version for version in wheels if str(version) not in excluded]
         for version in newest[:LOOKED_AT]:
-            if self._goes_with_a_torch(wheels[version]):
+            if self._allowed(self.shelf.metadata_requirements(wheels[version])):
                 return version
-        if newest:
-            return newest[0]
-        return listed
-
-    def _goes_with_a_torch(self, wheel: Wheel) -> bool:
-        """Whether METADATA allows a torch that the problem may have."""
-        requirements = self.shelf.metadata_requirements(wheel)
-        required = [one for one in requirements if one.name == "torch"]
-        return any(
-            all(one.allows(torch) for one in required)
-            for torch in self._problem.torches
-        )
+        return next(iter(newest), listed)
 
     def speaks_against(self, torch: str) -> bool:
         """Whether something that uv came to last is known not to run beside a build."""
@@ -300,9 +281,7 @@ class Judge:
 
     def _learn_of_companion(self, wheel: Wheel) -> None:
         """Learn which builds a member of the family goes with, if it was met beside one that it does not go with."""
-        if wheel.package == "torch":
-            return
-        if self._torch in self._beside(wheel):
+        if wheel.package == "torch" or self._torch in self._beside(wheel):
             return
         name = self.shelf.builds[self._torch].name
         for other in self.shelf.pages.get(wheel.package, ()):
@@ -311,8 +290,7 @@ class Judge:
                 version = str(other.version)
                 why = f"{wheel.package} {version} is incompatible with torch {name}"
                 builds = self._beside(other)
-                fact = Fact(wheel.package, version, why, builds, wheel=other)
-                self._learn(fact)
+                self._learn(Fact(wheel.package, version, why, builds, wheel=other))
 
     def _beside(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds that a package goes with by its label, and by what the catalogue pairs it with."""
@@ -320,18 +298,15 @@ class Judge:
         builds = self.shelf.builds
         if package not in self.shelf.pages:
             return frozenset(builds)
-        tags = {build.backend.tag for build in builds.values()}
-        label = None
-        if wheel.version.local in tags:
-            label = wheel.version.local
         companions = Companions((), self._problem.catalog)
         running = set()
         for version, build in builds.items():
             loading = None
-            if package in PAIRED - {"triton"}:
+            if package in COMPANIONS:
                 loading = companions.loading(build, parse_requirement(package))
             is_paired = loading is None or wheel.version.public in loading
-            if is_paired and label in {None, build.backend.tag}:
+            others = {*self.shelf.backends} - {build.backend.tag}
+            if is_paired and wheel.version.local not in others:
                 running.add(version)
         return frozenset(running)
 
@@ -339,12 +314,9 @@ class Judge:
         own = [wheel for wheel in wheels if wheel.package not in PAIRED]
         # A lock has several wheels of a package for newer glibcs, of which one is installed.
         deciding = best_by_tags(
-            own,
-            self._problem.target.tags(self._problem.python),
-            lambda wheel: (wheel.package, wheel.tags),
+            own, self._problem.tags, lambda wheel: (wheel.package, wheel.tags)
         )
-        for wheel in deciding:
-            self._of_extras |= self._brought_by_extras(wheel)
+        self._of_extras.update(self._brought_by_extras(deciding))
         new = [wheel for wheel in deciding if wheel not in self.readings]
         readings = side_by_side(self._look, new, WHEELS_AT_ONCE)
         for reading in filter(None, readings):
@@ -371,17 +343,27 @@ class Judge:
                     self.readings.pop(wheel, None)
             self._learn_from_code(wheels)
 
+    def _brought_by_extras(self, wheels: Iterable[Wheel]) -> Iterator[str]:
+        """Yield what requested extras bring."""
+        with_extras = {one.name for one in self._problem.programs if one.extras}
+        for wheel in wheels:
+            if wheel.package in with_extras:
+                for requirement in self.shelf.metadata_requirements(wheel):
+                    if not self._problem.counts(requirement):
+                        yield requirement.name
+
     def _learn_from_name(self, package: str) -> None:
         """Learn whether these GPUs run what is built here from its source, whose name alone may tell its CUDA."""
         cuda = name_cuda(package)
         if cuda is None or self.has_fallback(package):
             return
         version = self._versions[package]
+        build = self.shelf.builds[self._torch]
         row = LearnedRow(
             package,
             version,
-            backend=self.shelf.builds[self._torch].backend.tag,
-            platform=self._platform,
+            backend=build.backend.tag,
+            platform=f"{build.os}-{build.arch}",
             file="",
             url="",
             size=0,
@@ -408,11 +390,10 @@ class Judge:
         if not is_for_cuda and not any(map(comes_apart, reading.row.needs)):
             return
         self._needed.update(reading.row.needs)
-        for text in reading.row.requires + reading.requires:
-            with suppress(UsageError):
-                requirement = parse_requirement(text)
-                if name_cuda(requirement.name) and self._problem.counts(requirement):
-                    yield requirement.name
+        texts = reading.row.requires + reading.requires
+        for requirement in requirements_of_metadata(texts):
+            if name_cuda(requirement.name) and self._problem.counts(requirement):
+                yield requirement.name
 
     def let_torch_come_first(self) -> bool:
         """Have torch decided before all dependencies again, for good; return whether it was not."""
@@ -438,16 +419,6 @@ class Judge:
         if build.toolkit is None or judgement.cuda is None:
             return False
         return judgement.cuda < build.toolkit[0]
-
-    def _brought_by_extras(self, wheel: Wheel) -> frozenset[str]:
-        """Return what requested extras of a package bring."""
-        extras = self._extras.get(wheel.package)
-        if extras:
-            with suppress(InstallationError, UsageError):
-                row = self.shelf.row(wheel, self._problem.builds[0], Depth.METADATA)
-                added = extra_requirements(row.requires, extras, self._platform)
-                return requirement_names(added)
-        return frozenset()
 
     def has_fallback(self, package: str) -> bool:
         """Whether what was requested is known to do without a package, or the one version that is allowed without a GPU."""
@@ -480,7 +451,7 @@ class Judge:
         if (is_for_any or is_answered_for) and wheel.package not in self.requested:
             return None
         try:
-            if not is_for_any or self.shelf.may_have_code(wheel):
+            if not is_for_any or self.shelf.reader.may_have_code(wheel):
                 return self._read(wheel, Depth.WHOLE, frozenset(self.shelf.builds))
         except InstallationError as error:
             package = f"{wheel.package} {wheel.version}"
@@ -526,9 +497,12 @@ class Judge:
             for version, build in self.shelf.builds.items()
         }
         [(row, judgement), *_] = rows.values()
-        reading = WheelReading(wheel, rows, reasons, self._allowed(row))
+        required = [*requirements_of_metadata(row.requires)]
+        allowed = self._allowed(filter(self._problem.counts, required))
+        reading = WheelReading(wheel, rows, reasons, allowed)
         opened = missing_libraries(row, self._versions)
-        is_alone = not row.torch.is_linked and not any(torch_requirements(row.requires))
+        names_torch = any(one.name == "torch" for one in required)
+        is_alone = not row.torch.is_linked and not names_torch
         is_let_be = bool(opened) or (is_alone and self._is_of_older_cuda(reading))
         if is_let_be and not judgement.excluded and not reading.running:
             # With no torch of its CUDA, it brings what it opens; what it is linked to the system has to have.
@@ -567,11 +541,9 @@ class Judge:
             return row
         return replace(row, codes=tuple(needed))
 
-    def _allowed(self, row: LearnedRow) -> frozenset[str]:
-        """Return the builds of torch that METADATA allows."""
-        required = [
-            one for one in torch_requirements(row.requires) if self._problem.counts(one)
-        ]
+    def _allowed(self, requirements: Iterable[ParsedRequirement]) -> frozenset[str]:
+        """Return the builds of torch that requirements of METADATA allow."""
+        required = [one for one in requirements if one.name == "torch"]
         return frozenset(
             version
             for version, build in self.shelf.builds.items()
@@ -602,7 +574,7 @@ class Judge:
                 break
         for trial in unknown:
             last = trial
-            if is_known and not self.shelf.is_spent:
+            if is_known and not self.shelf.reader.is_spent:
                 last = try_version(trial.wheel, deepest=Depth.WHOLE)
             self._learn(last.fact)
             if last.runs is Runs.YES:
@@ -621,15 +593,16 @@ class Judge:
         Of large versions fewer are read at once.
         """
         at_once = 1
-        while wheels and not self.shelf.is_spent:
-            before = self.shelf.bytes_read
+        while wheels and not self.shelf.reader.is_spent:
+            before = self.shelf.reader.bytes_read
             yield from side_by_side(try_version, wheels[:at_once])
             wheels = wheels[at_once:]
-            size = (self.shelf.bytes_read - before) // at_once
+            size = (self.shelf.reader.bytes_read - before) // at_once
             ahead = AHEAD // max(1, size)
             at_once = max(1, min(2 * at_once, AT_ONCE, ahead))
         for wheel in wheels:
-            yield _unknown(wheel, "as much was read as is read for one lock")
+            why = "as much was read as is read for one lock"
+            yield _passed_over(wheel, Runs.UNKNOWN, why)
 
     def _try(
         self,
@@ -652,7 +625,7 @@ class Judge:
         try:
             reading = self._read(wheel, deepest, builds)
         except InstallationError as error:
-            return _unknown(wheel, error.message)
+            return _passed_over(wheel, Runs.UNKNOWN, error.message)
         fact = reading.fact(self._torch)
         if not reading.serves(builds):
             return Trial(wheel, Runs.NO, fact)
@@ -664,12 +637,11 @@ class Judge:
                 continue
             if row.system is None and needs_libraries:
                 # What should have libraries and has none is a placeholder.
-                placeholder = _passed_over(wheel, "it has no library")
-                return Trial(wheel, Runs.NO, placeholder)
+                return _passed_over(wheel, Runs.NO, "it has no library")
             # Of some the maker states what their files do not tell (warp-lang 1.17.0).
             is_told = row.codes or row.package in load_members().stated
             if not row.is_whole and (judgement.doubt or not is_told):
-                return _unknown(wheel, "only a part of it was read")
+                return _passed_over(wheel, Runs.UNKNOWN, "only a part of it was read")
         return Trial(wheel, Runs.YES, fact)
 
     def _exclude_early(self, package: str) -> None:
@@ -679,20 +651,16 @@ class Judge:
                 return
         for wheel in self.shelf.wheels_of(package):
             if wheel.version.is_prerelease:
-                fact = Fact(package, str(wheel.version), builds=frozenset())
-                self._learn(fact)
+                self._learn(Fact(package, str(wheel.version), builds=frozenset()))
 
 
-def _unknown(wheel: Wheel, why: str) -> Trial:
-    fact = _passed_over(wheel, why)
-    fact = replace(fact, unread=why)
-    return Trial(wheel, Runs.UNKNOWN, fact)
-
-
-def _passed_over(wheel: Wheel, why: str) -> Fact:
+def _passed_over(wheel: Wheel, runs: Runs, why: str) -> Trial:
+    """Return a trial after which a version is not taken, although nothing that was read speaks against it."""
     version = str(wheel.version)
-    passed_over = f"{wheel.package} {version} was passed over: {why}"
-    return Fact(wheel.package, version, passed_over, frozenset())
+    message = f"{wheel.package} {version} was passed over: {why}"
+    unread = why if runs is Runs.UNKNOWN else ""
+    fact = Fact(wheel.package, version, message, frozenset(), unread=unread)
+    return Trial(wheel, runs, fact)
 
 
 def left_out(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ...]:
@@ -708,12 +676,3 @@ def left_out(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ...]:
         packages -= requirement_names(row.requires)
     # A set has another order in each run, and uv is told the same in every one.
     return tuple(sorted(packages))
-
-
-def torch_requirements(texts: Iterable[str]) -> Iterator[ParsedRequirement]:
-    """Yield what METADATA requires of torch."""
-    for text in texts:
-        with suppress(UsageError):
-            requirement = parse_requirement(text)
-            if requirement.name == "torch":
-                yield requirement

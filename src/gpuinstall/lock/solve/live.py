@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
-from gpuinstall.catalog import PAIRED, Build
+from gpuinstall.catalog import PAIRED, Build, Catalog
 from gpuinstall.catalog.listing import (
     all_torches,
     default_wheels,
@@ -20,19 +19,14 @@ from gpuinstall.catalog.listing import (
     index_names,
     live_catalog,
 )
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
+from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import UnreachableError
 from gpuinstall.sources.web.client import ways_to_network
 from gpuinstall.wheels.learned.reader import reader_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.lock.request.lock_request import LockRequest
-    from gpuinstall.sources.session import Session
-    from gpuinstall.wheels.learned.row import LearnedRow
+from gpuinstall.wheels.learned.row import LearnedRow
 
 MAX_TURNS = 3
 """How many new releases of torch are looked at, one a turn, before taking what is known."""
@@ -78,9 +72,7 @@ def _losses(
     for request, live_request in zip(requests, live, strict=True):
         usual = request.outcome
         now = live_request.outcome
-        if isinstance(usual, Rejected):
-            continue
-        if isinstance(now, Rejected):
+        if isinstance(usual, Rejected) or isinstance(now, Rejected):
             continue
         best = usual.choice.build.name
         here = now.choice.build.name
@@ -99,21 +91,21 @@ def _ask_ahead(
     """
     sources = session.sources
     client = session.client
-    plans = [one.outcome for one in requests]
-    builds = [plan.choice.build for plan in plans if isinstance(plan, Plan)]
-    tags = {build.backend.tag for build in builds}
     first = requests[0]
-    requirements = map(parse_requirement, first.request.requirements)
-    programs = [one for one in requirements if not one.url]
-    programs = [one for one in programs if one.name not in first.catalog.family]
+    programs = [one.name for one in first.request.parsed if not one.url]
     asks: list[Callable[[], object]] = [
         partial(_reach_default_index, session),
         partial(default_wheels, sources, client, "torch"),
-        *(partial(session.page_of, program.name) for program in programs),
+        *(
+            partial(session.page_of, name)
+            for name in programs
+            if name not in first.catalog.family
+        ),
     ]
     if not first.request.backend:
         asks.append(partial(all_torches, sources.torch_index, client))
-    for tag in tags:
+    plans = [one.outcome for one in requests]
+    for tag in {one.choice.build.backend.tag for one in plans if isinstance(one, Plan)}:
         asks.append(partial(index_names, sources, client, tag))
         asks += [partial(family_wheels, sources, client, tag, name) for name in PAIRED]
     unreachable, *_ = side_by_side(_answer, asks)

@@ -10,41 +10,42 @@ uv is given every build of torch that runs, and three kinds of packages of ours,
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.requirement import lenient_requirement, parse_requirement
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
+from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.catalog.pages import PageFile, wheels_of
 from gpuinstall.lock.file.lock import unknown_hash
 from gpuinstall.lock.request.project import nested_requirements
 from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
 from gpuinstall.lock.solve.facts import Fact, Judge
-from gpuinstall.lock.solve.problem import public
-from gpuinstall.lock.solve.shelf import Shelf, preferred_labels, release_day
-from gpuinstall.lock.uv.builds import SDIST, build_tools, source_builds
+from gpuinstall.lock.solve.problem import Problem, public
+from gpuinstall.lock.solve.shelf import Shelf, preferred_labels
+from gpuinstall.lock.uv.builds import SDIST, Packages, build_tools, source_builds
 from gpuinstall.lock.uv.errors import (
     BUILD_FAILED,
     FAMILY_UNLISTED,
     Conflict,
     failed_package,
 )
-from gpuinstall.lock.uv.project import ResolverProject, resolve_project, versions_in
+from gpuinstall.lock.uv.project import (
+    MISSING_EXTRAS,
+    Pages,
+    ResolverProject,
+    resolve_project,
+    versions_in,
+)
 from gpuinstall.lock.uv.resolution import check_addresses, locked_files
+from gpuinstall.sources.session import Session
 from gpuinstall.wheels.members import load_members
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from gpuinstall.catalog import Build
-    from gpuinstall.catalog.pages import PageFile
-    from gpuinstall.lock.solve.problem import Problem
-    from gpuinstall.sources.session import Session
 
 BUILD = "gpuinstall-build"
 """A package that is made up for uv: each version requires one torch, and a program rules out torches by its versions."""
@@ -62,19 +63,14 @@ RUNS = 6
 """After how many runs of uv nothing newer is looked for any more."""
 
 
-class Question(Value):
-    """What uv is asked: a request in one order, within lower bounds."""
-
-    requirements: tuple[str, ...]
-
-    bounds: tuple[str, ...] = ()
-
-
 class Answer(Value):
     """What uv came to."""
 
-    document: Mapping[str, Any]
-    """Its own lock, without our packages."""
+    packages: Packages
+    """Those of its own lock, without ours."""
+
+    missing_extras: Sequence[tuple[str, str, str]]
+    """What it says of extras: packages with versions, and the names."""
 
     build: Build
     torch: str
@@ -86,22 +82,14 @@ class Answer(Value):
     @property
     def versions(self) -> dict[str, str]:
         """The version of each package that has one."""
-        versions = versions_in(self.document).items()
-        return {name: version for name, version in versions if version}
+        return versions_in(self.packages)
 
     @property
-    def wheels(self) -> list[Wheel]:
+    def wheels(self) -> tuple[Wheel, ...]:
         """Its files that are wheels."""
-        wheels = []
-        for file in locked_files(self.document):
-            try:
-                _, version, _, tags = parse_wheel_filename(file.name)
-            except InvalidWheelFilename:
-                continue
-            wheels.append(
-                Wheel(file.package, version, file.name, file.url, tags, file.sha256)
-            )
-        return wheels
+        files = locked_files(self.packages)
+        links = [PageFile(file.url, file.name, file.sha256) for file in files]
+        return wheels_of(links, None, DEFAULT_INDEX)
 
 
 class Loop:
@@ -117,17 +105,17 @@ class Loop:
         self._runs = 0
         self.prebuilt = dict(problem.files)
         """The file of each extension, also of those that nobody requested."""
-        self._added = dict[str, None]()
-        """Packages that a lock has to have and that nothing in it requires."""
+        nested = nested_requirements(problem.requirements, session.folder)
+        self._added = dict.fromkeys(nested)
+        """What a lock has to have: what projects in folders require by their paths, and what nothing in it requires."""
         self._unbuildable = set[str]()
         """Packages with a failed build that uv alone would not have made."""
+        self._beside_torch: dict[Version, list[str]] = defaultdict(list)
+        """What releases of torch need beside them and their METADATA leaves out."""
         # Before any request: what an index has of that name may run its code when it is resolved.
-        by_name = [
-            one for one in problem.requirements if not parse_requirement(one).url
-        ]
-        check_addresses(
-            {parse_requirement(text).name: () for text in by_name}, session.sources
-        )
+        requirements = map(parse_requirement, problem.requirements)
+        by_name = {one.name: () for one in requirements if not one.url}
+        check_addresses(by_name, session.sources)
 
     def run(self) -> Answer | Conflict:
         """Return the answer in which nothing is wrong, and of what was requested the newest.
@@ -135,26 +123,27 @@ class Loop:
         Raises:
             InstallationError: if uv fails for another reason than what is requested.
         """
-        written = Question(self.problem.requirements)
-        answer = self.settle(written)
+        answer = self.settle(self.problem.requirements)
         if isinstance(answer, Conflict):
             return answer
-        return self._improved(answer, written)
+        return self._improved(answer)
 
-    def pages(
-        self,
-        chosen: Build | None = None,
-    ) -> dict[str, tuple[Wheel | PageFile, ...]]:
+    def pages(self, chosen: Build | None = None) -> Pages:
         """Return the files that each name may come from, if that is not the default index; beside a build, if it is chosen."""
         family = self.shelf.pages_beside(chosen) if chosen else self.shelf.pages
         return {**self.shelf.pages_of_sources, **family, **self.prebuilt}
 
     # One question.
 
-    def settle(self, question: Question) -> Answer | Conflict:
-        """Ask until nothing new is told about what uv comes to."""
+    def settle(self, requirements: Sequence[str], bound: str = "") -> Answer | Conflict:
+        """Ask until nothing new is told about what uv comes to.
+
+        Args:
+            requirements: The request, in one order.
+            bound: A further constraint; empty: there is none.
+        """
         for _ in range(TURNS):
-            answer = self._ask(question)
+            answer = self._ask(requirements, bound)
             if isinstance(answer, Conflict):
                 # What was to come first is required then, and not every version of a program needs it.
                 if self.judge.let_torch_come_first():
@@ -173,10 +162,10 @@ class Loop:
 
     def ask_plainly(self) -> Mapping[str, Any] | Conflict:
         """Have uv resolve the request without what we know, so that its account has its own words alone."""
-        project = self._project(Question(self.problem.requirements))
+        requirements = self.problem.requirements
         plain = replace(
-            project,
-            requirements=(*self.problem.requirements, "torch"),
+            self._project(requirements),
+            requirements=(*requirements, "torch"),
             metadata=self.problem.near.metadata,
             wheels_only=self._wheels_only,
         )
@@ -187,59 +176,53 @@ class Loop:
         # A folder or a repository that the user names is their own, whatever its name says.
         built = [
             build.package
-            for build in source_builds(answer.document)
+            for build in source_builds(answer.packages)
             if build.origin == SDIST
         ]
         is_new = self.judge.learn_from(answer.wheels, answer.versions, built)
-        for text in self.problem.catalog.constraints(answer.build.torch):
+        torch = answer.build.torch
+        known = self._beside_torch[torch]
+        for text in self.problem.catalog.constraints(torch):
             constraint = parse_requirement(text)
             version = answer.versions.get(constraint.name)
-            if version and not constraint.allows(version):
-                is_new |= self._constrain(answer.build.torch, text)
-        if is_new or self._take_prebuilt(answer):
+            # The user may override it.
+            if version and not constraint.allows(version) and text not in known:
+                known.append(text)
+                is_new = True
+        if is_new or self._take_prebuilt(built, answer.build):
             return True
         before = len(self._added)
         undeclared = self.problem.catalog.undeclared(answer.versions)
-        further = (*build_tools(answer.document), *undeclared)
+        further = (*build_tools(answer.packages), *undeclared)
         self._added.update(dict.fromkeys(further))
         return len(self._added) > before
 
-    def _take_prebuilt(self, answer: Answer) -> bool:
-        """Take prebuilt files of extensions that others require and that would be compiled; return whether one is new."""
+    def _take_prebuilt(self, names: Iterable[str], build: Build) -> bool:
+        """Take prebuilt files of those of some packages that are extensions; return whether one is new.
+
+        Args:
+            names: What others require and would be compiled.
+            build: The torch beside it.
+        """
         before = len(self.prebuilt)
-        beside = self.problem.with_builds([answer.build])
-        for build in source_builds(answer.document):
-            name = build.package
-            if name not in load_extensions().rows or build.origin != SDIST:
-                continue
+        beside = self.problem.with_builds([build])
+        for name in sorted(load_extensions().rows.keys() & names):
             row = extension_row(name, self.session)
             requirement = parse_requirement(name)
-            wheel = choose_prebuilt(row, beside, self.session, requirement).wheel
-            if wheel:
-                self.prebuilt[name] = (wheel,)
+            fit = choose_prebuilt(row, beside, self.session, requirement).fit
+            if fit:
+                self.prebuilt[name] = (fit.wheel,)
         return len(self.prebuilt) > before
 
-    def _constrain(self, torch: Version, text: str) -> bool:
-        """Learn what a release of torch needs beside it and its METADATA leaves out."""
-        is_new = False
-        for version, build in self.shelf.builds.items():
-            key = ("torch", version)
-            known = self.judge.facts.get(key, Fact("torch", version))
-            if build.torch == torch and text not in known.requires:
-                why = f"torch {torch} requires {text}"
-                self.judge.facts[key] = replace(
-                    known, why=why, requires=(*known.requires, text)
-                )
-                is_new = True
-        return is_new
-
-    def _ask(self, question: Question) -> Answer | Conflict:
-        """Have uv resolve a question with what is known."""
+    def _ask(self, requirements: Sequence[str], bound: str) -> Answer | Conflict:
+        """Have uv resolve requirements with what is known."""
         self._runs += 1
+        project = self._project(requirements, bound)
         try:
-            document = resolve_project(self._project(question), self.session)
+            document = resolve_project(project, self.session)
         except InstallationError as error:
-            is_steered = self.judge.facts or question.bounds
+            is_constrained = any(self._beside_torch.values())
+            is_steered = self.judge.facts or is_constrained or bound
             if error.code != BUILD_FAILED or not is_steered:
                 raise
             # uv builds what old versions require, to see what that requires.
@@ -247,7 +230,7 @@ class Loop:
             if name in {"", *self._unbuildable}:
                 return Conflict(error)
             self._unbuildable.add(name)
-            return self._ask(question)
+            return self._ask(requirements, bound)
         if isinstance(document, Conflict):
             return document
         return self._answer(document)
@@ -257,42 +240,40 @@ class Loop:
         packages = []
         given_way = set()
         torch = ""
-        builds = {str(number): version for version, number in self._numbers.items()}
         for package in document["packages"]:
             name = package["name"]
             if name == BUILD:
-                torch = builds[package["version"]]
+                torch = self._ranked[int(package["version"])]
             elif name.startswith(PIN):
                 if package["version"] == "0":
                     given_way.add(name.removeprefix(PIN))
             else:
                 packages.append(package)
         return Answer(
-            {**document, "packages": packages},
+            packages,
+            document[MISSING_EXTRAS],
             self.shelf.builds[torch],
             torch,
             frozenset(given_way),
         )
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
-        """The version of gpuinstall-build for each build, by the version of its torch: uv takes that of the best first."""
+    def _ranked(self) -> list[str]:
+        """The torch of each version of gpuinstall-build, which are 0, 1, …: uv takes that of the best first."""
         builds = list(self.shelf.builds)
-        if self.session.sources.takes_lowest:
+        if not self.session.sources.takes_lowest:
             builds.reverse()
-        return {version: len(builds) - place for place, version in enumerate(builds)}
+        return builds
 
-    def _project(self, question: Question) -> ResolverProject:
+    def _project(self, request: Sequence[str], bound: str = "") -> ResolverProject:
         problem, session = self.problem, self.session
         yielding = {pin.text: f"{PIN}{pin.name}" for pin in problem.near.yielding}
         requirements = [
-            yielding.get(parse_requirement(text).text, text)
-            for text in question.requirements
+            yielding.get(parse_requirement(text).text, text) for text in request
         ]
         # A pin that was a constraint is one of what turns up.
         requirements += [name for name in yielding.values() if name not in requirements]
         requirements += self._added
-        requirements += self._nested
         if session.sources.takes_lowest:
             # Torch has its best version: it is decided before what has the lowest.
             requirements.insert(0, BUILD)
@@ -311,19 +292,13 @@ class Loop:
             python=problem.python,
             target=problem.target,
             pages={**self.pages(), **self._own_pages()},
-            constraints=(*self._constraints(), *question.bounds),
+            constraints=tuple(filter(None, (*self._constraints(), bound))),
             preferred=self._preferred(),
             metadata=(*problem.near.metadata, *self._rows()),
             folder=session.folder,
             wheels_only=self._wheels_only | excluded,
             sources=session.sources,
         )
-
-    @cached_property
-    def _nested(self) -> list[str]:
-        """What projects in folders require by their paths."""
-        requirements = self.problem.requirements
-        return [*nested_requirements(requirements, self.session.folder)]
 
     @property
     def _wheels_only(self) -> frozenset[str]:
@@ -373,17 +348,14 @@ class Loop:
             if stays.get(name) not in versions
         }
         torch = stays.get("torch", "")
-        if torch in self._numbers and preferred["torch"] == [torch]:
-            preferred[BUILD] = [str(self._numbers[torch])]
+        if torch in self._ranked and preferred["torch"] == [torch]:
+            preferred[BUILD] = [str(self._ranked.index(torch))]
         return preferred
 
     def _own_pages(self) -> dict[str, tuple[Wheel, ...]]:
-        pages = {
-            BUILD: tuple(
-                _own_wheel(BUILD, number) for number in self._numbers.values()
-            ),
-            NOWHERE: (),
-        }
+        numbers = range(len(self._ranked))
+        builds = tuple(_own_wheel(BUILD, number) for number in numbers)
+        pages = {BUILD: builds, NOWHERE: ()}
         for pin in self.problem.near.yielding:
             name = f"{PIN}{pin.name}"
             pages[name] = (_own_wheel(name, 0), _own_wheel(name, 1))
@@ -391,10 +363,8 @@ class Loop:
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield what stands in place of METADATA: of our packages, and of every version of which there is a fact."""
-        numbers = self._numbers
-        for version, number in numbers.items():
-            fact = self.judge.facts.get(("torch", version))
-            further = fact.requires if fact else ()
+        for number, version in enumerate(self._ranked):
+            further = self._beside_torch[self.shelf.builds[version].torch]
             yield _row(BUILD, str(number), [f"torch==={version}", *further])
         yielding = self.problem.near.yielding
         for pin in yielding:
@@ -407,12 +377,12 @@ class Loop:
                 yield _row(fact.package, fact.version, [NOWHERE])
             elif fact.wheel:
                 needs = list(fact.requires)
-                if fact.builds is not None:
-                    others = sorted(
-                        numbers[one] for one in numbers.keys() - fact.builds
-                    )
-                    unsuitable = ",".join(f"!={number}" for number in others)
-                    needs.append(f"{BUILD}{unsuitable}")
+                unsuitable = [
+                    f"!={number}"
+                    for number, version in enumerate(self._ranked)
+                    if fact.speaks_against(version)
+                ]
+                needs.append(f"{BUILD}{','.join(unsuitable)}")
                 yield self._told(fact, fact.wheel, needs)
 
     def _told(
@@ -435,22 +405,19 @@ class Loop:
                     **told,
                     "requires-dist": [*told.get("requires-dist", ()), *further],
                 }
-        metadata = self.shelf.metadata(wheel)
+        metadata = self.shelf.reader.metadata(wheel)
         own = [
             lenient_requirement(str(text))
             for text in metadata.get_all("Requires-Dist", ())
         ]
         row = _row(fact.package, fact.version, [*filter(None, own), *further])
-        extras = [str(extra) for extra in metadata.get_all("Provides-Extra", ())]
-        if extras:
-            row["provides-extra"] = extras
-        if metadata.get("Requires-Python"):
-            row["requires-python"] = metadata["Requires-Python"]
-        return row
+        row["provides-extra"] = list(map(str, metadata.get_all("Provides-Extra", ())))
+        python = metadata.get("Requires-Python")
+        return {**row, "requires-python": str(python)} if python else row
 
     # What is newer.
 
-    def _improved(self, answer: Answer, written: Question) -> Answer | Conflict:
+    def _improved(self, answer: Answer) -> Answer | Conflict:
         """Return an answer in which something requested is newer and nothing older, if there is one.
 
         First the family comes last, then each program that is not at its newest has to be. A mirror that lists torch
@@ -459,15 +426,15 @@ class Loop:
         if not self._behind(answer):
             return answer
 
-        family_last = tuple(sorted(written.requirements, key=self._decides_torch))
-        if family_last != written.requirements:
-            answer = self._better(answer, self.settle(Question(family_last)))
+        written = self.problem.requirements
+        family_last = tuple(sorted(written, key=self._decides_torch))
+        if family_last != written:
+            answer = self._better(answer, self.settle(family_last))
         for name, newest in self._behind(answer).items():
             if self._runs >= RUNS:
                 break
             # A newer one may have nothing that the others go with.
-            bound = f"{name}>={newest}"
-            newer = self.settle(Question(written.requirements, (bound,)))
+            newer = self.settle(written, f"{name}>={newest}")
             if isinstance(newer, Conflict):
                 has_companions = any(map(self.shelf.pages.get, COMPANIONS))
                 if newer.error.code == FAMILY_UNLISTED and not has_companions:
@@ -536,12 +503,8 @@ class Loop:
 
     def _oldest_day(self, answer: Answer, names: Iterable[str]) -> str:
         """Return the day on which the oldest of the releases of some packages came out."""
-        days = []
-        for name in names:
-            page = self.session.known_page(name)
-            version = answer.versions.get(name)
-            if page and version:
-                days.append(release_day(page, Version(version)))
+        versions = answer.versions
+        days = [self.shelf.release_day(name, versions[name]) for name in names]
         return min(filter(None, days), default="")
 
 

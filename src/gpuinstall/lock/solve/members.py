@@ -10,8 +10,8 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.catalog import PAIRED
-from gpuinstall.catalog.listing import family_wheels, index_names
+from gpuinstall.catalog import PAIRED, Catalog, Wheel
+from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.environments.guard import FamilyMember
 from gpuinstall.lock.file.target import Target, best_by_tags
 from gpuinstall.plan.companions import Companions
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
-    from gpuinstall.catalog import Catalog, Wheel
     from gpuinstall.lock.file.fit import Fit
     from gpuinstall.sources.session import Session
 
@@ -79,23 +78,13 @@ def members_beside(
             for name, versions in sorted(paired.items())
             if versions
         ]
-    names = sorted(catalog.family - fit.lock.names)
-    sources = session.sources
-    client = session.client
-    listed = frozenset(names)
-    with suppress(InstallationError):
-        on_index = index_names(sources, client, backend)
-        # A mirror of plain files, and a folder of them, have no page of names.
-        if on_index and not sources.find_links:
-            listed &= on_index
     target = Target(backend, build.os, build.arch)
     tags = target.tags(fit.choice.python)
 
     def member(name: str) -> FamilyMember:
         wheels: Sequence[Wheel] = ()
         with suppress(InstallationError):
-            if name in listed:
-                wheels = family_wheels(sources, client, backend, name)
+            wheels = family_wheels(session.sources, session.client, backend, name)
         suitable = fitting(wheels, backend, tags)
         by_version = {wheel.version.public: wheel for wheel in suitable}
         # The version that is paired with torch, else the newest.
@@ -108,4 +97,4 @@ def members_beside(
             return FamilyMember(name, str(wheel.version), wheel.url, wheel.sha256)
         return FamilyMember(name)
 
-    return side_by_side(member, names)
+    return side_by_side(member, sorted(catalog.family - fit.lock.names))

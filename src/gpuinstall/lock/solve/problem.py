@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
@@ -17,20 +17,21 @@ from gpuinstall.base.requirement import (
     requirement_names,
 )
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.lock.file.target import minor
-from gpuinstall.lock.request.lock_request import plan_or_raise
+from gpuinstall.lock.file.target import Target, minor
+from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
 from gpuinstall.plan import Plan
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.values import HELD_BACK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from packaging.tags import Tag
 
     from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build, Catalog, Wheel
-    from gpuinstall.lock.file.target import Target
-    from gpuinstall.lock.request.lock_request import LockRequest, Requests
     from gpuinstall.machine.protocol import Rules
+
+
+Requests = Sequence[LockRequest]
 
 
 class Near(Value):
@@ -45,10 +46,6 @@ class Near(Value):
     locks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """All versions of the lock of each target, if the whole lock is to stay as it is."""
 
-    reported: Mapping[str, str] = field(default_factory=dict)
-    """All versions of the earlier locks: which of these have to be built was reported when they were locked."""
-
-    torch: Version | None = None
     python: str | None = None
     hashes: Mapping[str, str] = field(default_factory=dict)
     """The sha256 of the files that stay, by name and by address."""
@@ -58,6 +55,12 @@ class Near(Value):
 
     metadata: tuple[Mapping[str, Any], ...] = ()
     """Rows in place of the METADATA of projects in folders, whose requirements stand among those of the request."""
+
+    @property
+    def torch(self) -> Version | None:
+        """The torch that stays."""
+        pin = self.pinned.get("torch")
+        return public(pin) if pin else None
 
 
 class Problem(Value):
@@ -95,6 +98,11 @@ class Problem(Value):
     def target(self) -> Target:
         """The platform that it is for."""
         return self.wanted.target(self.builds[0])
+
+    @property
+    def tags(self) -> tuple[Tag, ...]:
+        """The tags of the wheels that can be installed, the best first."""
+        return self.target.tags(self.python)
 
     @property
     def catalog(self) -> Catalog:
@@ -166,13 +174,12 @@ class Problem(Value):
             near,
             versions={**near.versions, **locked},
             pinned=locked or near.pinned,
-            torch=near.torch if near.torch in self.torches else None,
         )
         return replace(self, near=own)
 
-    def with_torch(self, torch: Version) -> Problem:
-        """Return the same with the builds of one torch."""
-        return self.with_builds(build for build in self.builds if build.torch == torch)
+    def with_torches(self, torches: Container[Version]) -> Problem:
+        """Return the same with the builds of some releases of torch."""
+        return self.with_builds(one for one in self.builds if one.torch in torches)
 
     def with_builds(self, builds: Iterable[Build]) -> Problem:
         """Return the same with some of its builds."""
@@ -223,15 +230,14 @@ def pose_together(
         if not first.request.newest_per_target:
             common = common_torches(requests)
             torches = sorted(common, key=lambda one: one != torch)
-    for one_torch in torches:
-        for one_python in pythons:
-            outcomes = [
-                request.outcome_with(torch=one_torch, python=one_python)
-                for request in requests
-            ]
-            plans = [one for one in outcomes if isinstance(one, Plan)]
-            if len(plans) == len(requests):
-                return _agreed(requests, plans, one_python)
+    for one_torch, one_python in product(torches, pythons):
+        outcomes = [
+            request.outcome_with(torch=one_torch, python=one_python)
+            for request in requests
+        ]
+        plans = [one for one in outcomes if isinstance(one, Plan)]
+        if len(plans) == len(requests):
+            return _agreed(requests, plans, one_python)
     torches_by_label = [
         f"{request.label} torch {request.plan.choice.build.torch}"
         for request in requests
@@ -315,21 +321,17 @@ def _agreed(
     first = requests[0]
     is_shared = len(requests) > 1 and first.names_programs
     if is_shared:
-        plans = []
-        for one in requests:
-            outcome = one.outcome_with(python=python)
-            plans.append(plan_or_raise(outcome, one.machine))
+        plans = [
+            plan_or_raise(one.outcome_with(python=python), one.machine)
+            for one in requests
+        ]
     problems = [pose(one, plan) for one, plan in zip(requests, plans, strict=True)]
     if not is_shared or first.request.newest_per_target:
         return problems
     common = frozenset.intersection(*(problem.torches for problem in problems))
     holder = next(iter(holders(requests, max(common))), "all targets")
-    agreed = []
-    for problem in problems:
-        builds = [build for build in problem.builds if build.torch in common]
-        own = problem.with_builds(builds)
-        agreed.append(replace(own, common=max(common), holder=holder))
-    return agreed
+    agreed = [replace(one, common=max(common), holder=holder) for one in problems]
+    return [one.with_torches(common) for one in agreed]
 
 
 def without_versions(
@@ -355,26 +357,17 @@ def public(version: str) -> Version:
     return Version(Version(version).public)
 
 
-def is_torch(requirement: str) -> bool:
-    """Whether a requirement is one of torch."""
-    return parse_requirement(requirement).name == "torch"
-
-
 def without_label(text: str, family: frozenset[str]) -> str:
     """Return a requirement of the family without the backend in its versions: the page has builds of that one alone."""
     requirement = parse_requirement(text)
-    if requirement.name not in family:
-        return text
-    if "+" not in str(requirement.specifier):
+    if requirement.name not in family or "+" not in str(requirement.specifier):
         return text
     clauses = []
     for clause in requirement.specifier or ():
-        operator = clause.operator
-        version = clause.version
-        public, _, label = version.partition("+")
+        public, _, label = clause.version.partition("+")
         if not label:
-            clauses.append(f"{operator}{version}")
-        elif operator in {"==", "==="}:
+            clauses.append(str(clause))
+        elif clause.operator != "!=":
             clauses.append(f"=={public}")
     return requirement.with_specifier(",".join(clauses))
 

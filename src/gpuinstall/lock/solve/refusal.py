@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from packaging.version import Version
 
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.lock.solve.problem import is_torch
+from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.lock.solve.facts import Fact
+from gpuinstall.lock.solve.loop import Loop
 from gpuinstall.lock.solve.remarks import NO_CODE, other_name, without_marker
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.plan import Rejected
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.lock.solve.facts import Fact
-    from gpuinstall.lock.solve.loop import Loop
 
 
 def refusal(conflict: Conflict, loop: Loop) -> Conflict:
@@ -64,8 +59,6 @@ def _program_with(package: str, loop: Loop) -> str:
     """Return what was requested and requires a package; the package itself if it was requested, or that is not known."""
     if package in loop.judge.requested:
         return package
-    if any(one.name == package for one in loop.problem.programs):
-        return package
     for name in loop.shelf.newest_releases:
         requirements = _requirements_of_newest(name, loop)
         if any(one.name == package for one in requirements):
@@ -76,12 +69,8 @@ def _program_with(package: str, loop: Loop) -> str:
 def _requirements_of_newest(name: str, loop: Loop) -> Sequence[ParsedRequirement]:
     """Return what METADATA requires in the newest wheel of a program that is not known to fail here."""
     newest = loop.judge.newest(name)
-    if newest is None:
-        return ()
-    wheel = loop.shelf.wheel(name, newest)
-    if wheel is None:
-        return ()
-    return loop.shelf.metadata_requirements(wheel)
+    wheel = loop.shelf.wheel(name, newest) if newest else None
+    return loop.shelf.metadata_requirements(wheel) if wheel else ()
 
 
 def _refused_by_machine(conflict: Conflict, loop: Loop) -> Conflict:
@@ -90,7 +79,8 @@ def _refused_by_machine(conflict: Conflict, loop: Loop) -> Conflict:
     wanted = problem.wanted
     if loop.shelf.limits("torch"):
         return conflict
-    others = [text for text in problem.requirements if not is_torch(text)]
+    texts = problem.requirements
+    others = [text for text in texts if parse_requirement(text).name != "torch"]
     refusals = list[Rejected]()
     for name in loop.shelf.newest_releases:
         for torch in _requirements_of_newest(name, loop):

@@ -7,8 +7,9 @@ cannot, each alone is tried; then uv is let choose, the last named first.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base.errors import (
     GpuInstallError,
@@ -16,28 +17,22 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
 from gpuinstall.lock.solve.attempt import resolve_near
 from gpuinstall.lock.solve.problem import Near, pose_together, without_versions
 from gpuinstall.lock.solve.remarks import NO_CODE, shortened
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
-from gpuinstall.plan import Rejected
-from gpuinstall.plan.relax import nearest_request, version_limits
+from gpuinstall.lock.uv.resolution import Resolution
+from gpuinstall.plan import Plan, Rejected
+from gpuinstall.plan.relax import RelaxedRequest, nearest_request, version_limits
+from gpuinstall.sources.session import Session
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gpuinstall.base.request import Request
-    from gpuinstall.lock.request.lock_request import LockRequest
-    from gpuinstall.lock.uv.resolution import Resolution
-    from gpuinstall.plan import Plan
-    from gpuinstall.plan.relax import RelaxedRequest
-    from gpuinstall.sources.session import Session
-
-    Pins = tuple[ParsedRequirement, ...]
+Pins = tuple[ParsedRequirement, ...]
 
 ALONE = 6
 """How many pins are tried alone, the last named first."""
@@ -81,13 +76,18 @@ def resolve_relaxed(
             for one in opened
         ]
     pins = _pins_of_programs(opened)
-    trials = deque((yielding, dict[str, str]()) for yielding in _concessions(pins))
+    # Which pins may give way: none, each alone, then all of them.
+    alone = [(pin,) for pin in reversed(pins[-ALONE:])]
+    nothing: Pins = ()
+    concessions = dict.fromkeys((nothing, *alone, pins))
+    trials = deque((yielding, nothing) for yielding in concessions)
     why = ""
     while trials:
         yielding, failed = trials.popleft()
         # Nothing of a lock stays that was made for other words.
         near = Near(yielding=yielding, metadata=metadata)
-        trial = [without_versions(one, failed) for one in opened]
+        names = {pin.name for pin in failed}
+        trial = [without_versions(one, names) for one in opened]
         try:
             answer = resolve_near(trial, near, session)
         except InstallationError as error:
@@ -97,8 +97,8 @@ def resolve_relaxed(
             name = failed_package(error)
             left = tuple(pin for pin in yielding if pin.name != name)
             if left != yielding:
-                texts = {pin.name: pin.text for pin in yielding if pin.name == name}
-                trials.appendleft((left, failed | texts))
+                others = tuple(pin for pin in yielding if pin not in left)
+                trials.appendleft((left, failed + others))
                 continue
         if not isinstance(answer, Conflict):
             why_torch = ""
@@ -144,16 +144,6 @@ def _pins_of_programs(requests: Sequence[LockRequest]) -> Pins:
     return tuple(one for one in limits if one.name not in family)
 
 
-def _concessions(pins: Pins) -> Iterator[Pins]:
-    """Yield which pins may give way: none, each alone, then all of them."""
-    yield ()
-    if len(pins) > 1:
-        for pin in reversed(pins[-ALONE:]):
-            yield (pin,)
-    if pins:
-        yield pins
-
-
 def _with_requirements_of_folders(
     requests: Sequence[LockRequest],
     session: Session,
@@ -196,7 +186,7 @@ def _explained(
     moved: Sequence[ParsedRequirement],
     why: str,
     why_torch: str,
-    failed: Mapping[str, str],
+    failed: Pins,
 ) -> Resolution:
     """Return a resolution that tells what has moved and why; its lock records it.
 
@@ -205,7 +195,7 @@ def _explained(
         moved: The requirements of torch, and of what goes with it, that are not held to.
         why: What stood against the request with every pin.
         why_torch: Why the torch that was requested does not run.
-        failed: The pins of what cannot be built, by package.
+        failed: The pins of what cannot be built.
     """
     versions = resolution.versions
     causes: dict[ParsedRequirement, str] = {}
@@ -215,8 +205,8 @@ def _explained(
             causes[requirement] = why_torch
     for text in resolution.relaxed.values():
         causes[parse_requirement(text)] = shortened(why)
-    for text in failed.values():
-        causes[parse_requirement(text)] = "it has no wheel here, and building it failed"
+    for pin in failed:
+        causes[pin] = "it has no wheel here, and building it failed"
     reasons = []
     for requirement, cause in causes.items():
         name = requirement.name

@@ -5,35 +5,27 @@ It is known from facts and METADATA; of uv's account nothing is decided.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.versions import numbers
-from gpuinstall.catalog import COMPANIONS
+from gpuinstall.catalog import COMPANIONS, Wheel
 from gpuinstall.lock.file.target import glibc_needed
-from gpuinstall.lock.solve.facts import WHEELS_AT_ONCE
+from gpuinstall.lock.solve.facts import WHEELS_AT_ONCE, Fact
+from gpuinstall.lock.solve.loop import Answer, Loop
 from gpuinstall.lock.solve.problem import newest_for
-from gpuinstall.lock.uv.project import MISSING_EXTRAS, OWN_PACKAGES
+from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.judging import unbrought_libraries, unreadable_ptx
-from gpuinstall.wheels.learned.row import Depth
+from gpuinstall.wheels.learned.row import LearnedRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_of_a_package, name_for_cuda
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.catalog import Wheel
-    from gpuinstall.lock.solve.facts import Fact, WheelReading
-    from gpuinstall.lock.solve.loop import Answer, Loop
-    from gpuinstall.wheels.learned.row import LearnedRow
 
 NO_CODE = "no-code-in-package"
 PART = "part-without-code"
@@ -96,7 +88,7 @@ class Remarks:
                 break
         return why, one
 
-    def _fact_against(self, torches: Iterable[str]) -> str:
+    def _fact_against(self, torches: Sequence[str]) -> str:
         """Return what does not run beside some builds, and why; empty if nothing is known."""
         for fact in self._facts:
             is_here = self._versions.get(fact.package) == fact.version
@@ -128,41 +120,38 @@ class Remarks:
     def _why_not(self, name: str, newest: Version) -> str:
         """Return who requires another version than the newest of a package, or what that requires and cannot have."""
         requested = [one.name for one in self._problem.programs]
-        wheels = self._answer.wheels
-        # What goes with a torch follows it, and holds it only if nothing else does.
-        following = [
-            wheel
-            for wheel in wheels
-            if name == "torch" and wheel.package in self._shelf.names
-        ]
-        others = [wheel for wheel in wheels if wheel not in following]
-        for are_requested in (True, False):
-            users = [
-                wheel
-                for wheel in others
-                if (wheel.package in requested) == are_requested
-            ]
-            holders = self._holders(name, newest, users)
-            if holders:
-                return some(holders)
-        of_newest = [
-            version
-            for version, build in self._shelf.builds.items()
-            if build.torch == newest
-        ]
+        programs = []
+        others = []
+        following = []
         fact = ""
+        for wheel in self._answer.wheels:
+            # What goes with a torch follows it, and holds it only if nothing else does.
+            if name == "torch" and wheel.package in self._shelf.names:
+                following.append(wheel)
+            elif wheel.package in requested:
+                programs.append(wheel)
+            else:
+                others.append(wheel)
         if name == "torch":
-            fact = self._fact_against(of_newest)
-        holders = self._holders(name, newest, following)
-        return fact or some(holders) or self._unmet_demand(name, newest)
+            builds = self._shelf.builds.items()
+            fact = self._fact_against(
+                [version for version, build in builds if build.torch == newest]
+            )
+        return (
+            self._holders(name, newest, programs)
+            or self._holders(name, newest, others)
+            or fact
+            or self._holders(name, newest, following)
+            or self._unmet_demand(name, newest)
+        )
 
     def _holders(
         self,
         name: str,
         newest: Version,
         users: Sequence[Wheel],
-    ) -> list[str]:
-        """Return which wheels require another version of a package.
+    ) -> str:
+        """Return which wheels require another version of a package; empty if none does.
 
         Args:
             name: The package.
@@ -179,7 +168,7 @@ class Remarks:
                         words = words.replace("==", " ")
                     version = wheel.version.public
                     holders[f"{wheel.package} {version} requires {words}"] = None
-        return [*holders]
+        return some([*holders])
 
     def _unmet_demand(self, name: str, newest: Version) -> str:
         """Return what a version of a package requires that the answer does not have, and what that requires in turn."""
@@ -243,16 +232,13 @@ class Remarks:
     def _requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
         """Return what a wheel requires here, and of torch what its METADATA leaves out."""
         if wheel not in self._required:
-            self._required[wheel] = self._read_requirements(wheel)
+            requirements = self._shelf.metadata_requirements(wheel)
+            if wheel.package == "torch":
+                torch = Version(wheel.version.public)
+                texts = self._problem.catalog.constraints(torch)
+                requirements += map(parse_requirement, texts)
+            self._required[wheel] = requirements
         return self._required[wheel]
-
-    def _read_requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
-        requirements = self._shelf.metadata_requirements(wheel)
-        if wheel.package == "torch":
-            torch = Version(wheel.version.public)
-            texts = self._problem.catalog.constraints(torch)
-            requirements += map(parse_requirement, texts)
-        return requirements
 
     # Warnings.
 
@@ -274,34 +260,23 @@ class Remarks:
             newest[fact.package] = max(
                 known, fact, key=lambda one: Version(one.version)
             )
-        unsuitable = {package for package, _ in self._unsuitable_parts()}
-        rows = [reading.row for reading in self._readings()]
-        # Nothing that was read of these says that they run (aphrodite-engine 0.10.0 has sources of kernels).
-        empty = {
-            row.package
-            for row in rows
-            if row.depth > Depth.METADATA and row.system is None
-        }
         for package, fact in newest.items():
             version = self._versions.get(package)
             other = "what requires it is taken in a version that does without it"
             if version:
                 unread = self._loop.judge.unread(package, Version(version))
-                verb = "is taken" if package in unsuitable else "runs here"
-                if package in empty:
-                    verb = "is taken, which has no library of its own"
-                other = f"{package} {version} {verb}{unread}"
+                other = f"{package} {version} is taken{unread}"
             yield Reason(OLDER, f"{fact.why}; {other}")
         for fact in self._facts:
             is_here = self._versions.get(fact.package) == fact.version
-            if is_here and fact.requires and fact.package != "torch":
+            if is_here and fact.requires:
                 libraries = " and ".join(fact.requires)
                 added = f"the library that it loads comes from {libraries}"
                 yield Reason("library-added", f"{fact.why}; {added}")
 
     def _is_older(self, fact: Fact) -> bool:
         """Whether a fact speaks against a version that is newer than that of the answer, and is for people."""
-        if not fact.why or fact.package == "torch":
+        if not fact.why:
             return False
         if fact.package in self._shelf.pages and not self._problem.files:
             return False
@@ -314,7 +289,7 @@ class Remarks:
     def _of_extras(self) -> Iterator[Reason]:
         requested = self._problem.requested
         # uv names them in any order.
-        missing = sorted(self._answer.document.get(MISSING_EXTRAS, ()))
+        missing = sorted(self._answer.missing_extras)
         for package, version, extra in missing:
             # An extra that a dependency names is its authors' affair.
             if package in requested:
@@ -324,42 +299,45 @@ class Remarks:
 
     def _of_parts(self) -> Iterator[Reason]:
         """Yield what may not run and excludes nothing, and what loads libraries by their names."""
-        for package, why in self._unsuitable_parts():
-            works = load_members().works_on_cpu.fullmatch(package)
-            on_cpu = "; it works on the CPU" if works else ""
-            yield Reason(PART, f"{package} {self._versions[package]} {why}{on_cpu}")
-        for reading in self._readings():
-            row = reading.row
-            if row.opens and row.package in load_members().must_open:
+        torch = self._answer.torch
+        members = load_members()
+        readings = map(self._loop.judge.readings.get, self._answer.wheels)
+        for reading in filter(None, readings):
+            row, judgement = reading.rows[torch]
+            why = (
+                reading.reasons[torch]
+                or judgement.doubt
+                or self._unreadable_ptx(row)
+                or self._lacks_library(row)
+                or self._too_new_for_system(row)
+            )
+            if why:
+                works = members.works_on_cpu.fullmatch(row.package)
+                on_cpu = "; it works on the CPU" if works else ""
+                version = self._versions[row.package]
+                yield Reason(PART, f"{row.package} {version} {why}{on_cpu}")
+            if row.opens and row.package in members.must_open:
                 message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
                 yield Reason("opens-libraries", message)
 
-    def _unsuitable_parts(self) -> Iterator[tuple[str, str]]:
-        """Yield each package of the answer that does not run, or may not, and why."""
-        torch = self._answer.torch
-        for reading in self._readings():
-            row, judgement = reading.rows[torch]
-            why = reading.reasons[torch] or judgement.doubt
-            if not why:
-                gpus = self._problem.gpus
-                why = unreadable_ptx(row, self._answer.build, gpus, self._versions)
-            why = why or self._lacks_library(reading) or self._too_new_for_system(row)
-            if why:
-                yield reading.wheel.package, why
+    def _unreadable_ptx(self, row: LearnedRow) -> str:
+        """Return that a driver does not read the PTX that code writes while it runs; empty if nothing says so."""
+        build = self._answer.build
+        return unreadable_ptx(row, build, self._problem.gpus, self._versions)
 
-    def _lacks_library(self, reading: WheelReading) -> str:
+    def _lacks_library(self, row: LearnedRow) -> str:
         """Return that a package is linked to a library which nothing in the lock has; empty if that is not known."""
-        lacking = set(filter(is_of_a_package, reading.row.needs))
+        lacking = set(filter(is_of_a_package, row.needs))
         if lacking:
             # What comes with torch has libraries of CUDA alone.
             with_torch = load_members().with_torch.fullmatch
             others = [one for one in self._answer.wheels if not with_torch(one.package)]
             try:
-                found = side_by_side(self._shelf.names_in, others, WHEELS_AT_ONCE)
+                found = side_by_side(self._shelf.reader.names, others, WHEELS_AT_ONCE)
                 lacking.difference_update(*found)
             except InstallationError:
                 lacking.clear()
-        names = sorted(lacking) + unbrought_libraries(reading.row, self._versions)
+        names = sorted(lacking) + unbrought_libraries(row, self._versions)
         if not names:
             return ""
         return f"may not run: it is linked to {some(names)}, which nothing in this lock has"
@@ -373,11 +351,6 @@ class Remarks:
             return ""
         here = "this system has" if system else "this lock is for"
         return f"may not run: its code needs glibc {row.glibc}, and {here} {glibc}"
-
-    def _readings(self) -> Iterator[WheelReading]:
-        """Yield what the wheels of the answer said, as far as they were read."""
-        readings = map(self._loop.judge.readings.get, self._answer.wheels)
-        return filter(None, readings)
 
 
 def other_name(package: str, loop: Loop) -> str:

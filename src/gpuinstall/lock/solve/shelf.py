@@ -7,21 +7,22 @@ name, and no source of torch lists it.
 
 from __future__ import annotations
 
+import fnmatch
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, PAIRED
+from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, PAIRED, Build, Wheel
+from gpuinstall.catalog.catalog import WheelSource
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import (
     default_wheels,
@@ -38,21 +39,12 @@ from gpuinstall.catalog.pages import (
 )
 from gpuinstall.lock.file.target import best_by_tags
 from gpuinstall.lock.solve.members import fitting
+from gpuinstall.lock.solve.problem import Problem
+from gpuinstall.sources.session import Session
 from gpuinstall.wheels.learned.reader import reader_for
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from email.message import Message
-
-    from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.catalog import Build, Wheel
-    from gpuinstall.catalog.catalog import WheelSource
-    from gpuinstall.lock.solve.problem import Problem
-    from gpuinstall.sources.session import Session
-    from gpuinstall.sources.web import Page
-    from gpuinstall.wheels.learned.row import Depth, LearnedRow
-
-    Pages = dict[str, tuple[Wheel, ...]]
+_WheelPages = dict[str, tuple[Wheel, ...]]
 
 MOST_UNKNOWN = 64
 """How many names that the catalogue does not know are looked up on the torch index, which may have its own of them."""
@@ -69,9 +61,8 @@ class Shelf:
         """The tags of the builds, the best first."""
         self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
         """Whether not everything comes from the default index."""
+        self.reader = reader_for(session)
         self._releases: dict[str, Mapping[Version, Wheel]] = {}
-        self._sources = replace(session.sources, default_index=session.default_index)
-        self._reader = reader_for(session)
 
     # Pages.
 
@@ -88,7 +79,7 @@ class Shelf:
         return frozenset[str]().union(*names)
 
     @cached_property
-    def pages(self) -> Pages:
+    def pages(self) -> _WheelPages:
         """The wheels that each name may come from, without the names that the default index may serve."""
         extensions = {**load_extensions().unclaimed, **self.problem.files}
         sources = self.session.sources
@@ -111,7 +102,7 @@ class Shelf:
         if self.backends == (CPU.tag,) and "triton" not in self._listed:
             # No build for the CPU brings one: to programs it is a package like any other.
             from_default_index |= {"triton"}
-        pages: Pages = {}
+        pages: _WheelPages = {}
         for name in sorted(self.names):
             listed = wheels.get(name, ())
             if listed or name not in from_default_index:
@@ -153,7 +144,7 @@ class Shelf:
                 builds.setdefault(version, build)
         return builds
 
-    def pages_beside(self, build: Build) -> Pages:
+    def pages_beside(self, build: Build) -> _WheelPages:
         """Return the pages with the files of one build's own source, where several sources have one without a label."""
         own_pages = {}
         for name, wheels in self.pages.items():
@@ -170,29 +161,25 @@ class Shelf:
         builds: Sequence[Build] = (),
     ) -> tuple[Wheel, ...]:
         """Return the wheels of torch's builds, or what their sources have beside each, of each version one."""
-        tags = self.problem.target.tags(self.problem.python)
+        session = self.session
+        sources = replace(session.sources, default_index=session.default_index)
         wheels: dict[str, Wheel] = {}
-        builds = builds or self.problem.builds
-        if package != "torch":
-            # Its files are those of a backend, whatever torch is beside them.
-            by_source: dict[tuple[str, WheelSource], Build] = {}
-            for build in builds:
-                by_source.setdefault((build.backend.tag, build.source), build)
-            builds = list(by_source.values())
-        for build in builds:
+        # Of torch's companions the files are those of a backend, whatever torch is beside them.
+        torches: dict[tuple[str, WheelSource], set[str]] = {}
+        for build in builds or self.problem.builds:
+            key = build.backend.tag, build.source
+            torches.setdefault(key, set()).add(str(build.torch))
+        for (backend, source), versions in torches.items():
             # What torch's own index lists beside the paired comes from there, whoever else has that name.
-            is_of_default_index = build.source is DEFAULT_INDEX and (
+            is_of_default_index = source is DEFAULT_INDEX and (
                 package in PAIRED or not self.has_own_source
             )
-            backend = build.backend.tag
             if is_of_default_index:
-                listed = default_wheels(self._sources, self.session.client, package)
+                listed = default_wheels(sources, session.client, package)
             else:
-                listed = family_wheels(
-                    self._sources, self.session.client, backend, package
-                )
-            for wheel in fitting(listed, backend, tags):
-                if package != "torch" or wheel.version.public == str(build.torch):
+                listed = family_wheels(sources, session.client, backend, package)
+            for wheel in fitting(listed, backend, self.problem.tags):
+                if package != "torch" or wheel.version.public in versions:
                     wheels.setdefault(str(wheel.version), wheel)
         return tuple(wheels.values())
 
@@ -202,28 +189,22 @@ class Shelf:
         catalog = self.problem.catalog
         names = index_names(session.sources, session.client, backend)
         listed = names & catalog.family
-        strange = sorted(names - catalog.family)
-        unknown = [name for name in strange if not self._is_copied(name)]
+        unknown = names - catalog.family
+        # Of these it has copies of the default index's files.
+        for pattern in catalog.copied:
+            unknown = unknown.difference(fnmatch.filter(unknown, pattern))
         if unknown:
-            unknown = unknown[:MOST_UNKNOWN]
-            listed |= own_names(session.sources, session.client, backend, unknown)
+            asked = sorted(unknown)[:MOST_UNKNOWN]
+            listed |= own_names(session.sources, session.client, backend, asked)
         return listed
-
-    def _is_copied(self, name: str) -> bool:
-        """Whether the torch index has copies of the default index's files of a package."""
-        return any(
-            fnmatchcase(name, pattern) for pattern in self.problem.catalog.copied
-        )
 
     def wheels_of(self, package: str) -> list[Wheel]:
         """Return the wheels of a package that the Python and the platform can install, of torch's own source if that has it."""
-        wheels = self.pages.get(package, ())
-        page = None
-        if package not in self.pages:
+        wheels = self.pages.get(package)
+        if wheels is None:
             page = self.session.known_page(package)
-        if page:
-            wheels = parse_page(page)
-        tags = set(self.problem.target.tags(self.problem.python))
+            wheels = parse_page(page) if page else ()
+        tags = set(self.problem.tags)
         return [
             wheel for wheel in wheels if wheel.package == package and tags & wheel.tags
         ]
@@ -231,12 +212,12 @@ class Shelf:
     def wheel(self, package: str, version: Version) -> Wheel | None:
         """Return the wheel of one version, whatever its label; None if it has none."""
         wheels = [
-            replace(one, backend=None)
+            one
             for one in self.wheels_of(package)
             if one.version.public == version.public
         ]
-        tags = self.problem.target.tags(self.problem.python)
-        return next(iter(fitting(wheels, "", tags)), None)
+        best = best_by_tags(wheels, self.problem.tags, lambda one: (package, one.tags))
+        return next(iter(best), None)
 
     # Programs.
 
@@ -246,13 +227,9 @@ class Shelf:
 
         None if uv alone can tell it.
         """
-        bound = self.names.union(self.problem.files)
         names = [one.name for one in self.problem.programs if not one.url]
-        open_names = [name for name in names if name not in bound]
-        newest = side_by_side(self._newest, open_names)
-        releases: dict[str, Version | None] = dict.fromkeys(names)
-        releases.update(zip(open_names, newest, strict=True))
-        return releases
+        newest = side_by_side(self._newest, names)
+        return dict(zip(names, newest, strict=True))
 
     def newest_companions(self, build: Build) -> dict[str, Version]:
         """Return the newest version that a build's source has, and the request allows, of what is paired with torch."""
@@ -260,22 +237,29 @@ class Shelf:
         for requirement in self.problem.wanted.request.parsed:
             if requirement.name not in COMPANIONS:
                 continue
-            for wheel in self.wheels_of(requirement.name):
-                version = Version(wheel.version.public)
-                is_of_build = wheel.backend in {build.backend.tag, None}
-                is_allowed = requirement.allows(version) and not version.is_prerelease
-                if is_of_build and is_allowed:
-                    known = newest.get(requirement.name, version)
-                    newest[requirement.name] = max(known, version)
+            of_build = [
+                Version(wheel.version.public)
+                for wheel in self.wheels_of(requirement.name)
+                if wheel.backend in {build.backend.tag, None}
+            ]
+            allowed = [
+                one
+                for one in of_build
+                if requirement.allows(one) and not one.is_prerelease
+            ]
+            if allowed:
+                newest[requirement.name] = max(allowed)
         return newest
 
     def _newest(self, name: str) -> Version | None:
-        page = self.session.known_page(name)
-        if page is None:
-            return None
         sources = self.session.sources
         # Which of its files a date or a setting passes over, uv alone decides.
         if sources.exclude_newer or sources.takes_lowest:
+            return None
+        if name in self.names.union(self.problem.files):
+            return None
+        page = self.session.known_page(name)
+        if page is None:
             return None
         newest = next(iter(self.releases(name)), None)
         for source in parse_sources(page, name):
@@ -292,7 +276,7 @@ class Shelf:
             # A version may have a wheel for any platform beside those with libraries, which are installed.
             installed = best_by_tags(
                 self.wheels_of(package),
-                self.problem.target.tags(self.problem.python),
+                self.problem.tags,
                 lambda wheel: (str(wheel.version), wheel.tags),
             )
             newest_first = sorted(
@@ -318,9 +302,24 @@ class Shelf:
             return False
         with suppress(ValueError):
             specifiers = SpecifierSet(release.requires_python or "")
-            python = self.problem.python.removesuffix("t")
-            return specifiers.contains(f"{python}.99")
+            return specifiers.contains(f"{self.problem.python}.99")
         return True
+
+    def release_day(self, name: str, version: str) -> str:
+        """Return when the first file of a version was uploaded, ``2026-01-31``; empty if no page tells it (PEP 700).
+
+        Later files of a version are wheels for newer Pythons: their dates are not that of the version.
+        """
+        page = self.session.known_page(name)
+        days = []
+        for file in parse_files(page) if page else ():
+            is_wheel = file.filename.endswith(".whl")
+            parse = parse_wheel_filename if is_wheel else parse_sdist_filename
+            # Other files are of no version.
+            with suppress(ValueError):
+                if parse(file.filename)[1] == Version(version):
+                    days.append(file.uploaded[:10])
+        return min(filter(None, days), default="")
 
     def limits(self, package: str) -> list[ParsedRequirement]:
         """Return what the request says of the versions of a package."""
@@ -332,16 +331,6 @@ class Shelf:
         ]
 
     # Wheels.
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether as much of wheels was read as is read for one lock."""
-        return self._reader.is_spent
-
-    @property
-    def bytes_read(self) -> int:
-        """The bytes of wheels that this run rests on, so far."""
-        return self._reader.bytes_read
 
     def row(self, wheel: Wheel, build: Build, depth: Depth) -> LearnedRow:
         """Return what a wheel says beside a build.
@@ -355,27 +344,7 @@ class Shelf:
             InstallationError: if it cannot be read.
         """
         platform = f"{build.os}-{build.arch}"
-        return self._reader.companion(wheel, build.backend, platform, depth)
-
-    def may_have_code(self, wheel: Wheel) -> bool:
-        """Whether a wheel may have GPU code, by its name and its METADATA."""
-        return self._reader.may_have_code(wheel)
-
-    def names_in(self, wheel: Wheel) -> set[str]:
-        """Return the names of the files in a wheel.
-
-        Raises:
-            InstallationError: if it cannot be read.
-        """
-        return self._reader.names(wheel)
-
-    def metadata(self, wheel: Wheel) -> Message:
-        """Return METADATA of a wheel.
-
-        Raises:
-            InstallationError: if it cannot be read.
-        """
-        return self._reader.metadata(wheel)
+        return self.reader.companion(wheel, build.backend, platform, depth)
 
     def metadata_requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
         """Return what METADATA of a wheel requires here, with the extras that are requested; nothing if it cannot be read."""
@@ -384,21 +353,23 @@ class Shelf:
             if program.name == wheel.package:
                 extras.update(program.extra_names)
         environment = self.problem.target.environment(self.problem.python)
-        requirements = []
         with suppress(InstallationError):
-            metadata = self.metadata(wheel)
-            for text in metadata.get_all("Requires-Dist", ()):
-                # Old METADATA may have what is none.
-                with suppress(UsageError):
-                    requirement = parse_requirement(str(text))
-                    if requirement.counts(environment, extras):
-                        requirements.append(requirement)
-        return requirements
+            texts = self.reader.metadata(wheel).get_all("Requires-Dist", ())
+            requirements = requirements_of_metadata(map(str, texts))
+            return [one for one in requirements if one.counts(environment, extras)]
+        return []
+
+
+def requirements_of_metadata(texts: Iterable[str]) -> Iterator[ParsedRequirement]:
+    """Yield what METADATA requires: that of old wheels may have what is no requirement."""
+    for text in texts:
+        with suppress(UsageError):
+            yield parse_requirement(text)
 
 
 def preferred_labels(
     shelf: Shelf,
-    builds: Mapping[str, Build],
+    builds: dict[str, Build],
 ) -> Mapping[str, list[str]]:
     """Return of each release of torch the version with the best label of some, and of each companion that of its torch.
 
@@ -406,42 +377,26 @@ def preferred_labels(
     comes to.
     """
     releases = shelf.problem.catalog.releases
-    best: dict[Version, str] = {}
-    for version, build in builds.items():
-        best.setdefault(build.torch, version)
+    # The best come last here: of several they stay.
+    best = {build.torch: version for version, build in reversed(builds.items())}
     labels: dict[str, str] = {}
     for torch, version in best.items():
         label = version.partition("+")[2]
         release = releases.get(torch)
         if release and label:
             for companion in release.torchvision + release.torchaudio:
-                labels.setdefault(companion, label)
+                labels[companion] = label
     preferred = {"torch": list(best.values())}
     for name, wheels in shelf.pages.items():
         if name == "torch":
             continue
         by_public: dict[str, str] = {}
         # The page has the best build's first.
-        for wheel in wheels:
-            if wheel.version.local == labels.get(wheel.version.public):
-                by_public[wheel.version.public] = str(wheel.version)
-            by_public.setdefault(wheel.version.public, str(wheel.version))
+        for version in [str(wheel.version) for wheel in wheels]:
+            public, _, label = version.partition("+")
+            if label == labels.get(public, ""):
+                by_public[public] = version
+            by_public.setdefault(public, version)
         if any("+" in version for version in by_public.values()):
             preferred[name] = list(by_public.values())
     return preferred
-
-
-def release_day(page: Page, version: Version) -> str:
-    """Return when the first file of a version was uploaded, ``2026-01-31``; empty if the page does not tell it (PEP 700).
-
-    Later files of a version are wheels for newer Pythons: their dates are not that of the version.
-    """
-    days = []
-    for file in parse_files(page):
-        is_wheel = file.filename.endswith(".whl")
-        parse = parse_wheel_filename if is_wheel else parse_sdist_filename
-        # Other files are of no version.
-        with suppress(ValueError):
-            if parse(file.filename)[1] == version:
-                days.append(file.uploaded[:10])
-    return min(filter(None, days), default="")

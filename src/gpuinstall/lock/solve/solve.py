@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from gpuinstall.base.errors import (
     GpuInstallError,
@@ -10,34 +10,29 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import numbers
-from gpuinstall.lock.file.lock import Record, version_conflicts
+from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import built_requirements
-from gpuinstall.lock.solve.attempt import refusal_anyway, resolve_near
+from gpuinstall.lock.solve.attempt import Resolutions, refusal_anyway, resolve_near
 from gpuinstall.lock.solve.live import live_requests
 from gpuinstall.lock.solve.problem import (
     Near,
+    Requests,
     held_back_by,
     public,
 )
 from gpuinstall.lock.solve.relax import name_relax, resolve_relaxed
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import requirement_lines
-from gpuinstall.plan import Plan, Rejected
+from gpuinstall.plan import Plan
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import minor_version
+from gpuinstall.sources.session import Session
 from gpuinstall.sources.web.client import OFFLINE
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from gpuinstall.base.request import Request
-    from gpuinstall.lock.file.lock import Lock
-    from gpuinstall.lock.request.lock_request import LockRequest, Requests
-    from gpuinstall.lock.solve.attempt import Resolutions
-    from gpuinstall.sources.session import Session
 
 PYTHONS = 2
 """How many other Pythons are tried."""
@@ -73,21 +68,19 @@ def resolve_locks(
     if unreachable:
         raise refusal_anyway(requests, unreachable, session)
     _refuse_lost_torch(live, locks, session)
-    reported: dict[str, str] = {}
-    for lock in locks:
-        reported |= lock.all_versions
     request = requests[0].request
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     # uv goes by the times of a project's own files, and not by those of the lists that these name.
     if locks and request.build_files_digest not in {"", *digests}:
         built = built_requirements(request.requirements, session.folder)
         session.outdated.update(requirement_lines(built, session.folder))
-    attempts = [Near(versions=installed or {}, reported=reported)]
-    if not installed:
-        attempts = [*_nearness(attempts[0], live, locks, moving, upgrade=upgrade)]
+    attempts = [*_nearness(live, locks, moving, upgrade=upgrade)]
+    if installed:
+        attempts = [Near(versions=installed)]
+    reported = {pair for lock in locks for pair in lock.all_versions.items()}
     conflicts = []
     for near in attempts:
-        answer = resolve_near(live, near, session, usual=requests)
+        answer = resolve_near(live, near, session, usual=requests, reported=reported)
         if isinstance(answer, Conflict):
             conflicts.append(answer)
             continue
@@ -97,7 +90,7 @@ def resolve_locks(
         resolutions = []
         for one in answer:
             moved = _moved(one.versions, preferred, moving)
-            resolutions.append(one.warned_of(moved).remarked(held_back))
+            resolutions.append(one.warned_of(moved, held_back))
         return resolutions
     # The last keeps the least of earlier locks: its conflict is of what is requested.
     error = conflicts[-1].error
@@ -133,22 +126,25 @@ def _refuse_lost_torch(
             request.machine.os, request.machine.arch
         )
     ]
-    listed = [build for build in builds if not build.absent]
-    is_empty = not any(str(build.source).startswith(index) for build in listed)
+    listed = [str(build.source) for build in builds if not build.absent]
+    is_empty = not any(source.startswith(index) for source in listed)
     for lock in locks:
-        torch = lock.all_versions.get("torch", "")
+        torch = lock.versions.get("torch")
         reasons = {build.absent for build in builds if build.name == torch}
         is_lost = is_empty or "unreachable" in reasons
         if reasons and None not in reasons and is_lost:
-            is_offline = session.environment.get("UV_OFFLINE")
-            silent = OFFLINE if is_offline else session.client.unreachable(index)
             mirror = "export GPUINSTALL_TORCH_INDEX=https://index.example/whl   # for a mirror that answers"
-            raise InstallationError(
+            error = InstallationError(
                 "torch-index-lost",
                 f"{index} does not have torch {torch} of {lock.name} now; the lock stays as it is",
-                why=silent.why if silent else None,
-                hint=OFFLINE.hint if is_offline else f"Try again later\n{mirror}",
+                hint=f"Try again later\n{mirror}",
             )
+            silent = session.client.unreachable(index)
+            if silent:
+                error.why = silent.why
+            if session.environment.get("UV_OFFLINE"):
+                error.why, error.hint = OFFLINE
+            raise error
 
 
 def _overridden(requests: Requests, session: Session) -> Requests:
@@ -162,7 +158,6 @@ def _overridden(requests: Requests, session: Session) -> Requests:
 
 
 def _nearness(
-    near: Near,
     requests: Requests,
     locks: Sequence[Lock],
     moving: Collection[str],
@@ -172,13 +167,12 @@ def _nearness(
     """Yield what stays in each attempt: torch with every version that was locked beside it, then what nothing is against.
 
     Args:
-        near: What stays in any case.
         requests: The requests, one for each target.
         locks: The locks that are there.
         moving: The packages that are to move.
         upgrade: Whether everything is to move.
     """
-    near = replace(near, python=_kept_python(requests[0], locks))
+    near = Near(python=_kept_python(requests[0], locks))
     if upgrade:
         yield near
         return
@@ -201,7 +195,6 @@ def _nearness(
         members = requests[0].catalog.family & versions.keys()
         yield replace(
             near,
-            torch=public(torch),
             pinned={name: versions[name] for name in sorted(members)},
             locks=by_target if is_whole else {},
         )
@@ -237,7 +230,7 @@ def _kept_versions(
     for lock in locks:
         locked |= lock.versions
     preferred = {} if moving and locks else _by_name(request.preferred)
-    is_weighed = bool(locks) and _are_weighed(request, locks)
+    is_weighed = _are_weighed(request, locks)
     versions = preferred | locked if is_weighed else locked | preferred
     for name in moving:
         if name not in versions:
@@ -308,15 +301,13 @@ def _with_other_python(
     """
     first = requests[0]
     is_fixed = first.request.python or near.python or len(requests) > 1
+    # Which there is only of a plan.
     is_conflict = error.code in {"requirements-conflict", "only-binary"}
     if is_fixed or not is_conflict:
         return None
-    if isinstance(first.outcome, Rejected):
-        return None
-    usual = first.outcome.choice.python
+    usual = first.plan.choice.python
     pythons = set(map(minor_version, first.machine.pythons or ()))
-    pythons.discard(usual)
-    newest_first = sorted(pythons, key=numbers, reverse=True)
+    newest_first = sorted(pythons - {usual}, key=numbers, reverse=True)
     for python in newest_first[:PYTHONS]:
         answer = resolve_near(requests, replace(near, python=python), session)
         if not isinstance(answer, Conflict) and answer[0].choice.python == python:

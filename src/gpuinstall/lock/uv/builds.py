@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tomli_w
 from packaging.version import Version
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import Value, field
+from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import authored
 from gpuinstall.machine.nvidia.toolchain import COMPILED_FOR, find_compiler, toolkit_fix
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.base.versions import Backend
+Packages = Sequence[Mapping[str, Any]]
+"""Those of uv's own lock, or of one of ours, as a document has them."""
 
 SDIST = "its sdist"
 NO_WHEEL = "has no wheel for this machine, and only-binary allows nothing else"
@@ -101,9 +100,7 @@ class BuildSite(NamedTuple):
     @property
     def architectures(self) -> tuple[str, ...]:
         """The compute capabilities to compile for: those that the user gives, or those of the GPUs that are here."""
-        given = None
-        if self.is_for_cuda:
-            given = self.environ.get(COMPILED_FOR)
+        given = self.environ.get(COMPILED_FOR)
         if given:
             return tuple(given.split(";"))
         capabilities = {gpu.compute_capability for gpu in self.machine.gpus}
@@ -111,10 +108,10 @@ class BuildSite(NamedTuple):
         return tuple(map(str, known))
 
 
-def source_builds(document: Mapping[str, Any]) -> tuple[SourceBuild, ...]:
+def source_builds(packages: Packages) -> tuple[SourceBuild, ...]:
     """Return what a lock, or uv's own, has no wheel of."""
     builds = []
-    for package in document.get("packages", ()):
+    for package in packages:
         origin = _origin(package)
         if not origin:
             continue
@@ -145,16 +142,16 @@ def _origin(package: Mapping[str, Any]) -> str:
     return "an archive" if place and not is_wheel else ""
 
 
-def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
+def build_tools(packages: Packages) -> tuple[str, ...]:
     """Return the packages that builds in the environment itself need there, and that a lock does not have yet.
 
     Args:
-        document: uv's lock.
+        packages: Those of uv's lock.
     """
     tools = dict[str, None]()
-    for build in source_builds(document):
+    for build in source_builds(packages):
         tools |= dict.fromkeys(build.known.tools)
-    for package in document.get("packages", ()):
+    for package in packages:
         tools.pop(package["name"], None)
     return tuple(tools)
 

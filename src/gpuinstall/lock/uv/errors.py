@@ -6,7 +6,8 @@ A failed build is told with the name of its package and its last lines, the caus
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Collection
+from typing import NamedTuple
 
 from gpuinstall.base.advice import uv_program
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
@@ -15,9 +16,6 @@ from gpuinstall.base.text import without_logins
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
 from gpuinstall.sources.web.client import HINT_OF_LOGIN, OFFLINE, ways_to_network
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
@@ -181,19 +179,6 @@ class Conflict(NamedTuple):
             # What a build printed names its tools, not its package.
             return self.error.message
         return self.error.why or self.error.message
-
-
-_Answer = TypeVar("_Answer")
-
-
-def all_or_conflict(answers: Iterable[_Answer | Conflict]) -> list[_Answer] | Conflict:
-    """Return the answers, or the first conflict among them."""
-    found = list[_Answer]()
-    for answer in answers:
-        if isinstance(answer, Conflict):
-            return answer
-        found.append(answer)
-    return found
 
 
 def unwrapped(message: str) -> str:

@@ -15,9 +15,10 @@ import html
 import os
 import re
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tomli
 import tomli_w
@@ -29,8 +30,10 @@ from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, field
-from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog import Wheel, load_catalog
+from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import unknown_hash
+from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.uv.builds import known_builds, without_wheel
 from gpuinstall.lock.uv.errors import (
     FAILED_BUILD,
@@ -41,14 +44,10 @@ from gpuinstall.lock.uv.errors import (
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources import Sources
+from gpuinstall.sources.session import Session
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from gpuinstall.catalog import Wheel
-    from gpuinstall.catalog.pages import PageFile
-    from gpuinstall.lock.file.target import Target
-    from gpuinstall.sources.session import Session
+Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
+"""The files that packages may come from, by name."""
 
 OWN_PACKAGES = "gpuinstall-"
 """How the names begin of the packages that tell uv what METADATA leaves out."""
@@ -84,7 +83,7 @@ class ResolverProject(Value):
     """``X.Y``."""
 
     target: Target
-    pages: Mapping[str, tuple[Wheel | PageFile, ...]] = field(default_factory=dict)
+    pages: Pages = field(default_factory=dict)
     """The files that each package with a page may come from, whoever requires it."""
 
     constraints: tuple[str, ...] = ()
@@ -135,12 +134,13 @@ class ResolverProject(Value):
         """Return uv's settings: indexes, metadata that needs no build, and no project's source for the family."""
         settings = self.sources.uv_settings()
         if default_index:
-            row = {
-                "url": default_index,
-                "default": True,
-                "cache-control": _CACHE_CONTROL,
-            }
-            settings["index"].append(row)
+            settings["index"].append(
+                {
+                    "url": default_index,
+                    "default": True,
+                    "cache-control": _CACHE_CONTROL,
+                }
+            )
         known = [
             {"name": name, **known.metadata}
             for name, known in known_builds().items()
@@ -207,11 +207,7 @@ class ResolverProject(Value):
         command = uv.compile_lock(
             python, newest_patch, self.target.uv_platform, self.wheels_only
         )
-        inputs = [REQUEST_FILE]
-        if self.overrides:
-            inputs += ["--override", OVERRIDES]
-        if self.preferred:
-            inputs += ["--output-file", PREFERRED]
+        inputs = (REQUEST_FILE, "--override", OVERRIDES, "--output-file", PREFERRED)
         if self.target.os == "macos":
             # The variable of Apple's own tools, by which uv goes too.
             variables["MACOSX_DEPLOYMENT_TARGET"] = self.target.macos
@@ -256,10 +252,12 @@ def resolve_project(
     raise failure
 
 
-def versions_in(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return the version of each package of a lock; empty for one out of a folder."""
+def versions_in(packages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the version of each package of a lock that has one: what is out of a folder may have none."""
     return {
-        package["name"]: package.get("version", "") for package in document["packages"]
+        package["name"]: package["version"]
+        for package in packages
+        if package.get("version")
     }
 
 
@@ -379,6 +377,9 @@ class _Resolver:
 
         Returns:
             The build that failed, if one did.
+
+        Raises:
+            NoBuildError: if a file of the folder has it built, and only wheels are allowed.
         """
         addresses, self.addresses = self.addresses, []
         for address in addresses:
@@ -387,24 +388,19 @@ class _Resolver:
                 words.append("--refresh")
             done = self.alone(address, *words, *_WHEELS_ALONE, code=False)
             if _STOPPED.search(unwrapped(done.err)):
-                self.check_wheels_alone(address)
                 requirement = parse_requirement(address)
+                setting = self.session.sources.chooser_of(requirement.url or "")
+                if self.only_wheels and setting:
+                    raise without_wheel(f"{setting.value} in {setting.file}")
                 self.announce(address.removeprefix("-e "), requirement.name)
                 done = self.alone(address, *words)
             if not done.ok:
                 return done
             self.session.outdated.discard(address)
             document = tomli.loads(done.out)
-            names = versions_in(document).keys()
+            names = {package["name"] for package in document["packages"]}
             self.exceptions |= names - self.project.wheels_only
         return None
-
-    def check_wheels_alone(self, address: str) -> None:
-        """Raise NoBuildError for what a file of the folder has built, if only wheels are allowed."""
-        url = parse_requirement(address).url or ""
-        setting = self.session.sources.chooser_of(url)
-        if self.only_wheels and setting:
-            raise without_wheel(f"{setting.value} in {setting.file}")
 
     def announce(self, package: str, name: str) -> None:
         """Say that the code of a package runs."""

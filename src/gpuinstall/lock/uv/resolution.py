@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, field, replace
@@ -16,27 +20,22 @@ from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.listing import read_listing
 from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, is_unknown
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import strange_hosts
-from gpuinstall.lock.uv.project import versions_in
+from gpuinstall.lock.uv.builds import Packages
+from gpuinstall.lock.uv.project import Pages, versions_in
+from gpuinstall.plan import Plan
 from gpuinstall.plan.values import NEWEST_BUT, REMARKS, Choice
+from gpuinstall.sources import Sources
+from gpuinstall.sources.session import Session
 from gpuinstall.sources.sources import links_url
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from gpuinstall.base.finding import Reason
-    from gpuinstall.catalog.pages import PageFile
-    from gpuinstall.lock.file.target import Target
-    from gpuinstall.lock.request.lock_request import LockRequest
-    from gpuinstall.plan import Plan
-    from gpuinstall.sources import Sources
-    from gpuinstall.sources.session import Session
-
-    _Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
 
 _SOURCE_FILES = ("sdist", "archive")
 """The keys of a package's files that are no wheels."""
 _FILES = {"wheels", *_SOURCE_FILES}
+_TREES = {"vcs", "directory", "archive"}
+"""The keys of what comes from no index."""
 
 
 class Resolution(Value):
@@ -45,8 +44,8 @@ class Resolution(Value):
     request: LockRequest
     plan: Plan
     target: Target
-    document: Mapping[str, Any]
-    """uv's own lock."""
+    packages: Packages
+    """Those of uv's own lock."""
 
     hashes: Hashes
     apart: frozenset[str] = frozenset()
@@ -75,44 +74,37 @@ class Resolution(Value):
     @property
     def unhashed_wheels(self) -> list[LockedFile]:
         """The wheels whose index gives no hash: uv fetches them for an installation, and it is taken on the way."""
-        packages = self.document["packages"]
-        with_wheels = {one["name"] for one in packages if one.get("wheels")}
+        with_wheels = {one["name"] for one in self.packages if one.get("wheels")}
         return [file for file in self.hashes.missing if file.package in with_wheels]
 
     @property
     def versions(self) -> dict[str, str]:
         """The version of each package."""
-        versions = self.all_versions.items()
-        return {name: version for name, version in versions if version}
+        return versions_in(self.packages)
 
     @property
     def all_versions(self) -> dict[str, str]:
         """The version of each package; empty for one out of a folder."""
-        return versions_in(self.document)
+        return {one["name"]: one.get("version", "") for one in self.packages}
 
-    def remarked(self, reasons: Iterable[Reason]) -> Resolution:
-        """Return the same with further reasons in its plan."""
-        plan = replace(self.plan, reasons=(*self.plan.reasons, *reasons))
+    def warned_of(
+        self, warnings: Iterable[Reason], reasons: Iterable[Reason] = ()
+    ) -> Resolution:
+        """Return the same with further warnings and reasons in its plan."""
+        plan = self.plan
+        warnings = (*plan.warnings, *warnings)
+        reasons = (*plan.reasons, *reasons)
+        plan = replace(plan, warnings=warnings, reasons=reasons)
         return replace(self, plan=plan)
-
-    def warned_of(self, reasons: Iterable[Reason]) -> Resolution:
-        """Return the same with further warnings in its plan."""
-        return replace(
-            self,
-            plan=replace(
-                self.plan,
-                warnings=(*self.plan.warnings, *reasons),
-            ),
-        )
 
 
 def checked(
-    document: Mapping[str, Any],
+    packages: Packages,
     request: LockRequest,
     plan: Plan,
     *,
     family: Collection[str],
-    pages: _Pages,
+    pages: Pages,
     prebuilt: Mapping[str, tuple[Wheel, ...]],
     locked: Mapping[str, str],
     session: Session,
@@ -120,7 +112,7 @@ def checked(
     """Return what uv resolved, its files checked for where they come from.
 
     Args:
-        document: uv's own lock, without our packages.
+        packages: Those of uv's own lock, without ours.
         request: What it was resolved for.
         plan: The choice that serves it.
         family: The names that are bound to the sources of torch.
@@ -134,37 +126,37 @@ def checked(
         UsageError: if a file of the project has a package, or its hash, from elsewhere.
     """
     sources = session.sources
-    check_addresses(packages_of_indexes(document), sources)
-    name_addresses(document, session)
-    check_unbuilt(document, family)
-    document = with_files_of_pages(document, pages)
-    check_provenance(locked_files(document), pages)
-    check_indexes(document, pages, plan.choice.build.backend.tag, session)
-    document = with_own_indexes(dict(document), pages, session)
-    requested = requested_hashes(request.request.requirements, document, sources)
+    check_addresses(packages_of_indexes(packages), sources)
+    name_addresses(packages, session)
+    check_unbuilt(packages, family)
+    packages = with_files_of_pages(packages, pages)
+    check_provenance(locked_files(packages), pages)
+    check_indexes(packages, pages, plan.choice.build.backend.tag, session)
+    packages = with_own_indexes(packages, pages, session)
+    requested = requested_hashes(request.request.requirements, packages, sources)
     if requested:
-        document = with_requested_files(document, requested, session)
+        packages = with_requested_files(packages, requested, session)
     files = [
         replace(file, sha256=file.sha256 or locked.get(file.url))
-        for file in locked_files(document)
+        for file in locked_files(packages)
     ]
     return Resolution(
         request=request,
         plan=plan,
         target=request.target(plan.choice.build),
-        document=document,
+        packages=packages,
         hashes=known_hashes(files, session),
         prebuilt=prebuilt,
     )
 
 
-def locked_files(document: Mapping[str, Any]) -> tuple[LockedFile, ...]:
+def locked_files(packages: Packages) -> tuple[LockedFile, ...]:
     """Return the files of uv's lock that will be locked: wheels, and a source distribution only if there is no wheel.
 
     A folder and a repository have no file, and no hash.
     """
     files = []
-    for package in document["packages"]:
+    for package in packages:
         others = [package[kind] for kind in _SOURCE_FILES if kind in package]
         for entry in package.get("wheels") or others:
             sha256 = entry.get("hashes", {}).get("sha256")
@@ -175,11 +167,11 @@ def locked_files(document: Mapping[str, Any]) -> tuple[LockedFile, ...]:
     return tuple(files)
 
 
-def packages_of_indexes(document: Mapping[str, Any]) -> dict[str, list[str]]:
+def packages_of_indexes(packages: Packages) -> dict[str, list[str]]:
     """Return the packages that indexes serve, with the addresses of their wheels."""
     addresses = {}
-    for package in document["packages"]:
-        if package.keys().isdisjoint({"vcs", "directory", "archive"}):
+    for package in packages:
+        if package.keys().isdisjoint(_TREES):
             wheels = package.get("wheels", ())
             addresses[package["name"]] = [wheel.get("url", "") for wheel in wheels]
     return addresses
@@ -205,18 +197,16 @@ def check_addresses(
             )
 
 
-def name_addresses(document: Mapping[str, Any], session: Session) -> None:
+def name_addresses(packages: Packages, session: Session) -> None:
     """Name the addresses that only the METADATA of a package from an address has.
 
     Raises:
         InstallationError: One has a variable.
     """
-    for package in document["packages"]:
+    for package in packages:
         place = package.get("archive") or package.get("vcs") or {}
         address = place.get("url", "")
-        if not address:
-            continue
-        if session.sources.has_address(address):
+        if not address or session.sources.has_address(address):
             continue
         name = package["name"]
         if "${" in unquote(address):
@@ -227,38 +217,29 @@ def name_addresses(document: Mapping[str, Any], session: Session) -> None:
         session.reporter.notice("Index", f"{address}: {role}")
 
 
-def with_files_of_pages(
-    document: Mapping[str, Any],
-    pages: _Pages,
-) -> dict[str, Any]:
+def with_files_of_pages(packages: Packages, pages: Pages) -> Packages:
     """Take each wheel from the page of the build that was chosen: uv was given one of every version, the best build's.
 
     Args:
-        document: uv's lock.
+        packages: Those of uv's lock.
         pages: The packages that have a source of their own, with the files that it has beside the chosen build.
     """
-    own = {}
-    for name, files in pages.items():
-        for file in files:
-            if isinstance(file, Wheel):
-                own[name, str(file.version)] = file
-    packages = []
-    for package in document["packages"]:
+    files = chain.from_iterable(pages.values())
+    wheels = [file for file in files if isinstance(file, Wheel)]
+    own = {(wheel.package, str(wheel.version)): wheel for wheel in wheels}
+    from_pages = []
+    for package in packages:
         key = package["name"], package.get("version", "")
         wheel = own.get(key)
-        if wheel is None or wheel.url in map(_address, package.get("wheels", ())):
-            packages.append(package)
-            continue
-        hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
-        entry = {"url": wheel.url, "hashes": hashes}
-        packages.append({**package, "wheels": [entry]})
-    return {**document, "packages": packages}
+        own_wheels = {}
+        if wheel and wheel.url not in map(_address, package.get("wheels", ())):
+            hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
+            own_wheels = {"wheels": [{"url": wheel.url, "hashes": hashes}]}
+        from_pages.append({**package, **own_wheels})
+    return from_pages
 
 
-def check_provenance(
-    files: Iterable[LockedFile],
-    pages: Mapping[str, tuple[Wheel | PageFile, ...]],
-) -> None:
+def check_provenance(files: Iterable[LockedFile], pages: Pages) -> None:
     """Raise InstallationError for a file that its page does not have.
 
     Every other file came from the default index alone, the only one that uv was given; it may not be one that a page
@@ -268,15 +249,15 @@ def check_provenance(
         files: The files of a resolution.
         pages: The packages that have a source of their own, with its wheels.
     """
-    owners: dict[str, set[str]] = {}
+    owners = defaultdict[str, set[str]](set)
     for package, wheels in pages.items():
         for wheel in wheels:
-            owners.setdefault(wheel.url, set()).add(package)
+            owners[wheel.url].add(package)
     for file in files:
         own = {file.package} & pages.keys()
         if file.name in {"", ".", ".."} or "/" in file.name or "\\" in file.name:
             why = "its name points outside its folder"
-        elif owners.get(file.url, set()) != own:
+        elif owners[file.url] != own:
             why = "the source of PyTorch packages does not list it"
         else:
             continue
@@ -286,7 +267,7 @@ def check_provenance(
 
 
 def check_indexes(
-    document: Mapping[str, Any],
+    packages: Packages,
     pages: Collection[str],
     backend: str,
     session: Session,
@@ -296,37 +277,31 @@ def check_indexes(
     It does not say what it took from where.
 
     Args:
-        document: uv's lock.
+        packages: Those of uv's lock.
         pages: The packages that have a source of their own.
         backend: The tag of torch's backend.
         session: The run.
     """
-    trees = {"vcs", "archive", "directory"}
-    has_trees = any(trees & package.keys() for package in document["packages"])
-    if not has_trees:
+    has_trees = any(_TREES & package.keys() for package in packages)
+    if not has_trees or session.environment.get("UV_OFFLINE"):
         return
-    if session.environment.get("UV_OFFLINE"):
-        return
-    served = packages_of_indexes(document).keys() - set(pages)
-    files = [file for file in locked_files(document) if file.package in served]
-    for host, packages in strange_hosts(files, backend, session).items():
+    served = packages_of_indexes(packages).keys() - set(pages)
+    files = [file for file in locked_files(packages) if file.package in served]
+    for host, strange in strange_hosts(files, backend, session).items():
         # uv has the page in its cache.
         if session.client.unreachable(session.default_index or ""):
             return
         raise InstallationError(
             "wrong-source",
-            f"{', '.join(packages)} would come from {host}",
+            f"{', '.join(strange)} would come from {host}",
             why="the pyproject.toml of a source tree chooses it, and no index here lists it there",
             hint="Set UV_INDEX to the URL of the index that has it, if you trust it",
         )
 
 
-def check_unbuilt(
-    document: Mapping[str, Any],
-    family: Collection[str],
-) -> None:
+def check_unbuilt(packages: Packages, family: Collection[str]) -> None:
     """Raise InstallationError for a member of the family that would come from an address, or be built."""
-    for package in document["packages"]:
+    for package in packages:
         name = package["name"]
         if name in family and not package.get("wheels"):
             raise InstallationError(
@@ -338,34 +313,34 @@ def check_unbuilt(
 
 
 def with_own_indexes(
-    document: dict[str, Any],
+    packages: Packages,
     others: Collection[str],
     session: Session,
-) -> dict[str, Any]:
+) -> Packages:
     """Write the index of a package, by the standard's own key, if only the user's configuration names it.
 
     If another user makes the lock again without it, the default index has a package of that name too. uv does not say
     what it took a package from.
 
     Args:
-        document: uv's lock.
+        packages: Those of uv's lock.
         others: The packages with a source of their own.
         session: The run, whose sources have the user's configuration.
     """
-    own_indexes = session.sources.own_indexes
+    sources = session.sources
     # Nearly nobody has one, and each package would cost a page.
-    if not own_indexes:
-        return document
+    if not sources.own_indexes:
+        return packages
 
     def first_index(package: str) -> str | None:
-        for index in session.sources.indexes_for(package, None):
+        for index in sources.indexes_for(package, None):
             with suppress(InstallationError):  # uv had the package without it
                 if session.client.page(f"{index}/{package}/"):
                     return index
         return links.get(package)
 
-    names = [name for name in packages_of_indexes(document) if name not in others]
-    listed = read_listing(session.sources, session.client, (), names).wheels
+    names = [name for name in packages_of_indexes(packages) if name not in others]
+    listed = read_listing(sources, session.client, (), names).wheels
     # Of several that list a package the first has it.
     links = {
         wheel.package: links_url(wheel.source)
@@ -374,29 +349,28 @@ def with_own_indexes(
     }
     first_indexes = side_by_side(first_index, names)
     indexes = dict(zip(names, first_indexes, strict=True))
-    packages = []
-    for package in document["packages"]:
+    from_indexes = []
+    for package in packages:
         index = indexes.get(package["name"])
-        packages.append(
-            {**package, "index": index} if index in own_indexes else package
-        )
-    return {**document, "packages": packages}
+        own_index = {"index": index} if index in sources.own_indexes else {}
+        from_indexes.append({**package, **own_index})
+    return from_indexes
 
 
 def requested_hashes(
     requirements: Iterable[str],
-    document: Mapping[str, Any],
+    packages: Packages,
     sources: Sources,
 ) -> dict[str, frozenset[str]]:
     """Return the SHA-256 that a package's file has to have one of, by package.
 
     Args:
         requirements: The request's, of which an address may give one.
-        document: uv's lock.
+        packages: Those of uv's lock.
         sources: What files say: a line with ``--hash``, or a tool's lock, whose hashes count at its version alone.
     """
     requested = dict[str, frozenset[str]]()
-    for package in document["packages"]:
+    for package in packages:
         name = package["name"]
         hashes = sources.hashes.get(name)
         if hashes is None and package.keys().isdisjoint({"vcs", "directory"}):
@@ -412,28 +386,28 @@ def requested_hashes(
 
 
 def with_requested_files(
-    document: Mapping[str, Any],
+    packages: Packages,
     requested: Mapping[str, frozenset[str]],
     session: Session,
-) -> dict[str, Any]:
+) -> Packages:
     """Leave of each package the files whose hash was requested; raise UsageError if there is none.
 
     uv itself checks no hash when it resolves, not even that of an address.
 
     Args:
-        document: uv's lock.
+        packages: Those of uv's lock.
         requested: The hashes by package.
         session: The run. It fetches once each of these files whose index gives no hash.
     """
-    files = [file for file in locked_files(document) if file.package in requested]
+    files = [file for file in locked_files(packages) if file.package in requested]
     hashes = known_hashes(files, session)
     fetched = fetch_missing(hashes.missing, session)
     known = {**hashes.known, **fetched}
-    packages = []
-    for package in document["packages"]:
+    as_requested = []
+    for package in packages:
         name = package["name"]
         if name not in requested:
-            packages.append(package)
+            as_requested.append(package)
             continue
         kept = {key: value for key, value in package.items() if key not in _FILES}
         entries = [("wheels", wheel) for wheel in package.get("wheels", ())]
@@ -456,8 +430,8 @@ def with_requested_files(
                 f"{place}: no file of {name} {version} for this machine has the hash that is given there",
                 hint="Run it again after removing the hash there",
             )
-        packages.append(kept)
-    return {**document, "packages": packages}
+        as_requested.append(kept)
+    return as_requested
 
 
 def _address(entry: Mapping[str, Any]) -> str:

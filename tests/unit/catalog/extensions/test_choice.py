@@ -61,8 +61,8 @@ def choice(
         problem = lock_problem(machine)
         chooser = ExtensionChooser(
             problem,
-            lambda file, build, depth: reader.companion(
-                file.wheel, build.backend, "linux-x86_64", depth
+            lambda wheel, build, depth: reader.companion(
+                wheel, build.backend, "linux-x86_64", depth
             ),
         )
         places = [Beside.of(build) for build in problem.builds]

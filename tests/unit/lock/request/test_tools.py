@@ -183,13 +183,11 @@ def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path):
     wrong = {}
     for file, rows in hashes.items():
         sources = obeyed(tmp_path, file, rows)
-        documents = {
-            version: {"packages": [{"name": "ours", "version": version}]}
-            for version in ("1.0", "1.1")
-        }
         held = {
-            version: requested_hashes((), document, sources)
-            for version, document in documents.items()
+            version: requested_hashes(
+                (), [{"name": "ours", "version": version}], sources
+            )
+            for version in ("1.0", "1.1")
         }
         if digest not in held["1.0"].get("ours", ()) or held["1.1"]:
             wrong[file] = held

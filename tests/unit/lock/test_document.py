@@ -105,7 +105,7 @@ def test_a_record_says_what_was_requested_and_the_floors():
 
     def record(request):
         wanted = LockRequest(machine, request, catalog)
-        made = Resolution(wanted, wanted.plan, Target("cu126"), [], Hashes({}, {}))
+        made = Resolution(wanted, wanted.plan, Target("cu126"), [], Hashes({}, {}), {})
         return record_of(made)
 
     named = record(Request(("torch==2.14.1",), backend="cu126"))

@@ -6,14 +6,12 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.file.lock import is_unknown, unknown_hash
-from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.uv.builds import known_builds
-from gpuinstall.lock.uv.project import ResolverProject, simple_page
+from gpuinstall.lock.uv.project import simple_page
 from gpuinstall.sources.web import Page
 from tests.lab.own_sources import naming
-from tests.unit.lock.wheels_here import listed, torch
+from tests.unit.lock.wheels_here import listed, resolver_project, torch
 
-TARGET = Target("cu126")
 TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a" * 64)
 
 
@@ -45,14 +43,14 @@ def test_an_address_cannot_break_out_of_its_simple_page():
 
 def test_a_package_that_nobody_lists_has_an_empty_page(tmp_path):
     pages = {"torch": (torch(),), "torchtext": ()}
-    ResolverProject(("torch",), "3.12", TARGET, pages).write(tmp_path)
+    resolver_project("torch", pages=pages).write(tmp_path, None)
     page = (tmp_path / "family" / "torchtext" / "index.html").read_text("utf-8")
     assert parse_page(Page(page, "text/html", "")) == ()
 
 
 def test_uv_builds_nothing_for_known_metadata_and_takes_no_projects_source_for_what_has_a_page():
     requirements = ("torch", "-e member @ ./lib", "-e ./other")
-    settings = ResolverProject(requirements, "3.12", TARGET, {"mine": ()}).settings()
+    settings = resolver_project(*requirements, pages={"mine": ()}).settings(None)
     assert {row["name"] for row in settings["dependency-metadata"]} == {
         name for name, known in known_builds().items() if known.metadata
     }
@@ -64,14 +62,14 @@ def test_uv_builds_nothing_for_known_metadata_and_takes_no_projects_source_for_w
 
 def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path):
     wicked = 'numpy ; platform_release == "a\n-r /etc/passwd"'
-    project = ResolverProject(("torch",), "3.12", TARGET)
+    project = resolver_project("torch")
     for narrowing in (
         {"requirements": ("torch", wicked)},
         {"constraints": (wicked,)},
         {"preferred": {"numpy": ["2.0\n-r /etc/passwd"]}},
     ):
         with pytest.raises((UsageError, InvalidVersion)):
-            replace(project, **narrowing).write(tmp_path)
+            replace(project, **narrowing).write(tmp_path, None)
         written = [
             path.read_text("utf-8") for path in tmp_path.iterdir() if path.is_file()
         ]
@@ -83,9 +81,11 @@ def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_pa
         ("extra-index-url", "https://corp.example/simple"),
         ("exclude-newer", "2026-01-01"),
     )
-    asked = ("torch==2.14.1+cu126", "ours")
-    project = ResolverProject(
-        asked, "3.12", TARGET, {"torch": (torch(),), "triton": ()}, sources=sources
+    project = resolver_project(
+        "torch==2.14.1+cu126",
+        "ours",
+        pages={"torch": (torch(),), "triton": ()},
+        sources=sources,
     )
     project.write(tmp_path, "https://index.example/simple")
     settings = tomli.loads((tmp_path / "uv.toml").read_text("utf-8"))

@@ -1,8 +1,14 @@
-"""Wheels as an index lists them, for the tests of this room."""
+"""Wheels as an index lists them, and what uv is given, for the tests of this room."""
+
+from pathlib import Path
+from typing import Any
 
 from packaging.utils import parse_wheel_filename
 
 from gpuinstall.catalog import Wheel
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.uv.project import ResolverProject
+from gpuinstall.sources import Sources
 
 
 def listed(filename, *, source="https://index.example/whl/cu126", **more):
@@ -16,3 +22,18 @@ def listed(filename, *, source="https://index.example/whl/cu126", **more):
 
 def torch(version="2.14.1+cu126", tag="cp312-cp312-manylinux_2_28_x86_64", **more):
     return listed(f"torch-{version}-{tag}.whl", **more)
+
+
+def resolver_project(*requirements, **fields):
+    """What uv is to resolve, for a target of its own and Python 3.12."""
+    given: dict[str, Any] = {
+        "pages": {},
+        "constraints": (),
+        "preferred": {},
+        "metadata": (),
+        "folder": Path(),
+        "wheels_only": frozenset(),
+        "sources": Sources(),
+        **fields,
+    }
+    return ResolverProject(requirements, "3.12", Target("cu126"), **given)

@@ -12,8 +12,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import guard_text
 from gpuinstall.base.values import replace
-from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.uv.project import ResolverProject
 from gpuinstall.sources import Sources, session
 from gpuinstall.sources.configuration import project_limits
 from gpuinstall.sources.requirements_file import (
@@ -22,6 +20,7 @@ from gpuinstall.sources.requirements_file import (
     with_variables,
 )
 from tests.lab.source import SOURCE, dotted
+from tests.unit.lock.wheels_here import resolver_project
 
 URL = "https://stranger.example/x-1-py3-none-any.whl"
 GIT = "git+https://stranger.example/x"
@@ -60,12 +59,10 @@ def test_nothing_reaches_uv_but_through_the_gate():
 def test_uv_is_given_no_address_that_was_not_named(tmp_path, text, place):
     requirements = (text,) if place == "requirement" else ()
     constraints = (text,) if place == "constraint" else ()
-    project = ResolverProject(
-        requirements, "3.12", Target("cpu"), constraints=constraints
-    )
+    project = resolver_project(*requirements, constraints=constraints)
 
     with pytest.raises(UsageError, match="an address that was not named"):
-        project.write(tmp_path)
+        project.write(tmp_path, None)
 
     assert list(tmp_path.iterdir()) == []
 

@@ -29,7 +29,7 @@ from gpuinstall.base.files import expanded_home
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import without_logins
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import unknown_hash
@@ -83,32 +83,28 @@ class ResolverProject(Value):
     """``X.Y``."""
 
     target: Target
-    pages: Pages = field(default_factory=dict)
+    pages: Pages
     """The files that each package with a page may come from, whoever requires it."""
 
-    constraints: tuple[str, ...] = ()
+    constraints: tuple[str, ...]
     """They hold for the packages that turn up, and request none."""
 
-    preferred: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    preferred: Mapping[str, Sequence[str]]
     """Versions that are taken if nothing stands against them, the highest of a package first."""
 
-    metadata: tuple[Mapping[str, Any], ...] = ()
+    metadata: tuple[Mapping[str, Any], ...]
     """Rows that stand in place of the METADATA of packages."""
 
-    folder: Path = Path()
+    folder: Path
     """Where the paths of requirements begin."""
 
-    wheels_only: frozenset[str] = frozenset()
+    wheels_only: frozenset[str]
     """The packages that are never built from source."""
 
-    sources: Sources = field(default_factory=Sources)
+    sources: Sources
     """Those of everything that has no page."""
 
-    def write(
-        self,
-        folder: Path,
-        default_index: str | None = None,
-    ) -> None:
+    def write(self, folder: Path, default_index: str | None) -> None:
         """Write the project and its pages into a folder of its own.
 
         Args:
@@ -130,7 +126,7 @@ class ResolverProject(Value):
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
 
-    def settings(self, default_index: str | None = None) -> dict[str, Any]:
+    def settings(self, default_index: str | None) -> dict[str, Any]:
         """Return uv's settings: indexes, metadata that needs no build, and no project's source for the family."""
         settings = self.sources.uv_settings()
         if default_index:

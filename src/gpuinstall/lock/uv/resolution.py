@@ -48,11 +48,11 @@ class Resolution(Value):
     """Those of uv's own lock."""
 
     hashes: Hashes
+    prebuilt: Mapping[str, tuple[Wheel, ...]]
+    """The file of each extension."""
+
     apart: frozenset[str] = frozenset()
     """The packages that could not have one version for all targets."""
-
-    prebuilt: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
-    """The file of each extension."""
 
     relaxed: Mapping[str, str] = field(default_factory=dict)
     """The requirements that it does not hold to, by package, as ``--relax`` asks for."""

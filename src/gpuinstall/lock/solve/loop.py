@@ -28,7 +28,7 @@ from gpuinstall.lock.request.project import nested_requirements
 from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
 from gpuinstall.lock.solve.facts import Fact, Judge
 from gpuinstall.lock.solve.problem import Problem, public
-from gpuinstall.lock.solve.shelf import Shelf, preferred_labels
+from gpuinstall.lock.solve.shelf import Shelf
 from gpuinstall.lock.uv.builds import SDIST, Packages, build_tools, source_builds
 from gpuinstall.lock.uv.errors import (
     BUILD_FAILED,
@@ -76,7 +76,7 @@ class Answer(Value):
     torch: str
     """The version of torch that stands for the build."""
 
-    given_way: frozenset[str] = frozenset()
+    given_way: frozenset[str]
     """The packages whose pins gave way."""
 
     @property
@@ -338,7 +338,7 @@ class Loop:
             for version, build in self.shelf.builds.items()
             if not self.judge.speaks_against(version)
         }
-        labels = preferred_labels(self.shelf, running)
+        labels = self.shelf.preferred_labels(running)
         stays = self.problem.near.versions
         preferred = {name: [version] for name, version in stays.items()}
         # A label of another machine's lock is none that could stay.

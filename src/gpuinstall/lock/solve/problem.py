@@ -254,9 +254,8 @@ def held_back_by(requests: Requests, chosen: Version) -> list[Reason]:
     """Return which target or machine keeps torch at the one chosen, and what the others would have."""
     first = requests[0]
     # Of several targets with programs each says it of itself.
-    if first.request.newest_per_target:
-        return []
-    if len(requests) > 1 and first.names_programs:
+    are_told = len(requests) > 1 and first.names_programs
+    if are_told or first.request.newest_per_target:
         return []
     return [
         Reason(HELD_BACK, f"{newest_for(name, chosen)}; the others would have {torch}")

@@ -219,6 +219,37 @@ class Shelf:
         best = best_by_tags(wheels, self.problem.tags, lambda one: (package, one.tags))
         return next(iter(best), None)
 
+    def preferred_labels(self, builds: dict[str, Build]) -> Mapping[str, list[str]]:
+        """Return of each release of torch the version with the best label of some, and of each companion that of its torch.
+
+        uv takes the highest of the preferred versions that it may take: so it finds the best build of whatever torch it
+        comes to.
+        """
+        releases = self.problem.catalog.releases
+        # The best come last here: of several they stay.
+        best = {build.torch: version for version, build in reversed(builds.items())}
+        labels: dict[str, str] = {}
+        for torch, version in best.items():
+            label = version.partition("+")[2]
+            release = releases.get(torch)
+            if release and label:
+                for companion in release.torchvision + release.torchaudio:
+                    labels[companion] = label
+        preferred = {"torch": list(best.values())}
+        for name, wheels in self.pages.items():
+            if name == "torch":
+                continue
+            by_public: dict[str, str] = {}
+            # The page has the best build's first.
+            for version in [str(wheel.version) for wheel in wheels]:
+                public, _, label = version.partition("+")
+                if label == labels.get(public, ""):
+                    by_public[public] = version
+                by_public.setdefault(public, version)
+            if any("+" in version for version in by_public.values()):
+                preferred[name] = list(by_public.values())
+        return preferred
+
     # Programs.
 
     @cached_property
@@ -365,38 +396,3 @@ def requirements_of_metadata(texts: Iterable[str]) -> Iterator[ParsedRequirement
     for text in texts:
         with suppress(UsageError):
             yield parse_requirement(text)
-
-
-def preferred_labels(
-    shelf: Shelf,
-    builds: dict[str, Build],
-) -> Mapping[str, list[str]]:
-    """Return of each release of torch the version with the best label of some, and of each companion that of its torch.
-
-    uv takes the highest of the preferred versions that it may take: so it finds the best build of whatever torch it
-    comes to.
-    """
-    releases = shelf.problem.catalog.releases
-    # The best come last here: of several they stay.
-    best = {build.torch: version for version, build in reversed(builds.items())}
-    labels: dict[str, str] = {}
-    for torch, version in best.items():
-        label = version.partition("+")[2]
-        release = releases.get(torch)
-        if release and label:
-            for companion in release.torchvision + release.torchaudio:
-                labels[companion] = label
-    preferred = {"torch": list(best.values())}
-    for name, wheels in shelf.pages.items():
-        if name == "torch":
-            continue
-        by_public: dict[str, str] = {}
-        # The page has the best build's first.
-        for version in [str(wheel.version) for wheel in wheels]:
-            public, _, label = version.partition("+")
-            if label == labels.get(public, ""):
-                by_public[public] = version
-            by_public.setdefault(public, version)
-        if any("+" in version for version in by_public.values()):
-            preferred[name] = list(by_public.values())
-    return preferred

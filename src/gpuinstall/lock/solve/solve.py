@@ -87,11 +87,10 @@ def resolve_locks(
         # With an upgrade nobody asks for the versions of the project's own lock.
         preferred = () if upgrade else live[0].request.preferred
         held_back = held_back_by(live, answer[0].choice.build.torch)
-        resolutions = []
-        for one in answer:
-            moved = _moved(one.versions, preferred, moving)
-            resolutions.append(one.warned_of(moved, held_back))
-        return resolutions
+        return [
+            one.warned_of(_moved(one.versions, preferred, moving), held_back)
+            for one in answer
+        ]
     # The last keeps the least of earlier locks: its conflict is of what is requested.
     error = conflicts[-1].error
     elsewhere = _with_other_python(live, attempts[-1], error, session)

@@ -1,7 +1,6 @@
 """The everyday of an environment that others change too: nothing of theirs is lost, and nothing of it stops anything."""
 
 import shutil
-import subprocess
 from dataclasses import replace
 
 import pytest
@@ -98,15 +97,6 @@ def test_run_starts_in_an_environment_that_was_moved(project):
     assert "started" in said
     assert "did not make" not in said
     assert "Moved" not in succeed(there, "run", "python", "--version")
-
-
-def test_a_program_in_an_environment_that_is_removed_is_named(project):
-    python = venv(project) / "bin" / "python"
-    with subprocess.Popen([python, "-c", "input()"], stdin=subprocess.PIPE) as program:
-        said = succeed(project, "env", "remove", "--yes")
-        program.terminate()
-    assert f"is in use: python (process {program.pid})" in said
-    assert not venv(project).exists()
 
 
 @pytest.mark.parametrize("word", mostly_heavy(["Moved", "Copied"], {"Copied"}))

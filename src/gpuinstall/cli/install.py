@@ -295,7 +295,7 @@ def activation_command(venv: Path) -> str:
 
 
 def _rows_into(result: IntoResult) -> Iterator[Row]:
-    place, fit = result.place, result.fit
+    place, fit = result.paths, result.fit
     versions = f"torch {fit.lock.versions['torch']} · Python {fit.choice.python}"
     yield "Environment", f"{display_path(place.venv)} · {versions}"
     yield "Proof", str(result.verdict["status"])

@@ -6,37 +6,27 @@ from pathlib import Path
 
 from gpuinstall.base.values import Value
 
-
-class _Layout(Value):
-    """How the folder of an application looks; all paths are below it."""
-
-    signs: tuple[str, ...]
-    """What lies there."""
-
-    environments: tuple[str, ...]
-    """Where its environment may lie."""
-
-
 # Of Comfy-Org/ComfyUI (.github/workflows/stable-release.yml), Comfy-Org/Comfy-Desktop (envPaths.ts),
 # Comfy-Org/desktop (src/virtualEnvironment.ts) and AUTOMATIC1111's and Forge's modules/launch_utils.py. StabilityMatrix,
 # Pinokio and SwarmUI install a clone with an environment in it.
 _LAYOUTS = (
     # ComfyUI portable
-    _Layout(
+    (
         ("python_embeded", "ComfyUI/main.py"),
         ("python_embeded",),
     ),
     # ComfyUI Desktop
-    _Layout(
+    (
         ("standalone-env", "ComfyUI/main.py"),
         ("ComfyUI/.venv", ".venv"),
     ),
-    _Layout(("custom_nodes", "uv-cache"), (".venv",)),
+    (("custom_nodes", "uv-cache"), (".venv",)),
     # ComfyUI in a clone
-    _Layout(("main.py", "comfy", "custom_nodes"), ("venv", ".venv", "env")),
+    (("main.py", "comfy", "custom_nodes"), ("venv", ".venv", "env")),
     # Stable Diffusion WebUI
-    _Layout(("modules/launch_utils.py",), ("venv",)),
+    (("modules/launch_utils.py",), ("venv",)),
 )
+"""How the folder of an application looks: what lies there, and where its environment may lie, by paths below it."""
 
 
 class Application(Value):
@@ -51,10 +41,10 @@ class Application(Value):
 def find_application(folder: Path) -> Application | None:
     """Return the application that lies in a folder, or in one that its add-ons are in; None if none has an environment."""
     for root in (folder, *folder.parents[:2]):
-        for layout in _LAYOUTS:
-            if not all((root / sign).exists() for sign in layout.signs):
+        for signs, environments in _LAYOUTS:
+            if not all((root / sign).exists() for sign in signs):
                 continue
-            for name in layout.environments:
+            for name in environments:
                 if (root / name).is_dir():
                     return Application(root, root / name)
     return None

@@ -92,6 +92,7 @@ FALLBACK = "GPUINSTALL_FALLBACK"
 class ChangeResult(Value, kw_only=True):
     """What came of a change of an environment, whoever made it."""
 
+    paths: EnvironmentPaths
     fit: Fit
     """The lock that the environment is made of, and its plan."""
     changes: tuple[VersionChange, ...] = ()
@@ -104,13 +105,13 @@ class ChangeResult(Value, kw_only=True):
     verdict: dict[str, Any] = field(default_factory=dict)
     """The document of the verdict; empty if nothing was run."""
 
-    def document(self, venv: Path, status: str) -> dict[str, Any]:
+    def document(self, status: str) -> dict[str, Any]:
         """Return what the documents of all changes have."""
         choice = self.fit.choice
         return {
             "plan": self.fit.plan.to_dict(),
             "environment": {
-                "path": str(venv),
+                "path": str(self.paths.venv),
                 "python": choice.python,
                 "torch": self.fit.lock.versions["torch"],
                 "backend": choice.build.backend.tag,
@@ -126,7 +127,6 @@ class ChangeResult(Value, kw_only=True):
 class InstallResult(ChangeResult, kw_only=True):
     """What came of an installation."""
 
-    paths: EnvironmentPaths
     is_lock_new: bool
     """Whether the lock in the folder was written."""
     action: Action
@@ -149,7 +149,7 @@ class InstallResult(ChangeResult, kw_only=True):
         """Return the document of ``install --json``."""
         lock = self.fit.lock
         return {
-            **self.document(self.paths.venv, self.action.value),
+            **self.document(self.action.value),
             "lock": {
                 "path": str(self.paths.folder / lock.name),
                 "sha256": lock.sha256,
@@ -207,7 +207,6 @@ def _install(
     project: Project, options: InstallOptions, catalog: Catalog | None
 ) -> InstallResult:
     place = project.paths
-    check_folder(place.venv)
     try:
         with held_state(project, options, catalog) as held:
             state, priced = _price_on_sound_driver(held, project)
@@ -302,7 +301,6 @@ def dry_run(project: Project, options: InstallOptions) -> PricedLock:
     Raises:
         GpuInstallError: what an installation would raise before it fetches anything.
     """
-    check_folder(project.paths.venv)
     return _price(read_state(project, options), project)
 
 
@@ -385,6 +383,8 @@ def read_state(
         UsageError: something of the user's is in the way.
         LockError: a lock cannot be read.
     """
+    if check_ownership:
+        check_folder(project.paths.venv)
     request = environment_request(
         project, read_request(project, quiet=again or catalog is not None)
     )
@@ -418,12 +418,11 @@ def _price_on_sound_driver(
     """Choose and price; prove the driver first after all if kernels have to run: another torch is to be installed."""
     priced = _price(state, project)
     # What stays has the proven torch among it.
-    if "torch" not in priced.change.comes or not state.existing.is_proven:
-        return state, priced
-    proven = with_preflight(state, project)
-    if proven.lock_request.machine == state.lock_request.machine:
-        return state, priced
-    return proven, _price(proven, project)
+    if "torch" in priced.change.comes and state.existing.is_proven:
+        proven = with_preflight(state, project)
+        if proven.lock_request.machine != state.lock_request.machine:
+            return proven, _price(proven, project)
+    return state, priced
 
 
 def _price(state: InstallState, project: Project) -> PricedLock:
@@ -516,7 +515,7 @@ def _rebuild(
     check_movable(place, project.settings.typed_in)
     unpacked = unpack_packages(priced, state.existing, project)
     fit = unpacked.fit
-    folder = unpacked.folder
+    folder = place.staging
     _check_links(unpacked, folder, reporter)
     proof = renew_proof(fit, EnvironmentPaths(folder), here, project)
     _write_proof(proof, fit, folder, here, project)
@@ -583,7 +582,7 @@ def _planned(
         existing: The environment as it is.
     """
     place = existing.paths
-    folder = unpacked.folder
+    folder = place.staging
     prefix = below(place.venv, place.root)
     own = {}
     for name in (unpacked.fit.lock.name, *GUARD_FILES):

@@ -51,8 +51,6 @@ from gpuinstall.project.request import declared_request
 class IntoResult(ChangeResult, kw_only=True):
     """What came of an installation into an environment of others."""
 
-    place: EnvironmentPaths
-    """The environment."""
     guard: Path | None = None
     """The constraints by which plain pip there keeps the builds."""
     uv_guard: Path | None = None
@@ -62,7 +60,7 @@ class IntoResult(ChangeResult, kw_only=True):
         """Return the document of ``install --into --json``."""
         status = "changed" if self.changes else "none"
         changes = [change._asdict() for change in self.changes]
-        return {**self.document(self.place.venv, status), "changes": changes}
+        return {**self.document(status), "changes": changes}
 
 
 def dry_run_into(project: Project, python: Path) -> PricedLock:
@@ -110,7 +108,7 @@ def _install_into(project: Project, python: Path) -> IntoResult:
         fit, proof = change_environment(action, priced, state, project)
         uv_guard = renew_uv_guard(place.venv)
     return IntoResult(
-        place=place,
+        paths=place,
         fit=fit,
         changes=priced.changes,
         verdict=proof.verdict,

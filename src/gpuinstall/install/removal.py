@@ -54,9 +54,6 @@ def remove(
         for folder in find_removable(paths):
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
-    programs = programs_in(paths.venv)
-    if programs:
-        reporter.warn(f"{paths.venv} is in use: {some(programs)}")
     with hold(paths, reporter, wait):
         removed = {
             folder: _remove_folder(folder, paths, reporter)

@@ -45,7 +45,6 @@ from gpuinstall.environments.kept_files import (
     kept_paths,
 )
 from gpuinstall.environments.packages import (
-    InstalledPackage,
     read_packages,
     written_files,
 )
@@ -323,34 +322,16 @@ def _changed_since(
     installed = read_packages(place.packages_folders)
     moved = []
     for name, versions in journal.packages.items():
-        present = [package for package in installed if package.name == name]
-        is_gone = not present and all(versions)
-        if is_gone or any(
-            _is_unknown(package, place, journal, folder) for package in present
-        ):
+        records = [one.record / "RECORD" for one in installed if one.name == name]
+        is_moved = not records and all(versions)
+        # It comes and goes last of the files of a package.
+        for record in filter(os.path.lexists, records):
+            path = record.relative_to(place.root).as_posix()
+            was_there = is_same_file(before(folder) / path, record)
+            is_moved |= not (was_there or _is_what_came(record, path, journal))
+        if is_moved:
             moved.append(name)
     return moved
-
-
-def _is_unknown(
-    package: InstalledPackage, place: EnvironmentPaths, journal: Journal, folder: Path
-) -> bool:
-    """Whether a package is neither what a change has brought nor what was there before.
-
-    Args:
-        package: A package that lies there now.
-        place: The environment.
-        journal: The journal of the change.
-        folder: Where that lies, with copies of what was there before.
-    """
-    record = package.record / "RECORD"
-    name = record.relative_to(place.root).as_posix()
-    if not os.path.lexists(record):
-        # It comes and goes last of the files of a package.
-        return False
-    if _is_what_came(record, name, journal):
-        return False
-    return not is_same_file(before(folder) / name, record)
 
 
 def _is_what_came(path: Path, name: str, journal: Journal) -> bool:

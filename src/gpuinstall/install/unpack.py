@@ -54,12 +54,10 @@ from gpuinstall.sources.session import Session
 
 
 class Unpacked(Value):
-    """What comes, in a folder that is laid out as an environment is."""
+    """What comes, in the staging folder of an environment, which is laid out as an environment is."""
 
     fit: Fit
     """The lock, with the hashes that it lacked, and its plan."""
-    folder: Path
-    """A whole environment, or what comes alone."""
     python: Path | None
     """An interpreter that finds what comes, and then the rest in the environment that is changed; None if there is none."""
     packages: tuple[InstalledPackage, ...] = ()
@@ -112,7 +110,7 @@ def unpack_packages(
         except InstallationError:
             # A portable Python makes no virtual environment.
             python = None
-    return Unpacked(fit, staging, python, packages)
+    return Unpacked(fit, python, packages)
 
 
 def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> None:
@@ -369,10 +367,5 @@ def _base_python(version: str, session: Session) -> Path:
         return present
     session.reporter.wait(f"downloading Python {version}")
     run_uv([str(uv.uv()), "python", "install", "--no-bin", version], session)
-    fetched = find_python(version)
-    if fetched is None:
-        raise InstallationError(
-            "no-python",
-            f"uv downloaded Python {version}, but it cannot be found",
-        )
-    return fetched
+    # What lies where we do not look, uv finds by its version.
+    return find_python(version) or Path(version)

@@ -1,11 +1,13 @@
 """An installation begins anew if another tool has changed the environment meanwhile, and comes to an end."""
 
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.install import install
 from gpuinstall.install.install import (
@@ -27,7 +29,7 @@ def settled(changes, monkeypatch):
         next(clock)
         if next(disturbed) < changes:
             raise ChangedMeanwhileError
-        return ChangeResult(fit=cast("Any", None))
+        return ChangeResult(paths=EnvironmentPaths(Path()), fit=cast("Any", None))
 
     return until_settled(cast("Any", project), attempt), len(readings)
 

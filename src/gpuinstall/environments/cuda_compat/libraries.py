@@ -174,20 +174,19 @@ def machine_beside(
             )
         yield MachineHere(read_machine(reporter))
         return
+    other = None
     with loaded_first(None):
         machine = read_machine(reporter)
-    if not machine.gpus:
-        # A login node: nothing here would load them.
-        yield MachineHere(machine)
-        return
-    other = machine_with(libraries, machine, reporter)
-    if isinstance(other, Reason):
-        reporter.step("cuda-compat", f"off: {other.message}")
-        with loaded_first(None):
+        # On a login node nothing would load them.
+        if machine.gpus:
+            other = machine_with(libraries, machine, reporter)
+        if isinstance(other, Reason):
+            reporter.step("cuda-compat", f"off: {other.message}")
+        if not isinstance(other, Machine):
             yield MachineHere(machine)
-    else:
-        with loaded_first(libraries.folder):
-            yield MachineHere(other, libraries)
+            return
+    with loaded_first(libraries.folder):
+        yield MachineHere(other, libraries)
 
 
 def machine_with(

@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
@@ -145,9 +144,6 @@ def _keep(
         if moved:
             text = f"{some(moved)}, which no installer wrote, or you have edited: {readable(size)}, now in {place}"
             reporter.notice("Kept", text)
-        else:
-            with suppress(OSError):
-                place.parent.rmdir()
 
 
 def dated_name() -> str:

@@ -209,22 +209,22 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
         while part and part not in seen:
             seen.add(part)
             path = place.root / part
-            if str(path) in mounts:
-                raise UsageError(
-                    "leads-outside",
-                    f"something is mounted at {path}",
-                    why="the change would remove or write files of what is mounted there",
-                    hint=f"umount {quoted(path)}   # then run it again",
-                )
+            message = ""
             # A link that lies at the name itself is replaced, and not followed. Most folders are plain ones, of which
             # one call tells enough.
             is_on_the_way = part != name and is_link(path)
-            if is_on_the_way and not path.resolve().is_relative_to(real_root):
+            if str(path) in mounts:
+                message = f"something is mounted at {path}"
+                hint = f"umount {quoted(path)}   # then run it again"
+            elif is_on_the_way and not path.resolve().is_relative_to(real_root):
+                message = f"{path} is a link to {path.resolve()}"
+                hint = f"rm {quoted(path)}   # the link alone; then run it again"
+            if message:
                 raise UsageError(
                     "leads-outside",
-                    f"{path} is a link to {path.resolve()}",
+                    message,
                     why="the change would remove or write files there, which are not the environment's",
-                    hint=f"rm {quoted(path)}   # the link alone; then run it again",
+                    hint=hint,
                 )
             part = posixpath.dirname(part)
 

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base import process
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.catalog import Build, Catalog
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.environments.environment import Origin, fingerprint
+from gpuinstall.environments.stamp import Stamp
+from gpuinstall.lock.file.fit import Fit
+from gpuinstall.project import Project
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS, last_words
 from gpuinstall.verify.verdict import Verdict, with_programs
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from gpuinstall.base.environment_paths import EnvironmentPaths
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.catalog import Build, Catalog
-    from gpuinstall.environments.stamp import Stamp
-    from gpuinstall.lock.file.fit import Fit
-    from gpuinstall.project import Project
 
 
 class KernelFailedError(VerificationError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import MachineError, UsageError
@@ -23,14 +24,10 @@ from gpuinstall.install.state import (
     misfit_lines,
     stamp_file,
 )
+from gpuinstall.lock.file.fit import Fit
 from gpuinstall.plan import Rejected
+from gpuinstall.project import Project
 from gpuinstall.sources.configuration import trusts_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuinstall.lock.file.fit import Fit
-    from gpuinstall.project import Project
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
 """The variable that lets ``run --any`` take a lock for the CPU if none for GPUs runs."""

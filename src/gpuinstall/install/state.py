@@ -40,6 +40,14 @@ from gpuinstall.environments.packages import InstalledPackage, file_size, read_p
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.environments.stamp import Stamp, file_stamp, read_stamp
 from gpuinstall.install.file_change import recorded_names, shared_with_others
+from gpuinstall.lock.file.fit import (
+    Fit,
+    best,
+    fit,
+    locked_build,
+    misfit_rows,
+    named_targets,
+)
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import build_files
 from gpuinstall.lock.request.history import read_own_lock
@@ -49,7 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.lock.file.fit import Fit
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.request.lock_request import LockRequest
 
@@ -458,8 +465,6 @@ class InstallState(Value):
 
         A lock that was made for another request does not fit, unless no new one is to be made.
         """
-        from gpuinstall.lock.file.fit import Fit, fit  # which takes long to load
-
         options, own = self.options, self.existing.intact_lock
         if options.upgrade or options.moving:
             return ()
@@ -481,8 +486,6 @@ class InstallState(Value):
     @cached_property
     def fit(self) -> Fit | None:
         """The lock that is installed as it is; None if a new one has to be made."""
-        from gpuinstall.lock.file.fit import best
-
         request = self.lock_request
         return best(self.judged, request.machine, request.request, request.catalog)
 
@@ -522,8 +525,6 @@ class InstallState(Value):
 
     def _misfit(self) -> LockError:
         """Return that no lock of the folder fits, with what would help."""
-        from gpuinstall.lock.file.fit import misfit_rows
-
         return LockError(
             "lock-does-not-fit",
             "no lock here fits this machine",
@@ -540,8 +541,6 @@ class InstallState(Value):
 
     def _command_for_here(self) -> str:
         """Return the command that makes a lock for this machine too, with what that moves."""
-        from gpuinstall.lock.file.fit import named_targets
-
         here = self.existing.paths.folder
         targets = [*(self.targets or map(str, named_targets(here)))]
         if not targets:
@@ -566,7 +565,6 @@ class InstallState(Value):
 
     def _driver_hints(self) -> Iterator[str]:
         """Yield the driver that each lock needs which this one is too old for."""
-        from gpuinstall.lock.file.fit import locked_build
         from gpuinstall.machine.vendors import rules_for
 
         machine, catalog = self.lock_request.machine, self.lock_request.catalog

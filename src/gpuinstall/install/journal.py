@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -48,12 +49,12 @@ class Owner(Value):
     def this_run(cls) -> Owner:
         """Return this run."""
         process = os.getpid()
-        return cls(host_name(), _boot(), process, _start(process))
+        return cls(platform.node(), _boot(), process, _start(process))
 
     @property
     def is_elsewhere(self) -> bool:
         """Whether it runs, or ran, on another host or in another container: whether it is dead cannot be seen here."""
-        return self.host != host_name()
+        return self.host != platform.node()
 
     @property
     def is_alive(self) -> bool:
@@ -63,14 +64,6 @@ class Owner(Value):
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"
-
-
-def host_name() -> str:
-    """Return the name of this host, or container."""
-    # Not the module socket: it takes long to load.
-    if os.name == "posix":
-        return os.uname().nodename
-    return os.environ.get("COMPUTERNAME", "this computer")
 
 
 def _boot() -> str:

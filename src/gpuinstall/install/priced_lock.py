@@ -31,7 +31,6 @@ from gpuinstall.plan.locked_torch import newer_torch
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.uv.builds import BuildSite, SourceBuild
     from gpuinstall.lock.uv.resolution import Resolution
@@ -168,12 +167,11 @@ def price_lock(
     lock = fit.lock
     machine = state.lock_request.machine
     session = project.session
-    builds, site = builds_of(fit, machine, project)
+    change = package_change(state.existing, fit)
+    # What is there already is not built again.
+    builds, site = builds_of(fit, change.comes, project)
     if session.sourcing.only_binary:
         check_wheels(builds)
-    # What is there already is not built again.
-    change = package_change(state.existing, fit)
-    builds = tuple(build for build in builds if build.package in change.comes)
     report_builds(builds, site, session.reporter)
     check_builds(builds, site, here=True)
     if lock.only_here:
@@ -222,15 +220,13 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
         request = state.lock_request
         [resolution] = resolve([request])
     priced = price_resolution(resolution, state, project)
-    if not state.options.upgrade:
-        return priced
-    newer = newer_torch(
-        resolution.plan, request.machine, request.request, request.catalog
-    )
-    remarks = priced.remarks
-    if newer:
-        remarks = (*priced.remarks, newer.message)
-    return replace(priced, remarks=remarks)
+    if state.options.upgrade:
+        newer = newer_torch(
+            resolution.plan, request.machine, request.request, request.catalog
+        )
+        if newer:
+            return replace(priced, remarks=(*priced.remarks, newer.message))
+    return priced
 
 
 def price_resolution(
@@ -312,15 +308,13 @@ def _reported_sizes(resolution: Resolution) -> dict[str, int]:
 
 
 def builds_of(
-    fit: Fit,
-    machine: Machine,
-    project: Project,
-) -> tuple[tuple[SourceBuild, ...], BuildSite]:
+    fit: Fit, names: Collection[str], project: Project
+) -> tuple[list[SourceBuild], BuildSite]:
     """Return the packages that an installation of a lock builds, and the place where it does.
 
     Args:
         fit: The lock, and the build that it holds.
-        machine: The machine that they are built on.
+        names: The packages that are installed.
         project: The run.
     """
     from gpuinstall.lock.uv.builds import BuildSite, source_builds
@@ -328,10 +322,11 @@ def builds_of(
     site = BuildSite(
         backend=fit.choice.build.backend,
         versions=fit.lock.versions,
-        machine=machine,
+        machine=project.machine,
         environ=project.session.environment,
     )
-    return source_builds(tomli.loads(fit.lock.text)["packages"]), site
+    builds = source_builds(tomli.loads(fit.lock.text)["packages"])
+    return [build for build in builds if build.package in names], site
 
 
 def price_files(

@@ -30,12 +30,12 @@ class KernelFailedError(VerificationError):
     """A kernel failed; ``verdict`` says which, ``build`` what it is of."""
 
     def __init__(self, fit: Fit, verdict: Verdict) -> None:
-        labels: dict[str, None] = {}
-        for device in verdict.devices:
-            if device.status == "failed":
-                name = f" ({device.name})" if device.kind == "gpu" else ""
-                labels[f"{device.label}{name}"] = None
-        check = _failed_checks(verdict)[0]
+        failed = [device for device in verdict.devices if device.status == "failed"]
+        labels = []
+        for device in failed:
+            name = f" ({device.name})" if device.kind == "gpu" else ""
+            labels.append(f"{device.label}{name}")
+        check = next(one for one in failed[0].checks if one.status == "failed")
         fixes = "\n".join(map(str, check.fixes))
         super().__init__(
             "kernel-failed",
@@ -48,13 +48,6 @@ class KernelFailedError(VerificationError):
         )
         self.build = fit.choice.build
         self.verdict = verdict
-
-
-def _failed_checks(verdict: Verdict) -> list[CheckResult]:
-    failed = []
-    for device in verdict.devices:
-        failed += [check for check in device.checks if check.status == "failed"]
-    return failed
 
 
 def check_links(
@@ -230,11 +223,10 @@ def _confirmed(verdict: Verdict, build: Build) -> Verdict:
     told = " ".join(verdict.environment.architectures)
     message = f"torch {build.name} has code for {told}, and its wheel named {' '.join(build.code)}"
     check = CheckResult("learned", "failed", message=message)
-    devices = []
-    for device in verdict.devices:
-        if device.checks:
-            device = replace(device, checks=(*device.checks, check))  # noqa: PLW2901
-        devices.append(device)
+    devices = [
+        device.with_checks([check]) if device.checks else device
+        for device in verdict.devices
+    ]
     return replace(verdict, devices=tuple(devices))
 
 
@@ -253,8 +245,8 @@ def catalog_without(
     Returns:
         None: no other build would help.
     """
-    causes = {check.id for check in _failed_checks(verdict)}
-    differing = {load_failures()[cause].another for cause in causes if cause}
+    faults = [fault for device in verdict.devices for fault in device.faults]
+    differing = {load_failures()[fault.id].another for fault in faults if fault.id}
     if not differing & {"code", "toolkit"}:
         return None
 

@@ -165,9 +165,7 @@ def remove_cache(reporter: Reporter) -> list[Path]:
     for folder in (script_environments(), cache):
         with suppress(OSError):
             folder.rmdir()
-    if not cache.exists():
-        return []
-    staying = [path for path in cache.iterdir() if path != script_environments()]
+    staying = [path for path in cache.glob("*") if path != script_environments()]
     staying += script_environments().glob("*")
     return sorted(staying)
 

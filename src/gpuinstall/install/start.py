@@ -172,8 +172,7 @@ def _fit(state: InstallState) -> Fit:
     request = state.lock_request
     allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}
     if allow_cpu and fit is None:
-        for_cpu = replace(request, request=replace(request.request, backend="cpu"))
-        fit = replace(state, lock_request=for_cpu).fit
+        fit = replace(state, lock_request=request.asking(backend="cpu")).fit
     if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit
     if request.machine.gpus or isinstance(request.outcome, Rejected):

@@ -24,7 +24,7 @@ from gpuinstall.base.finding import Rejection
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, field
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.damage import find_damage
@@ -51,7 +51,7 @@ from gpuinstall.lock.file.fit import (
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import build_files
 from gpuinstall.lock.request.history import read_own_lock
-from gpuinstall.plan import Rejected, choose
+from gpuinstall.plan import Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -545,13 +545,9 @@ class InstallState(Value):
         targets = [*(self.targets or map(str, named_targets(here)))]
         if not targets:
             return "gpuinstall lock   # makes one that does"
-        lock_request = self.lock_request
-        machine = lock_request.machine
-        request = replace(lock_request.request, backend=None, allowed_backends=None)
-        plan = choose(machine, request, lock_request.catalog)
-        if isinstance(plan, Rejected):
-            raise plan.error(machine)
-        build = plan.choice.build
+        any_backend = self.lock_request.asking(backend=None, allowed_backends=None)
+        machine = any_backend.machine
+        build = any_backend.plan.choice.build
         targets.append(str(Target(build.backend.tag, machine.os, machine.arch)))
         words = ["gpuinstall", "lock"]
         for target in dict.fromkeys(targets):

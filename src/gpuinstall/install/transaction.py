@@ -426,8 +426,8 @@ def _finish_rebuild(
     if is_exchanged:
         publish_lock(place)
         _retire(place, reporter)
-        users = kept_paths(replaced)
-        if users or (is_folder(replaced) and any(replaced.iterdir())):
+        if is_folder(replaced) and any(replaced.iterdir()):
+            users = kept_paths(replaced)
             place.current_change.rename(place.last_change)
             sync_folder(place.work)
             if users:

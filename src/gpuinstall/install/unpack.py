@@ -294,8 +294,7 @@ def _unpack_beside(
     """
     session = project.session
     fit = priced.fit
-    all_builds, site = builds_of(fit, project.machine, project)
-    builds = [build for build in all_builds if build.package in names]
+    builds, site = builds_of(fit, names, project)
     # What is built apart from the environment is built with its torch all the same.
     constraints = session.scratch / "build-constraints.txt"
     write_atomically(constraints, f"{_torch_requirement(fit.lock)}\n", is_cached=True)

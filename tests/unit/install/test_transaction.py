@@ -450,7 +450,7 @@ def test_a_change_of_another_host_is_named_and_put_back_only_if_told(
 ):
     before = tree(place)
     begun(place)
-    monkeypatch.setattr(journals, "host_name", lambda: "elsewhere")
+    monkeypatch.setattr("platform.node", lambda: "elsewhere")
     if takes_over:
         take_back(place, Reporter(), takes_over=True)
         assert tree(place) == before

@@ -15,7 +15,6 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_json, write_atomically
 from gpuinstall.base.values import Value, asdict
 
-STAMP_SCHEMA = "gpuinstall.stamp/1"
 TORCH = "torch"
 _STARTUP_MODULES = ("sitecustomize", "usercustomize")
 _LOADING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
@@ -28,8 +27,6 @@ FileStamp = tuple[int, int, int]
 class Stamp(Value):
     """What a proof on one machine covered, as it was then. A file that was changed behind its RECORD is ``verify``'s to find."""
 
-    machine: str
-    """The fingerprint of the machine: its system, driver and GPUs."""
     python: str
     """The interpreter behind the environment's own, by its path, and its stamp."""
     variables: Mapping[str, str]
@@ -88,9 +85,8 @@ class Stamp(Value):
 
     def write(self, path: Path) -> None:
         """Write it for this user; a cache that cannot be written is no fault: the next command proves again."""
-        text = json.dumps({"schema": STAMP_SCHEMA, **asdict(self)})
         with suppress(InstallationError):
-            write_atomically(path, text, is_private=True)
+            write_atomically(path, json.dumps(asdict(self)), is_private=True)
 
 
 def read_stamp(path: Path) -> Stamp | None:
@@ -102,9 +98,8 @@ def read_stamp(path: Path) -> Stamp | None:
             status.st_mode & 0o022 or status.st_uid != os.geteuid()
         ):
             return None
-        document = read_json(path)
-        stamp = read_object(Stamp, document)
-        if document.get("schema") == STAMP_SCHEMA and TORCH in stamp.files:
+        stamp = read_object(Stamp, read_json(path))
+        if TORCH in stamp.files:
             return stamp
     return None
 

@@ -18,7 +18,7 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import Build, Catalog
 from gpuinstall.catalog.failures.table import load_failures
-from gpuinstall.environments.environment import Origin, fingerprint
+from gpuinstall.environments.environment import Origin
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.fit import Fit
 from gpuinstall.project import Project
@@ -133,7 +133,7 @@ def renew_proof(
 
     python = place.python
     # Before kernels run: what changes meanwhile was not proven.
-    stamp = take_stamp(place.venv, fingerprint(project.machine))
+    stamp = take_stamp(place.venv)
     verdict = None
     is_kept = False
     if ahead:

@@ -299,9 +299,7 @@ def standing_stamp(
     if machine is None:
         return None
     stamp = read_stamp(stamp_file(marker.id, machine))
-    if stamp and stamp.machine == fingerprint(machine) and stamp.holds(str(venv)):
-        return stamp
-    return None
+    return stamp if stamp and stamp.holds(str(venv)) else None
 
 
 def stamp_file(identity: str, machine: Machine) -> Path:

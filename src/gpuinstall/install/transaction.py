@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 import re
 import shutil
 import stat
@@ -130,8 +129,7 @@ def _apply(change: Change) -> None:
         _move(change.comes[name], destination)
     for name in sorted(change.goes, key=_record_last):
         (root / name).unlink(missing_ok=True)
-    _remove_compiled(root, change.names)
-    _remove_empty(change.place, change.goes)
+    _remove_leftovers(change.place, change.names)
 
 
 def _record_last(name: str) -> tuple[bool, str]:
@@ -161,29 +159,25 @@ def _move(source: Path, destination: Path) -> None:
             remove_file(part)
 
 
-def _remove_compiled(root: Path, names: Iterable[str]) -> None:
-    """Remove what Python has compiled of modules that went or were replaced; other files beside that stay."""
+def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
+    """Remove what Python has compiled of modules that went or were replaced, and folders that are empty by now.
+
+    Other files stay, and so do the folders of the environment itself.
+    """
     modules: dict[str, set[str]] = {}
     for name in names:
         folder, _, file = name.rpartition("/")
-        if file.endswith(".py"):
-            modules.setdefault(folder, set()).add(file.removesuffix(".py"))
-    for folder, stems in modules.items():
-        cache = root / folder / "__pycache__"
-        if not is_folder(cache):
-            continue
-        for path in list(cache.iterdir()):
-            if path.suffix == ".pyc" and path.name.partition(".")[0] in stems:
-                remove_file(path)
-        with suppress(OSError):
-            cache.rmdir()
-
-
-def _remove_empty(place: EnvironmentPaths, names: Iterable[str]) -> None:
-    """Remove the folders that the removed files have left empty, but for those of the environment itself."""
+        modules.setdefault(folder, set()).add(file.removesuffix(".py"))
     lasting = {place.root, *place.packages_folders}
-    for folder in {posixpath.dirname(name) for name in names}:
+    for folder, stems in modules.items():
         path = place.root / folder
+        cache = path / "__pycache__"
+        if is_folder(cache):
+            for compiled in list(cache.glob("*.pyc")):
+                if compiled.name.partition(".")[0] in stems:
+                    remove_file(compiled)
+            with suppress(OSError):
+                cache.rmdir()
         with suppress(OSError):
             while path not in lasting:
                 path.rmdir()
@@ -390,8 +384,7 @@ def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> 
             _move(part, path)
         elif is_there:
             path.unlink()
-    _remove_compiled(place.root, journal.comes)
-    _remove_empty(place, journal.comes)
+    _remove_leftovers(place, journal.comes)
     if stays:
         reporter.notice("Stays", f"{some(stays)}, written since in {place.venv}")
     _discard(place.current_change, place)

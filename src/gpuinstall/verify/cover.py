@@ -35,12 +35,11 @@ _PLUGINS = "[torch.backends]"
 """The entry points that ``import torch`` loads, whatever package they lie in."""
 
 
-def take_stamp(venv: Path, machine: str) -> Stamp:
+def take_stamp(venv: Path) -> Stamp:
     """Return the stamp of an environment as it is now; nothing of it is proven yet.
 
     Args:
         venv: The environment.
-        machine: The fingerprint of the machine.
     """
     root = venv.resolve()
     folders = packages_folders(root)
@@ -59,7 +58,6 @@ def take_stamp(venv: Path, machine: str) -> Stamp:
             [_record_of(packages[name], root) for name in sorted(beside)], root
         )
     return Stamp(
-        machine=machine,
         python=stamped_python(str(root)),
         variables=loading_variables(),
         files=files,

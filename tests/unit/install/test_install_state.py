@@ -54,7 +54,6 @@ def environment(held, *locks, is_proven=True, status="passed"):
         packages=held.versions,
     )
     stamp = Stamp(
-        machine=fingerprint(MACHINE),
         python="",
         variables={},
         files={"torch": {}},

@@ -135,8 +135,7 @@ class MachineHere(NamedTuple):
 def loaded_first(folder: Path | None) -> Iterator[None]:
     """Have children load the libraries of a folder first; with None, the system's own."""
     before = os.environ.get("LD_LIBRARY_PATH")
-    changed = with_compat(os.environ, folder).get("LD_LIBRARY_PATH")
-    _set(changed)
+    _set(with_compat(os.environ, folder).get("LD_LIBRARY_PATH"))
     try:
         yield
     finally:

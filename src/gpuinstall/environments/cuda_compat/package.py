@@ -186,7 +186,11 @@ def fetch_libraries(
     path = Path(archive.address)
     if not archive.is_local:
         path = session.scratch / Path(urlsplit(archive.address).path).name
-        _download(archive, path, session)
+        following = session.reporter.progress(_PACKAGE, {path.name: archive.size})
+        with path.open("wb") as file, following as progress:
+            for chunk in session.client.chunks(archive.address, archive.size):
+                file.write(chunk)
+                progress(path.name, len(chunk))
     sha256 = ""
     if path.is_file():
         sha256 = sha256_of(path)
@@ -205,19 +209,6 @@ def fetch_libraries(
         address="" if archive.is_local else archive.address,
         path=str(folder),
     )
-
-
-def _download(
-    archive: CompatArchive,
-    path: Path,
-    session: Session,
-) -> None:
-    """Write an archive to a file of this run."""
-    following = session.reporter.progress("cuda-compat", {path.name: archive.size})
-    with path.open("wb") as file, following as progress:
-        for chunk in session.client.chunks(archive.address, archive.size):
-            file.write(chunk)
-            progress(path.name, len(chunk))
 
 
 def unpack_libraries(archive: Path, folder: Path) -> None:

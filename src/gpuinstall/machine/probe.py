@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.machine.amd.prober import AmdProber
 from gpuinstall.machine.apple.prober import AppleProber
-from gpuinstall.machine.bus import read_adapters, read_pci
+from gpuinstall.machine.bus import read_pci
 from gpuinstall.machine.container import read_container, read_wsl
 from gpuinstall.machine.host import read_host
 from gpuinstall.machine.intel.prober import IntelProber
@@ -50,36 +50,22 @@ def read_machine(
         devices=read_pci(source),
         pythons=read_pythons(source),
     )
-    # One after the other: one maker's driver is asked on most machines, and the others' files are read in no time.
-    evidence: dict[str, Any] = {
-        prober.vendor: prober.read(source, facts) for prober in PROBERS
-    }
-    # To ask Windows takes seconds, and NVML knows as much.
-    if host.os == "windows" and not evidence["nvidia"].nvml.works:
-        facts = replace(facts, devices=read_adapters(source))
-    return machine_of(facts, evidence)
-
-
-def machine_of(
-    facts: MachineFacts,
-    evidence: Mapping[str, Any],
-) -> Machine:
-    """Conclude from the facts, and each maker's own, what the machine is and what is wrong with it. Pure."""
     findings: dict[str, VendorFindings] = {}
     # One list of GPUs for all makers: --gpus and problems name them by their place in it.
     first = 0
+    # One after the other: one maker's driver is asked on most machines, and the others' files are read in no time.
     for prober in PROBERS:
-        own = prober.conclude(replace(evidence[prober.vendor], facts=facts))
-        own = own.counted_from(first)
+        own = prober.findings(source, facts).counted_from(first)
         first = max((gpu.index + 1 for gpu in own.gpus), default=first)
+        facts = replace(facts, devices=own.devices or facts.devices)
         findings[prober.vendor] = own
     makers = findings.values()
     nvidia = findings["nvidia"]
     return Machine(
-        os=facts.host.os,
-        arch=facts.host.arch,
-        libc=facts.host.libc,
-        glibc=facts.host.glibc,
+        os=host.os,
+        arch=host.arch,
+        libc=host.libc,
+        glibc=host.glibc,
         environment=Environment(
             wsl=facts.wsl is not None,
             container=facts.container.engine,
@@ -97,12 +83,12 @@ def machine_of(
                 "any",
                 {
                     "foreign": ", ".join(_foreign_gpus(facts, findings)),
-                    "without-avx": facts.host.avx is False,
+                    "without-avx": host.avx is False,
                 },
                 facts.place,
             ),
         ),
-        distribution=facts.host.distribution,
+        distribution=host.distribution,
         signs=facts.container.signs,
         makers={name: own.facts for name, own in findings.items() if own.facts},
     )

@@ -75,6 +75,8 @@ class VendorFindings(Value):
     """Whether any source shows a GPU that this process was given, listed or not."""
     driver: Driver | None = None
     jetson: JetsonRelease | None = None
+    devices: tuple[PciDevice, ...] = ()
+    """Windows' adapters, if they had to be asked for."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the Machine document has below the maker's name."""
 
@@ -131,12 +133,13 @@ class Prober(ABC):
     """The variables in which a scheduler lists the GPUs of a job; a GPU has to be in each that is set."""
 
     @abstractmethod
-    def read(self, source: Source, facts: MachineFacts) -> Any:
-        """Read what only this maker's machines have; the facts of the whole machine are given."""
+    def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
+        """Return this maker's GPUs that this process was given, and what is wrong with them.
 
-    @abstractmethod
-    def conclude(self, evidence: Any) -> VendorFindings:
-        """Return the GPUs, and what is wrong with them. Pure."""
+        Args:
+            source: Has what only this maker's machines have.
+            facts: Those of the whole machine.
+        """
 
     def preflight(
         self,

@@ -60,11 +60,11 @@ class AmdEvidence(Value):
     """The facts of the machine, and AMD's own."""
 
     facts: MachineFacts
-    nodes: tuple[KfdNode, ...] = ()
-    kfd: Access | None = None
-    module: str | None = None
+    nodes: tuple[KfdNode, ...]
+    kfd: Access | None
+    module: str | None
     """The release of AMD's own kernel module; None: it is the kernel's."""
-    override: str | None = None
+    override: str | None
     """HSA_OVERRIDE_GFX_VERSION."""
 
 
@@ -126,41 +126,29 @@ class AmdProber(Prober):
     vendor = "amd"
     job_variables = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
-    def read(
-        self,
-        source: Source,
-        facts: MachineFacts,
-    ) -> AmdEvidence:
-        """Read the kernel's own list of the GPUs."""
-        if facts.host.os != "linux":
-            return AmdEvidence(facts)
-        return AmdEvidence(
+    def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
+        """Return the GPUs of the kernel's own list that this process was given, and what is wrong with them."""
+        evidence = AmdEvidence(
             facts,
             nodes=_read_nodes(source),
             kfd=source.access(KFD),
             module=_read_line(source, MODULE_VERSION),
             override=source.variable("HSA_OVERRIDE_GFX_VERSION"),
         )
-
-    def conclude(self, evidence: AmdEvidence) -> VendorFindings:
-        """Return the GPUs that this process was given, and what is wrong with them. Pure."""
         given = _given_nodes(evidence)
         gpus = [_gpu(index, node) for index, node in enumerate(given)]
-        gpus += _windows_gpus(evidence.facts)
-        facts = {
-            "kernel": evidence.facts.host.release,
-            "amdgpu": evidence.module,
-        }
+        gpus += _windows_gpus(facts)
+        own = {"kernel": facts.host.release, "amdgpu": evidence.module}
         return VendorFindings(
             gpus=tuple(gpus),
             problems=findings_of(
                 "amd",
                 _circumstances(evidence, given),
-                evidence.facts.place,
+                facts.place,
                 _evidence_line(evidence),
             ),
             shows_gpu=bool(gpus),
-            facts={key: fact for key, fact in facts.items() if fact and given},
+            facts={key: fact for key, fact in own.items() if fact and given},
         )
 
 

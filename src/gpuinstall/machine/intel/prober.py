@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gpuinstall.base.machine import Gpu
-from gpuinstall.base.values import Value, field
 from gpuinstall.catalog import authored
 from gpuinstall.machine.bus import DEVICES, PciDevice
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
@@ -36,44 +35,17 @@ class XeCard(NamedTuple):
     """The row of its chip."""
 
 
-class IntelEvidence(Value):
-    """The facts of the machine, and Intel's own."""
-
-    facts: MachineFacts
-    nodes: Mapping[str, Access | None] = field(default_factory=dict)
-    """Whether the render nodes of Intel's cards may be opened, by the card's address."""
-    has_loader: bool = True
-    """Whether Level Zero's loader is where the system's loader looks; True if nobody looked."""
-
-    @property
-    def cards(self) -> tuple[XeCard, ...]:
-        """The cards on the bus, without a processor's graphics if another maker's card is there.
-
-        Beside such a card they are what draws the screen.
-        """
-        cards = tuple(_cards_of(self.facts))
-        if self._has_others:
-            return tuple(card for card in cards if not card.chip.get("integrated"))
-        return cards
-
-    @property
-    def given(self) -> tuple[XeCard, ...]:
-        """The cards on the bus that this process was given: in a container, those with a node that it can see."""
-        if not self.facts.container.shares_the_bus:
-            return self.cards
-        return tuple(card for card in self.cards if self.nodes.get(card.device.address))
-
-    @property
-    def _has_others(self) -> bool:
-        """Whether another maker's card is on the bus."""
-        makers = {device.vendor for device in self.facts.devices}
-        return any(f"{maker:04x}" in PCI_IDS for maker in makers - {INTEL_ON_PCI})
-
-
 def _cards_of(facts: MachineFacts) -> Iterator[XeCard]:
+    """Yield the cards on the bus, without a processor's graphics if another maker's card is there.
+
+    Beside such a card they are what draws the screen.
+    """
+    makers = {f"{device.vendor:04x}" for device in facts.devices}
+    has_others = not makers.isdisjoint(PCI_IDS.keys() - {f"{INTEL_ON_PCI:04x}"})
     for device in facts.cards(INTEL_ON_PCI):
         for chip in _chips():
-            if f"{device.device:04x}" in chip["pci"].split():
+            is_idle = has_others and chip.get("integrated")
+            if f"{device.device:04x}" in chip["pci"].split() and not is_idle:
                 yield XeCard(device, chip)
 
 
@@ -107,29 +79,37 @@ class IntelProber(Prober):
     vendor = "intel"
     job_variables = ("ZE_AFFINITY_MASK",)
 
-    def read(
-        self,
-        source: Source,
-        facts: MachineFacts,
-    ) -> IntelEvidence:
-        """Read the render nodes, and where Level Zero is; Windows' graphics driver has it."""
-        cards = tuple(_cards_of(facts))
-        if facts.host.os != "linux" or not cards:
-            return IntelEvidence(facts)
-        return IntelEvidence(facts, _read_nodes(source, cards), _has_loader(source))
-
-    def conclude(self, evidence: IntelEvidence) -> VendorFindings:
-        """Return the GPUs, and what is wrong with them. Pure."""
-        gpus = [_gpu(index, card) for index, card in enumerate(evidence.given)]
-        return VendorFindings(
-            gpus=tuple(gpus),
-            problems=findings_of(
-                "intel",
-                _circumstances(evidence),
-                evidence.facts.place,
-                _evidence_line(evidence),
+    def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
+        """Return the GPUs, and what is wrong with them; Windows' graphics driver has Level Zero."""
+        cards = list(_cards_of(facts))
+        nodes = _read_nodes(source, cards)
+        given = cards
+        # In a container, those with a node that it can see.
+        if facts.container.shares_the_bus:
+            given = [card for card in cards if nodes.get(card.device.address)]
+        withheld = [card.device for card in cards if card not in given]
+        addresses = [card.device.address for card in given]
+        denied = [address for address in addresses if nodes.get(address) == "denied"]
+        is_linux = facts.host.os == "linux"
+        lines = [
+            f"{chip['chip']} ({device.id}) by {device.driver or 'no driver'}"
+            for device, chip in given
+        ]
+        circumstances: KnownFacts = {
+            "given": tuple(range(len(given))),
+            "without-loader": bool(given) and is_linux and not _has_loader(source),
+            "denied": " and ".join(denied),
+            "place": facts.container.place,
+            "withheld": ", ".join(
+                f"Intel {device.id} at {device.address}" for device in withheld
             ),
-            shows_gpu=bool(gpus),
+        }
+        return VendorFindings(
+            gpus=tuple(_gpu(index, card) for index, card in enumerate(given)),
+            problems=findings_of(
+                "intel", circumstances, facts.place, " · ".join(lines)
+            ),
+            shows_gpu=bool(given),
         )
 
 
@@ -142,29 +122,3 @@ def _gpu(index: int, card: XeCard) -> Gpu:
         vendor="intel",
         architecture=card.chip["architecture"],
     )
-
-
-def _circumstances(evidence: IntelEvidence) -> KnownFacts:
-    given = evidence.given
-    addresses = [card.device.address for card in given]
-    denied = [
-        address for address in addresses if evidence.nodes.get(address) == "denied"
-    ]
-    withheld = [card.device for card in evidence.cards if card not in given]
-    return {
-        "given": tuple(range(len(given))),
-        "without-loader": not evidence.has_loader,
-        "denied": " and ".join(denied),
-        "place": evidence.facts.container.place,
-        "withheld": ", ".join(
-            f"Intel {device.id} at {device.address}" for device in withheld
-        ),
-    }
-
-
-def _evidence_line(evidence: IntelEvidence) -> str:
-    cards = [
-        f"{chip['chip']} ({device.id}) by {device.driver or 'no driver'}"
-        for device, chip in evidence.given
-    ]
-    return " · ".join(cards)

@@ -74,10 +74,9 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
     """Return the circumstances of the whole machine."""
     nvml = evidence.nvml
     cuda = evidence.cuda
-    kernel = evidence.kernel
     cards = evidence.cards
     refused = evidence.refused
-    module = kernel.module and kernel.module.version
+    module = evidence.module and evidence.module.version
     held_by_nouveau = [card.name for card in cards if card.device.driver == "nouveau"]
     _, _, libraries = (nvml.library or "").partition(".so.")
     fabrics = {gpu.fabric for gpu in nvml.gpus}
@@ -105,8 +104,8 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         else "",
         "module": module,
         "of-module": f" ({module})" if module else "",
-        "on-disk": kernel.on_disk,
-        "secure-boot": kernel.secure_boot,
+        "on-disk": evidence.on_disk,
+        "secure-boot": evidence.secure_boot,
         "kernel": evidence.facts.host.release,
         "capabilities": repr(evidence.capabilities) if evidence.capabilities else None,
         "card": cards[0].name if cards else "the GPU of this machine",
@@ -245,7 +244,7 @@ def evidence_line(evidence: NvidiaEvidence) -> str:
     """Return the facts that a diagnosis rests on, in one line."""
     nvml = evidence.nvml
     cuda = evidence.cuda
-    module = evidence.kernel.module
+    module = evidence.module
     facts = []
     for card in evidence.cards[:2]:
         holder = f" (held by {card.holder})" if card.holder else ""
@@ -350,7 +349,7 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
     ignored = MachineDriver(machine, load_drivers()).fault(chip, card.label)
     if ignored:
         circumstances[ignored.code] = ignored.message
-    module = evidence.kernel.module
+    module = evidence.module
     modules = load_drivers().kernel_modules
     return {
         **circumstances,

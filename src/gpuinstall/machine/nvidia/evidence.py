@@ -11,7 +11,7 @@ from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.drivers import JetsonChip, load_drivers
 from gpuinstall.machine.bus import PciDevice
 from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
-from gpuinstall.machine.nvidia.linux import LinuxKernel
+from gpuinstall.machine.nvidia.linux import KernelModule
 from gpuinstall.machine.prober import MachineFacts
 from gpuinstall.machine.source import Source
 
@@ -126,7 +126,11 @@ class NvidiaEvidence(Value):
     """CUDA_VISIBLE_DEVICES."""
     nvml: NvmlFacts
     cuda: LibcudaFacts
-    kernel: LinuxKernel
+    module: KernelModule | None
+    """Linux's, as it is loaded."""
+    on_disk: bool
+    """Whether the module lies on the disk."""
+    secure_boot: bool
     refused: tuple[str, ...]
     """What keeps this process from the shared nodes."""
 
@@ -151,8 +155,8 @@ class NvidiaEvidence(Value):
     @property
     def driver(self) -> DriverVersion | None:
         """The driver's release: the kernel module's, else NVML's."""
-        if self.kernel.module:
-            return self.kernel.module.version
+        if self.module:
+            return self.module.version
         return self.nvml.driver
 
     @cached_property

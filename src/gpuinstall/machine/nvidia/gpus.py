@@ -33,7 +33,7 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
 
 def driver_of(evidence: NvidiaEvidence) -> Driver | None:
     """Return the driver: its release by NVML or the kernel, its CUDA by the libcuda that programs load."""
-    module = evidence.kernel.module
+    module = evidence.module
     # With cuda-compat above the driver, NVML goes on speaking of the driver's own CUDA.
     cuda = evidence.cuda.driver_version or evidence.nvml.cuda
     compat = is_requested_compat(evidence.cuda.path)

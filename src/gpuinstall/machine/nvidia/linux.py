@@ -35,22 +35,10 @@ class KernelModule(Value):
     """Whether it is the open flavour."""
 
 
-class LinuxKernel(Value):
-    """The module loaded, the one on disk, and what may keep it out."""
-
-    module: KernelModule | None
-    on_disk: bool
-    secure_boot: bool
-
-
-def read_linux_kernel(source: Source, release: str) -> LinuxKernel:
-    """Return Linux's side, with what keeps the module out of the kernel of this release."""
+def has_module(source: Source, release: str) -> bool:
+    """Whether NVIDIA's module is on the disk for the kernel of this release."""
     modules = [source.text(f"{folder}/{release}/modules.dep") for folder in MODULES]
-    return LinuxKernel(
-        module=parse_proc_version(source.text(PROC_VERSION) or ""),
-        on_disk=any(map(lists_nvidia, filter(None, modules))),
-        secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
-    )
+    return any(map(lists_nvidia, filter(None, modules)))
 
 
 def parse_proc_version(text: str) -> KernelModule | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.machine import JetsonRelease
 from gpuinstall.base.values import replace
+from gpuinstall.machine.bus import read_adapters
 from gpuinstall.machine.nvidia import linux
 from gpuinstall.machine.nvidia.diagnosis import (
     card_faults,
@@ -40,36 +41,9 @@ class NvidiaProber(Prober):
     vendor = "nvidia"
     job_variables = ("CUDA_VISIBLE_DEVICES",)
 
-    def read(
-        self,
-        source: Source,
-        facts: MachineFacts,
-    ) -> NvidiaEvidence:
-        """Ask NVML and libcuda, and read what files show of the driver."""
-        jetson = read_jetson(source, facts.host.release)
-        if jetson or _may_have_driver(source, facts):
-            nvml, cuda = ask_driver(source)
-        else:
-            nvml, cuda = without_driver()
-        # A job sees the nodes of the whole host, and NVML lists its own cards.
-        is_bare_job = facts.container.engine is None and facts.container.job is not None
-        return NvidiaEvidence(
-            facts=facts,
-            nodes=() if is_bare_job and nvml.works else linux.card_nodes(source),
-            jetson=jetson,
-            lent_libraries=linux.has_lent_libraries(source),
-            shadow=linux.linux_libcuda(source) if facts.wsl else None,
-            devices=source.variable("NVIDIA_VISIBLE_DEVICES"),
-            capabilities=source.variable("NVIDIA_DRIVER_CAPABILITIES"),
-            visible=source.variable("CUDA_VISIBLE_DEVICES"),
-            nvml=nvml,
-            cuda=cuda,
-            kernel=linux.read_linux_kernel(source, facts.host.release),
-            refused=linux.refused_nodes(source),
-        )
-
-    def conclude(self, evidence: NvidiaEvidence) -> VendorFindings:
-        """Return the GPUs that this process was given, and what is wrong with them. Pure."""
+    def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
+        """Ask NVML and libcuda, read what files show of the driver, and conclude from it."""
+        evidence = _read(source, facts)
         if evidence.facts.container.shares_the_bus:
             evidence = replace(evidence, nvml=permitted(evidence.nvml))
         detected = list_gpus(evidence)
@@ -78,10 +52,11 @@ class NvidiaProber(Prober):
         faults += card_faults(evidence, detected, driver_works=fault is None)
         return VendorFindings(
             gpus=tuple(card.gpu for card in detected),
-            driver=driver_of(evidence),
             problems=(*faults, *driver_notes(evidence)),
             shows_gpu=evidence.shows_gpu,
+            driver=driver_of(evidence),
             jetson=JetsonRelease(evidence.jetson.l4t) if evidence.jetson else None,
+            devices=evidence.facts.devices,
         )
 
     def preflight(
@@ -93,6 +68,35 @@ class NvidiaProber(Prober):
         from gpuinstall.machine.nvidia.preflight import run_preflight
 
         return run_preflight(machine, reporter)
+
+
+def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
+    jetson = read_jetson(source, facts.host.release)
+    if jetson or _may_have_driver(source, facts):
+        nvml, cuda = ask_driver(source)
+    else:
+        nvml, cuda = without_driver()
+    # To ask Windows takes seconds, and NVML knows as much.
+    if facts.host.os == "windows" and not nvml.works:
+        facts = replace(facts, devices=read_adapters(source))
+    # A job sees the nodes of the whole host, and NVML lists its own cards.
+    is_bare_job = facts.container.engine is None and facts.container.job is not None
+    return NvidiaEvidence(
+        facts=facts,
+        nodes=() if is_bare_job and nvml.works else linux.card_nodes(source),
+        jetson=jetson,
+        lent_libraries=linux.has_lent_libraries(source),
+        shadow=linux.linux_libcuda(source) if facts.wsl else None,
+        devices=source.variable("NVIDIA_VISIBLE_DEVICES"),
+        capabilities=source.variable("NVIDIA_DRIVER_CAPABILITIES"),
+        visible=source.variable("CUDA_VISIBLE_DEVICES"),
+        nvml=nvml,
+        cuda=cuda,
+        module=linux.parse_proc_version(source.text(linux.PROC_VERSION) or ""),
+        on_disk=linux.has_module(source, facts.host.release),
+        secure_boot=linux.parse_secure_boot(source.text(linux.SECURE_BOOT)),
+        refused=linux.refused_nodes(source),
+    )
 
 
 def _may_have_driver(source: Source, facts: MachineFacts) -> bool:

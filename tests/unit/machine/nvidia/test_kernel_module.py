@@ -4,10 +4,10 @@ import pytest
 
 from gpuinstall.machine.nvidia import linux
 from gpuinstall.machine.nvidia.linux import (
+    has_module,
     lists_nvidia,
     parse_proc_version,
     parse_secure_boot,
-    read_linux_kernel,
 )
 from gpuinstall.machine.source import Source
 
@@ -94,4 +94,4 @@ def test_the_module_is_found_in_each_distributions_folder(
     # NixOS has no /lib/modules.
     folders = tuple(f"{tmp_path}{path}" for path in linux.MODULES)
     monkeypatch.setattr(linux, "MODULES", folders)
-    assert read_linux_kernel(Source(), "6.8.0").on_disk
+    assert has_module(Source(), "6.8.0")

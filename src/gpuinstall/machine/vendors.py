@@ -11,7 +11,7 @@ from gpuinstall.base.values import Value
 from gpuinstall.base.versions import CPU, Backend, known_backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.catalog import Catalog
@@ -28,8 +28,12 @@ class Vendor(Value):
     """That of the backends that serve its GPUs."""
     rules: Callable[[], type[Rules]]
     """Returns its rules, to be bound to a machine and a catalogue; a plan loads those of one maker."""
-    visible: Callable[[Sequence[str]], Mapping[str, str]]
-    """Returns the environment variables with which a program sees just these devices, in this order."""
+    variables: Mapping[str, str]
+    """The environment variables with which a program sees just some devices, which stand for the braces."""
+    prefix: str = ""
+    """What stands before the devices there."""
+    no_device: str = ""
+    """What stands there for none."""
     misleading: tuple[str, ...] = ()
     """The variables that no proof has: they hide devices too, or change what is counted or computed."""
     torch_device: str | None = None
@@ -64,41 +68,19 @@ def _rules_of_apple() -> type[Rules]:
     return AppleRules
 
 
-def _visible_to_sycl(devices: Sequence[str]) -> Mapping[str, str]:
-    selector = f"level_zero:{','.join(devices)}" if devices else "*:cpu"
-    return {
-        "ONEAPI_DEVICE_SELECTOR": selector,
-        # Level Zero counts cards before the processor's graphics, and each tile of a card, unless told otherwise.
-        "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
-        "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
-    }
-
-
-def _nothing_hidden(devices: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG001
-    # What the GPU cannot do is not to run on the CPU without a word.
-    return {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}
-
-
-def _visible_to_hip(devices: Sequence[str]) -> Mapping[str, str]:
-    return {"HIP_VISIBLE_DEVICES": ",".join(devices) or "-1"}
-
-
-def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
-    return {
-        "CUDA_VISIBLE_DEVICES": ",".join(devices),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    }
-
-
 VENDORS: dict[str, Vendor] = {
-    # Its libraries obey it before torch's switches, by which the checks ask for exact products in float32.
     "nvidia": Vendor(
-        "cuda", _rules_of_nvidia, _visible_to_cuda, misleading=("NVIDIA_TF32_OVERRIDE",)
+        "cuda",
+        _rules_of_nvidia,
+        {"CUDA_VISIBLE_DEVICES": "{}", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        # Its libraries obey it before torch's switches, by which the checks ask for exact products in float32.
+        misleading=("NVIDIA_TF32_OVERRIDE",),
     ),
     "amd": Vendor(
         "rocm",
         _rules_of_amd,
-        _visible_to_hip,
+        {"HIP_VISIBLE_DEVICES": "{}"},
+        no_device="-1",
         # The first takes GPUs away before HIP counts them, HIP reads the others instead of its own.
         misleading=(
             "ROCR_VISIBLE_DEVICES",
@@ -112,7 +94,14 @@ VENDORS: dict[str, Vendor] = {
     "intel": Vendor(
         "xpu",
         _rules_of_intel,
-        _visible_to_sycl,
+        {
+            "ONEAPI_DEVICE_SELECTOR": "{}",
+            # Level Zero counts cards before the processor's graphics, and each tile of a card, unless told otherwise.
+            "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
+            "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
+        },
+        prefix="level_zero:",
+        no_device="*:cpu",
         # It takes GPUs away before the selector counts them.
         misleading=("ZE_AFFINITY_MASK",),
         by_architecture=True,
@@ -121,7 +110,8 @@ VENDORS: dict[str, Vendor] = {
     "apple": Vendor(
         CPU.kind,
         _rules_of_apple,
-        _nothing_hidden,
+        # What the GPU cannot do is not to run on the CPU without a word.
+        {"PYTORCH_ENABLE_MPS_FALLBACK": "0"},
         torch_device="mps",
         by_architecture=True,
     ),

@@ -40,8 +40,11 @@ class DeviceTarget(Value):
     def environment(self) -> dict[str, str]:
         """The variables that show the child these GPUs and no others."""
         variables: dict[str, str] = {}
+        names = ",".join(self.visible)
         for vendor in self._vendors:
-            variables |= vendor.visible(self.visible)
+            devices = f"{vendor.prefix}{names}" if names else vendor.no_device
+            for name, value in vendor.variables.items():
+                variables[name] = value.format(devices)
         return variables
 
     @property

@@ -5,7 +5,8 @@ import pytest
 from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
-from gpuinstall.machine.vendors import VENDORS, vendor_of
+from gpuinstall.machine.vendors import vendor_of
+from gpuinstall.verify.devices import DeviceTarget
 from tests.frozen import frozen_catalog
 
 LEAST = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
@@ -81,9 +82,9 @@ def test_a_gpu_that_says_its_architecture_alone_is_planned_for():
 
 
 def test_devices_are_made_visible_in_the_order_of_the_bus():
-    shown = VENDORS["nvidia"].visible(["GPU-1", "GPU-0"])
+    both = DeviceTarget(0, "two", "cuda", ("GPU-1", "GPU-0"), vendor="nvidia")
 
-    assert shown == {
+    assert both.environment == {
         "CUDA_VISIBLE_DEVICES": "GPU-1,GPU-0",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }

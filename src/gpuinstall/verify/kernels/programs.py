@@ -31,17 +31,12 @@ GPU_REQUIRED = (
 
 def program_check(module: str, device: str) -> Check:
     """Return the check of a module on a kind of device: its operation, else its import."""
-    for check in PROGRAMS:
-        if check.module == module:
-            break
-    else:
-        check = Check(
-            "", import_alone, package=module, module=module, cause=OTHER_TORCH
-        )
-    if not (check.name and runs_on(check.where, device)):
+    rows = {row.module: row for row in PROGRAMS}
+    check = rows.get(module) or _row(module, "import", import_alone, where="")
+    if not runs_on(check.where, device):
         # The package of a module with an underscore has a hyphen.
-        package = check.name.rpartition("-")[0] or module.replace("_", "-")
-        check = check._replace(name=f"{package}-import", run=import_alone, limit=None)
+        name = f"{module.replace('_', '-')}-import"
+        check = check._replace(name=name, run=import_alone, limit=None)
     return check._replace(run=partial(_run, check))
 
 

@@ -330,13 +330,14 @@ def archive_target() -> str:
 def wheel_platform() -> str:
     """Return a pattern of the platform in the name of this machine's wheel."""
     arch, _, system = archive_target().partition("-")
-    family, arm, intel = {
-        "apple-darwin": ("macosx", "arm64", "x86_64"),
-        "pc-windows-msvc": ("win", "arm64", "amd64"),
-        "unknown-linux-gnu": ("manylinux", "aarch64", "x86_64"),
-        "unknown-linux-musl": ("musllinux", "aarch64", "x86_64"),
-    }[system]
-    return f"{family}_(?:\\w*_)?{arm if arch == 'aarch64' else intel}"
+    families = {
+        "apple-darwin": "macosx",
+        "pc-windows-msvc": "win",
+        "unknown-linux-gnu": "manylinux",
+        "unknown-linux-musl": "musllinux",
+    }
+    names = "(?:aarch64|arm64)" if arch == "aarch64" else "(?:x86_64|amd64)"
+    return f"{families[system]}_(?:\\w*_)?{names}"
 
 
 def fetch(url: str) -> "io.BytesIO":
@@ -410,9 +411,8 @@ def is_whole(tool: Path) -> bool:
         for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
             name, size = line.partition(",")[0], line.rpartition(",")[2]
             file = record.parent.parent / name
-            if not name.endswith(".py") or size == "0":
-                continue
-            if not file.exists() or not file.stat().st_size:
+            is_module = name.endswith(".py") and size != "0"
+            if is_module and not (file.exists() and file.stat().st_size):
                 return False
     return python_of(tool).exists()
 

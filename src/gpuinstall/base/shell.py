@@ -16,6 +16,7 @@ _SHELLS: dict[str, ShellName] = {name: name for name in get_args(ShellName)}
 _SHELLS |= {"dash": "sh", "tcsh": "csh", "pwsh": "powershell"}
 """What a program is called, and which of our shells reads the same lines."""
 _PLAIN = r"(?a)(?!=)[\w@%+=:,./-]+"
+_ODD = r"(?a)[^\w@%+:,./-]"
 _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
 _OF_WINDOWS = {"powershell", "cmd"}
 _SCRIPTS = {
@@ -32,12 +33,13 @@ _ON_PATH = {
     "powershell": "$env:PATH = {} + [IO.Path]::PathSeparator + $env:PATH",
 }
 _BY_NUMBERS = {
+    "powershell": ('"', "$([char]::ConvertFromUtf32({}))", '"'),
     "sh": ("\"$(printf %b '", "\\0{:03o}", "')\""),
     "fish": ("", "\\X{:02x}", ""),
     "csh": ("\"`printf %b '", "\\0{:03o}", "'`\""),
 }
 _USUAL_NUMBERS = ("$'", "\\x{:02x}", "'")
-"""How a shell writes a byte by its number, between what begins and ends such a word."""
+"""How a shell writes a byte, PowerShell a character, by its number, between what begins and ends such a word."""
 
 
 def this_shell(environ: Mapping[str, str], parent: str | None = None) -> ShellName:
@@ -88,19 +90,13 @@ def _value(text: str, shell: ShellName | None) -> str:
     if shell == "cmd":
         # It has no way to write a character by its number.
         return literal(visible(text), shell)
-    if shell == "powershell":
-        marks = []
-        for mark in text:
-            stands_for_itself = is_shown(mark) and mark not in '`"“”„$'
-            number = f"$([char]::ConvertFromUtf32({ord(mark)}))"
-            marks.append(mark if stands_for_itself else number)
-        return f'"{"".join(marks)}"'
+    marks = text
+    if shell != "powershell":
+        # They know octets alone.
+        marks = os.fsencode(text).decode("latin-1")
     before, number, after = _BY_NUMBERS.get(shell, _USUAL_NUMBERS)
-    octets = []
-    for octet in os.fsencode(text):
-        is_plain = re.fullmatch(_PLAIN, chr(octet))
-        octets.append(chr(octet) if is_plain else number.format(octet))
-    return f"{before}{''.join(octets)}{after}"
+    written = re.sub(_ODD, lambda odd: number.format(ord(odd[0])), marks)
+    return f"{before}{written}{after}"
 
 
 def literal(word: Path | str, shell: ShellName) -> str:

@@ -239,8 +239,7 @@ class Machine(Value):
     @property
     def blocking(self) -> tuple[Finding, ...]:
         """The problems that refuse the machine as a whole."""
-        problems = [problem for problem in self.problems if problem.blocking]
-        return tuple(problem for problem in problems if not problem.gpus)
+        return tuple(one for one in self.problems if one.blocking and not one.gpus)
 
     @cached_property
     def faulty(self) -> frozenset[int]:

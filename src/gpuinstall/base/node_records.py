@@ -189,8 +189,15 @@ def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
             failures[path.name] = NodeFailure(path.name, "record", record)
             continue
         kinds[record.node] = _with_record(kinds[record.node], record)
-        if record.document.exit_code != 0:
-            failures.setdefault(record.node, _failure(record))
+        status = record.document.exit_code
+        if status != 0 and record.node not in failures:
+            error = next(iter(record.document.errors), _Error())
+            failures[record.node] = NodeFailure(
+                record.node,
+                record.command,
+                error.message or f"exit status {status}",
+                error.hint,
+            )
     members: dict[NodeGroup, list[str]] = defaultdict(list)
     for node, kind in sorted(kinds.items()):
         members[kind].append(node)
@@ -225,12 +232,6 @@ def _gpus(machine: Machine) -> str:
         f"{gpu.label} ({gpu.code_name or 'unknown'})" for gpu in machine.gpus
     )
     return ", ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "no GPU"
-
-
-def _failure(record: _Record) -> NodeFailure:
-    error = next(iter(record.document.errors), _Error())
-    message = error.message or f"exit status {record.document.exit_code}"
-    return NodeFailure(record.node, record.command, message, error.hint)
 
 
 def recorded_machines(folder: Path, reporter: Reporter) -> list[Machine]:

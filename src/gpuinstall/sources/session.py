@@ -175,7 +175,12 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
     if not logins:
         return {}
     netrc = scratch / "netrc"
-    lines = [_own_netrc()]
+    own = os.environ.get("NETRC")
+    usual = "~/_netrc" if sys.platform == "win32" else "~/.netrc"
+    lines = []
+    # The user's own, which that of this run takes the place of.
+    with suppress(OSError, ValueError):
+        lines.append(f"{read_document(expanded_home(own or usual))}\n")
     for host, login in logins.items():
         user, _, password = login.partition(":")
         line = f"machine {host.partition(':')[0]} login {user} password {password}\n"
@@ -184,15 +189,6 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
             lines.append(line)
     write_atomically(netrc, "".join(lines), is_private=True, is_cached=True)
     return {"NETRC": str(netrc)}
-
-
-def _own_netrc() -> str:
-    """Return the text of the user's own netrc file, which that of this run takes the place of."""
-    name = "_netrc" if sys.platform == "win32" else ".netrc"
-    file = expanded_home(os.environ.get("NETRC") or f"~/{name}")
-    with suppress(OSError, ValueError):
-        return f"{read_document(file)}\n"
-    return ""
 
 
 def _git_logins(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,11 @@ from packaging.utils import canonicalize_name
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field
+from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.repair import CLEAN
 from gpuinstall.environments.environment import (
@@ -28,9 +30,6 @@ from gpuinstall.environments.records import was_made_here
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
-
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Catalog
 
 
 DoctorFindings = Iterator[Finding]
@@ -89,36 +88,10 @@ class DoctorEvidence(Value):
         words = advice_words(interpreter(self.venv)) if self.is_there else {}
         return context.knowing(**words)
 
-    def fault(
-        self,
-        code: str,
-        message: str,
-        *,
-        why: str | None = None,
-        entry: str | None = None,
-        fixes: tuple[Advice, ...] = (),
-        blocking: bool = True,
-    ) -> Finding:
-        """Return what is wrong with the environment.
-
-        Args:
-            code: The problem, which the table of failures may have.
-            message: What is wrong.
-            why: The cause, or the consequence.
-            entry: The failure's id in the table, if it has one.
-            fixes: What to do; none: what the table says for the code, else for the entry.
-            blocking: Whether the environment does not work because of it.
-        """
-        return finding_for(
-            code,
-            message,
-            self.context,
-            why=why,
-            entry=entry,
-            where="environment",
-            blocking=blocking,
-            fixes=fixes,
-        )
+    @property
+    def fault(self) -> Callable[..., Finding]:
+        """Returns what is wrong with the environment; arguments as ``finding_for`` has them."""
+        return partial(finding_for, context=self.context, where="environment")
 
     def install_advice(
         self,

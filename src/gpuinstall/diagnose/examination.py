@@ -126,7 +126,7 @@ def examine(
         torch_index=torch_index,
     )
     # What files show comes first: starting a damaged environment may fail for the same reason.
-    findings = list(run_checks(evidence))
+    findings = [finding for check in CHECKS for finding in check(evidence)]
     verdict = None
     was_started = evidence.is_there and admit_start(venv, reporter, if_others=named)
     if was_started:
@@ -188,12 +188,6 @@ def _machine_of(venv: Path, machine: Machine) -> Machine:
     indices = read_origin(venv, machine).gpus
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
     return replace(machine, gpus=tuple(gpus))
-
-
-def run_checks(evidence: DoctorEvidence) -> DoctorFindings:
-    """Make every check."""
-    for check in CHECKS:
-        yield from check(evidence)
 
 
 def build_faults(evidence: DoctorEvidence) -> DoctorFindings:

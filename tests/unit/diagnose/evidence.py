@@ -4,8 +4,8 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.machine import Machine
+from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import DoctorEvidence
-from gpuinstall.diagnose.examination import run_checks
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.sources import OFFICIAL
 from tests.frozen import frozen_catalog
@@ -39,4 +39,5 @@ def doctor_evidence(machine=None, torch=None, **parts):
 
 def found(machine=None, torch=None, **parts):
     """Make every check."""
-    return list(run_checks(doctor_evidence(machine, torch, **parts)))
+    evidence = doctor_evidence(machine, torch, **parts)
+    return [finding for check in CHECKS for finding in check(evidence)]

@@ -87,14 +87,15 @@ def _read_machines(options: CommandOptions) -> list[Machine]:
 
 
 _RANGE = (*REQUEST, "only", *MACHINE_WORDS)
-_SCOPE = (*_RANGE, "targets", "machines")
 _UPDATE = ("upgrade", "upgrade_packages")
 
 
 @framed(
     "lock",
     "Write pylock.<target>.toml for each target: those in the folder, or this machine's.",
-    *_SCOPE,
+    *_RANGE,
+    "targets",
+    "machines",
     *_UPDATE,
     serves_folder=True,
     cls=LockCommands,

@@ -77,39 +77,36 @@ class Terminal(Reporter, Value):
     def _styled(
         self,
         head: str,
-        style: str,
         stream: TextIO,
+        style: dict[str, Any],
     ) -> str:
-        """Return the head of a line made visible: bold, dim or in a colour if ``stream`` gets any.
+        """Return the head of a line made visible, in a style if ``stream`` gets any.
 
         Args:
             head: The beginning of a line.
-            style: ``bold``, ``dim`` or the name of a colour.
             stream: Where the line is written.
+            style: That of click; empty: bold.
         """
         head = visible(head)
         if not head or not self.colored(stream):
             return head
-        settings: dict[str, Any] = {"fg": style}
-        if style in {"bold", "dim"}:
-            settings = {style: True}
-        return click.style(head, **settings)
+        return click.style(head, **(style or {"bold": True}))
 
     def line(
         self,
         text: str = "",
         *,
         head: str = "",
-        style: str = "bold",
+        **style: Any,
     ) -> None:
         """Write one line of the result; ``head`` comes before the text, in a style.
 
         Args:
             text: The text; control characters in it are shown.
             head: What comes before it.
-            style: How the head looks: bold, dim or a colour.
+            style: How the head looks, as click has it; nothing: bold.
         """
-        self.block(self._styled(head, style, self.out) + visible(text))
+        self.block(self._styled(head, self.out, style) + visible(text))
 
     def block(self, text: str) -> None:
         """Write what another program reads, as it is, with one line end."""
@@ -142,9 +139,9 @@ class Terminal(Reporter, Value):
 
     def finding(self, finding: Finding) -> None:
         """Write what is wrong: whether it blocks, what, its failure; why; what was seen; what to do."""
-        head, style = ("error:", "red") if finding.blocking else ("note:", "yellow")
+        head, color = ("error:", "red") if finding.blocking else ("note:", "yellow")
         mark = f"   [{finding.id}]" if finding.id else ""
-        self.line(f" {finding.message}{mark}", head=head, style=style)
+        self.line(f" {finding.message}{mark}", head=head, fg=color)
         self.rows(
             [("why", finding.why), ("seen", finding.evidence), ("do", finding.fix)]
         )
@@ -193,7 +190,7 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._event("wait", text=text)
         elif not self.quiet:
-            self._show(head=f"{'':11} {text}", style="dim")
+            self._show(head=f"{'':11} {text}", dim=True)
 
     def warn(self, text: str) -> None:
         """Write something that stops nothing, once."""
@@ -201,7 +198,7 @@ class Terminal(Reporter, Value):
             self._event("warning", text=text)
         elif not self.quiet and text not in self.warned:
             self.warned.add(text)
-            self._show(f" {visible(text)}", head="warning:", style="yellow")
+            self._show(f" {visible(text)}", head="warning:", fg="yellow")
 
     def fault(self, error: GpuInstallError) -> None:
         """Write an error: what happened; why; what was seen; what to do."""
@@ -261,7 +258,7 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._event("command", argv=list(argv))
         else:
-            self._show(head=f"{'':11} $ {joined(map(in_a_line, argv))}", style="dim")
+            self._show(head=f"{'':11} $ {joined(map(in_a_line, argv))}", dim=True)
 
     def _event(self, event: str, /, **values: Any) -> None:
         self.block(json.dumps(redacted_document({"event": event, **values})))
@@ -271,16 +268,16 @@ class Terminal(Reporter, Value):
         text: str = "",
         *,
         head: str,
-        style: str = "bold",
+        **style: Any,
     ) -> None:
         """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on.
 
         Args:
             text: The line; what comes from outside in it was made visible.
             head: What comes before it, in a style.
-            style: How the head looks: bold, dim or a colour.
+            style: How the head looks, as click has it; nothing: bold.
         """
-        text = f"{self._styled(head, style, self.err)}{text}\n"
+        text = f"{self._styled(head, self.err, style)}{text}\n"
         # The first of them takes all from the screen, and draws them again.
         bars: AbstractContextManager[None] = nullcontext()
         for bar in self.bars[:1]:

@@ -192,7 +192,7 @@ def _show_device(terminal: Terminal, device: Device) -> None:
     text = f" {name}{device.outcome}"
     if device.status == "passed":
         text += f", {sum(check.seconds for check in device.checks):.1f} s"
-    terminal.line(text, head=f"{device.label:<11}", style=STYLES[device.status])
+    terminal.line(text, head=f"{device.label:<11}", fg=STYLES[device.status])
     for check in device.checks:
         message = check.message or ""
         if terminal.verbose:

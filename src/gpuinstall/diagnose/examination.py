@@ -57,13 +57,10 @@ class Examination(NamedTuple):
     @property
     def exit_code(self) -> int:
         """8 if nothing of the machine can be used, 5 if only the environment is at fault, else 0."""
-        of_machine = [
-            finding for finding in self.findings if finding.where == "machine"
-        ]
-        if replace(self.machine, problems=tuple(of_machine)).refusing:
+        of_machine = tuple(one for one in self.findings if one.where == "machine")
+        if replace(self.machine, problems=of_machine).refusing:
             return 8
-        others = [finding for finding in self.findings if finding.where != "machine"]
-        if any(finding.blocking for finding in others):
+        if any(one.blocking and one.where != "machine" for one in self.findings):
             return 5
         return 0
 

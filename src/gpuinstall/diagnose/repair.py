@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class RepairResult(NamedTuple):
     """Why it failed; None if it did not."""
 
 
-def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
+def repair_steps(findings: Collection[Finding], venv: Path) -> tuple[Advice, ...]:
     """Return for each finding of the environment the first fix that can be carried out.
 
     An environment is made again only if nothing smaller is advised, and if no lock has a conflict, which comes first.
@@ -42,11 +42,8 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
         findings: What is wrong.
         venv: The environment: no step is for another.
     """
-    has_conflict = False
     steps: dict[Advice, None] = {}
     for finding in findings:
-        if finding.code == LOCK_IN_CONFLICT:
-            has_conflict = True
         if finding.where != "environment":
             continue
         advices = [
@@ -59,12 +56,12 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
         # Each further fix is another way to the same end.
         others = [step for step in possible if step not in cleaning]
         steps.update(dict.fromkeys([*cleaning, *others[:1]]))
-    renewals = [step for step in steps if step.program == OURS]
-    smaller = [step for step in steps if step.program != OURS]
+    smaller = tuple(step for step in steps if step.program != OURS)
+    has_conflict = any(finding.code == LOCK_IN_CONFLICT for finding in findings)
     # The examination that follows these shows whether more is needed.
     if smaller or has_conflict:
-        return tuple(smaller)
-    return tuple(renewals[:1])
+        return smaller
+    return tuple(steps)[:1]
 
 
 def _is_step(fix: Advice, venv: Path) -> bool:

@@ -83,16 +83,6 @@ class CudnnLast(Value):
     """The first release that is not one of them; None: the releases are those for ``cuda``."""
     cuda: int | None = None
 
-    def holds(
-        self,
-        cudnn: tuple[int, ...],
-        cuda: int | None,
-    ) -> bool:
-        """Whether a cuDNN for a CUDA major is one of those."""
-        if self.before is None:
-            return cuda == self.cuda
-        return cudnn < self.before
-
 
 class PartialSupport(Value):
     """The branches, first to last, on which some kernels of newer builds may fail."""
@@ -101,10 +91,6 @@ class PartialSupport(Value):
     last: int
     cuda: CudaVersion
     """The oldest CUDA of such a build."""
-
-    def includes(self, branch: int | None) -> bool:
-        """Whether a driver branch is one of them."""
-        return branch is not None and self.first <= branch <= self.last
 
 
 class KernelModules(Value):
@@ -218,7 +204,11 @@ class Drivers(Value, eq=False):
     ) -> ComputeCapability | None:
         """Return the highest compute capability that a cuDNN for a CUDA major serves; None: all."""
         cudnn = numbers(version)
-        ceilings = [row.capability for row in self.cudnn_last if row.holds(cudnn, cuda)]
+        ceilings = [
+            row.capability
+            for row in self.cudnn_last
+            if (cudnn < row.before if row.before else cuda == row.cuda)
+        ]
         return min(ceilings, default=None)
 
 

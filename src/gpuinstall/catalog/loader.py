@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 
 FURTHER = ("rocm", "xpu")
 """The kinds of builds that have files of their own, ``builds_rocm.toml``."""
-_GPU_PLATFORMS = (
-    "linux_x86_64",
-    "linux_aarch64",
-    "windows_x86_64",
-    "windows_arm64",
-)
 
 
 @cache
@@ -141,8 +135,9 @@ class Rows:
                     yield from self._for_gpus(row, torch)
 
     def _for_gpus(self, row: _Row, torch: str) -> Iterator[Build]:
-        for platform in _GPU_PLATFORMS:
-            if platform in row:
+        # What has its code, with the evidence for it, is a platform.
+        for platform, facts in row.items():
+            if isinstance(facts, list):
                 yield self._for_platform(row, torch, platform)
 
     def _for_platform(

@@ -87,19 +87,16 @@ def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
 def parse_names(page: Page) -> frozenset[str]:
     """Return the packages on a page of a whole index: by their pages and their wheels."""
     if "json" in page.content_type:
-        return _canonical(_json_names(page))
-    links = _links(page, _MOST_NAMES)
-    wheels = wheels_of(links, None, DEFAULT_INDEX)
-    names = []
-    for link in links:
-        path = urlsplit(link.url).path
-        if path.endswith("/"):
-            folder = path.rstrip("/")
-            names.append(unquote(folder.rpartition("/")[2]))
-    return _canonical(names).union(wheel.package for wheel in wheels)
-
-
-def _canonical(names: Iterable[str]) -> frozenset[str]:
+        names = _json_names(page)
+    else:
+        links = _links(page, _MOST_NAMES)
+        wheels = wheels_of(links, None, DEFAULT_INDEX)
+        names = [wheel.package for wheel in wheels]
+        for link in links:
+            path = urlsplit(link.url).path
+            if path.endswith("/"):
+                folder = path.rstrip("/")
+                names.append(unquote(folder.rpartition("/")[2]))
     regular = filter(_NAME.fullmatch, names)
     return frozenset(map(canonicalize_name, regular))
 

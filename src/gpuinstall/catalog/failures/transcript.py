@@ -6,7 +6,7 @@ from __future__ import annotations
 import html
 import re
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,27 +30,10 @@ _COLUMNS = (80, 100, 120, 132)
 _NARROWEST = 40
 _FULL_LINES = 3
 
-_TROUBLE = (
-    "undefined symbol",
-    "nvrm",
-    "no kernel",
-    "traceback",
-    "exception",
-    "fatal",
-    "no such",
-    "cannot",
-    "unable to",
-    "could not",
-    "not supported",
-    "insufficient",
-    "too old",
-    "mismatch",
-    "not found",
-    "error",
-    "fail",
+_TROUBLE = re.compile(
+    "undefined symbol|nvrm|no kernel|traceback|exception|fatal|no such|cannot|unable to|could not|not supported|"
+    "insufficient|too old|mismatch|not found|error|fail"
 )
-_AROUND_TROUBLE = 5
-"""Lines before and after one that speaks of a failure which are read with it."""
 _ALIKE = 8
 """A list of GPUs has lines that differ in numbers alone; a training has a hundred thousand."""
 _DIGITS = b"0123456789"
@@ -260,23 +243,15 @@ def _telling(pieces: list[_Numbered]) -> list[_Numbered]:
     room = LONGEST // 3
     first = _count_within(pieces, room)
     last = len(pieces) - _count_within(pieces[:first:-1], room)
-    texts = [text.lower() for _, text in pieces[first:last]]
-    places = [
-        [at for at, text in enumerate(texts, first) if word in text]
-        for word in _TROUBLE
-    ]
-    places.sort(key=len)
-    near = set[int]()
+    between: dict[str, list[_Numbered]] = defaultdict(list)
+    for piece in pieces[first:last]:
+        for word in _TROUBLE.findall(piece[1].lower()):
+            between[word].append(piece)
     # What few lines say tells most: a training may say error_rate and failed=0 in every line.
-    for place in chain.from_iterable(places):
-        start = max(first, place - _AROUND_TROUBLE)
-        around = {*range(start, min(last, place + _AROUND_TROUBLE))} - near
-        room -= sum(len(pieces[at][1]) for at in around)
-        if room < 0:
-            break
-        near |= around
-    between = [pieces[place] for place in sorted(near)]
-    return pieces[:first] + between + pieces[last:]
+    rarest_first = sorted(between.values(), key=len)
+    telling = [*dict.fromkeys(chain.from_iterable(rarest_first))]
+    count = _count_within(telling, room)
+    return pieces[:first] + sorted(telling[:count]) + pieces[last:]
 
 
 def _count_within(pieces: Iterable[_Numbered], characters: int) -> int:

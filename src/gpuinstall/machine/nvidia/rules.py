@@ -250,7 +250,8 @@ class NvidiaRules(Rules):
         partial = self.catalog.drivers.partially_supported
         if build.toolkit is None or build.toolkit < partial.cuda:
             return None
-        if not partial.includes(driver.branch):
+        branch = driver.branch
+        if branch is None or not partial.first <= branch <= partial.last:
             return None
         return Reason(
             "driver-barely-new-enough",

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import Build, Wheel, authored
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.pages import parse_page
+from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client, UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from gpuinstall.catalog import Build, Wheel
-    from gpuinstall.sources import Sources
 
 PAGES_AT_ONCE = 8
 NAMED = "named"

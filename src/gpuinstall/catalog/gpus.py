@@ -12,22 +12,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import authored
-from gpuinstall.catalog.drivers import load_drivers
+from gpuinstall.catalog.drivers import Drivers, load_drivers
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gpuinstall.catalog.drivers import Drivers
-
-    _Words = tuple[str, ...]
+_Words = tuple[str, ...]
 
 OTHER_MAKERS = ("amd", "intel", "apple")
 _FORM = re.compile(

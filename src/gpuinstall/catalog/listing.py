@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from functools import partial
 from itertools import chain, product
@@ -15,6 +23,9 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.location import Location, file_path
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
@@ -23,36 +34,24 @@ from gpuinstall.catalog.catalog import (
     COMPANIONS,
     DEFAULT_INDEX,
     Build,
+    Catalog,
     Wheel,
+    WheelSource,
     platform_of,
     toolkit_of,
 )
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
+from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client, Page, UnreachableError
 from gpuinstall.sources.web.client import OFFLINE
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Collection,
-        Iterable,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
-
     from packaging.tags import Tag
 
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.base.request import Request
-    from gpuinstall.catalog.catalog import Catalog, WheelSource
-    from gpuinstall.sources import Sources
-
-    _Key = tuple[Version, Backend]
-    _Sources = Mapping[WheelSource, list[Wheel]]
-    _Listed = Mapping[_Key, _Sources]
-    _Wheels = tuple[Wheel, ...]
+_Key = tuple[Version, Backend]
+_Sources = Mapping[WheelSource, list[Wheel]]
+_Listed = Mapping[_Key, _Sources]
+_Wheels = tuple[Wheel, ...]
 
 
 class Listing(Value):

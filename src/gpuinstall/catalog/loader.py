@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base.codec import read_object, words
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.catalog import authored
@@ -18,15 +20,9 @@ from gpuinstall.catalog.catalog import (
     Release,
     toolkit_of,
 )
-from gpuinstall.catalog.drivers import load_drivers
+from gpuinstall.catalog.drivers import Drivers, load_drivers
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog.drivers import Drivers
-
-    _Row = dict[str, Any]
+_Row = dict[str, Any]
 
 FURTHER = ("rocm", "xpu")
 """The kinds of builds that have files of their own, ``builds_rocm.toml``."""

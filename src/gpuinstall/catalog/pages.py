@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
@@ -17,16 +19,11 @@ from packaging.utils import (
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.versions import known_backend
-from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
+from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel, WheelSource
+from gpuinstall.sources.web import Page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
     from packaging.version import Version
-
-    from gpuinstall.catalog.catalog import WheelSource
-    from gpuinstall.sources.web import Page
 
 _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")

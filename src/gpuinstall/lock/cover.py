@@ -137,10 +137,10 @@ def cover_range(
     members: dict[ServingBuild, list[Machine]] = defaultdict(list)
     for position in served:
         fitting = [serving for serving in cover if position in serving.ranks]
-        best = min(fitting, key=lambda one: (one.age, one.ranks[position]))
+        best = max(fitting, key=lambda one: (one.build.torch, -one.ranks[position]))
         members[best].append(machines[position])
     requests = []
-    for serving in sorted(members, key=lambda one: one.age):
+    for serving in sorted(members, key=lambda one: one.build.torch, reverse=True):
         build = serving.build
         served_here = tuple(members[serving])
         one = LockRequest.for_target(_target_of(build), request, catalog, served_here)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value, replace
-from gpuinstall.machine.protocol import Code
+from gpuinstall.catalog import Build
+from gpuinstall.machine.protocol import Code, Preference, Rules
+from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.rules import RULES
+from gpuinstall.plan.values import RejectedBuild, SortKey
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gpuinstall.base.machine import Gpu
-    from gpuinstall.catalog import Build
-    from gpuinstall.machine.protocol import Preference, Rules
-    from gpuinstall.plan.context import PlanContext
-    from gpuinstall.plan.values import RejectedBuild, SortKey
-
-    GpuPositions = tuple[int, ...]
-    """A set of GPUs, by their positions among those that were judged for."""
+GpuPositions = tuple[int, ...]
+"""A set of GPUs, by their positions among those that were judged for."""
 
 
 class JudgedBuild(Value):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
+from gpuinstall.catalog import Catalog
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import (
+    JudgedBuild,
     NoCandidate,
     best_first,
     first_for_programs,
@@ -44,12 +47,6 @@ from gpuinstall.plan.values import (
     Rejected,
     Run,
 )
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.request import Request
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.plan.candidates import JudgedBuild
 
 _NO_FAULT_OF_THE_MACHINE = {*NOT_THERE, "other-torch", "no-companion"}
 
@@ -195,7 +192,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
         status="cpu",
         choice=_choice(best, context),
         gpus=tuple(Run(gpu.index) for gpu in context.gpus),
-        reasons=(why, *newest_reasons(best, ordered, context.with_gpus_at(()))),
+        reasons=(why, *newest_reasons(best, ordered, context)),
         rejected=rejections(passed_over),
         warnings=tuple(cpu_warnings(best.build, why, context)),
         runnable=tuple(each.build for each in candidates),

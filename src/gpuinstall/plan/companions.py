@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import ParsedRequirement, parse_specifier
 from gpuinstall.base.values import Value
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 class Companions(Value):

@@ -5,21 +5,17 @@ It is taken only by those who ask for it; here is what a plan and a refusal say 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, replace
+from gpuinstall.catalog import Build, Catalog
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.values import Plan, Rejected
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Build, Catalog
-
-    ChooseOn = Callable[[Machine], object]
-    """What a request comes to on a machine: a Plan, or something else if no build serves it."""
+ChooseOn = Callable[[Machine], object]
+"""What a request comes to on a machine: a Plan, or something else if no build serves it."""
 
 COMPAT = "Run it again with --cuda-compat"
 _DRIVER_TOO_OLD = {"driver-too-old", "driver-too-old-for-ptx"}

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.requirement import normalised, parse_requirement
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.requirement import ParsedRequirement, normalised, parse_requirement
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.catalog import Catalog
+from gpuinstall.catalog.catalog import Build, CudaName
+from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.companions import Companions
+from gpuinstall.plan.demand import Demand
 from gpuinstall.plan.python import number
+from gpuinstall.plan.values import ProgramConstraints
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from packaging.version import Version
-
-    from gpuinstall.base.finding import Finding
-    from gpuinstall.base.machine import Gpu, Machine
-    from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.catalog import Build, CudaName
-    from gpuinstall.machine.protocol import Rules
-    from gpuinstall.plan.demand import Demand
-    from gpuinstall.plan.values import ProgramConstraints
 
 
 class PlanContext(Value, eq=False):

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
-from gpuinstall.plan.values import Rejected
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from gpuinstall.catalog import Build
-    from gpuinstall.plan.values import Plan, SortKey
+from gpuinstall.catalog import Build
+from gpuinstall.plan.values import Plan, Rejected, SortKey
 
 
 class ServingBuild(Value, eq=False):
     """A build and the machines that it serves, each by its position."""
 
     build: Build
-
-    age: int
-    """The rank of its torch: 0 is the newest."""
 
     ranks: Mapping[int, int]
     """Its place among the builds of its torch, by machine: 0 is what the machine would choose."""
@@ -45,11 +37,7 @@ def serving_builds(outcomes: Iterable[Plan | Rejected]) -> list[ServingBuild]:
                 key = build.name, build.platform
                 builds.setdefault(key, build)
                 ranks[key][position] = rank
-    torches = sorted({build.torch for build in builds.values()}, reverse=True)
-    return [
-        ServingBuild(build, torches.index(build.torch), ranks[key])
-        for key, build in builds.items()
-    ]
+    return [ServingBuild(build, ranks[key]) for key, build in builds.items()]
 
 
 def best_cover(candidates: Sequence[ServingBuild], machines: Collection[int]) -> Cover:
@@ -59,10 +47,12 @@ def best_cover(candidates: Sequence[ServingBuild], machines: Collection[int]) ->
         candidates: The builds that some machine runs.
         machines: The positions of the machines that have to be served.
     """
-    ages = sorted({serving.age for serving in candidates})
-    groups = [[one for one in candidates if one.age == age] for age in ages]
-    covers = [_cover(group, frozenset(machines)) for group in (*groups, candidates)]
-    return min(filter(None, covers), key=_cover_key, default=())
+    by_torch = defaultdict(list)
+    for serving in candidates:
+        by_torch[serving.build.torch].append(serving)
+    groups = (*by_torch.values(), candidates)
+    covers = [_cover(group, frozenset(machines)) for group in groups]
+    return max(filter(None, covers), key=_merit, default=())
 
 
 def _cover(candidates: Sequence[ServingBuild], left: frozenset[int]) -> Cover:
@@ -73,9 +63,9 @@ def _cover(candidates: Sequence[ServingBuild], left: frozenset[int]) -> Cover:
         def merit(serving: ServingBuild, left: frozenset[int] = left) -> SortKey:
             own = left.intersection(serving.ranks)
             distance = sum(serving.ranks[position] for position in own)
-            return -len(own), serving.age, distance, serving.build.name
+            return len(own), serving.build.torch, -distance
 
-        best = min(candidates, key=merit, default=None)
+        best = max(candidates, key=merit, default=None)
         if best is None or left.isdisjoint(best.ranks):
             return ()
         cover = (*cover, best)
@@ -83,12 +73,12 @@ def _cover(candidates: Sequence[ServingBuild], left: frozenset[int]) -> Cover:
     return cover
 
 
-def _cover_key(cover: Cover) -> SortKey:
+def _merit(cover: Cover) -> SortKey:
     """Sort covers: the fewest builds, the fewest versions of torch, the newest, the nearest to the machines' own choices."""
-    ages = [serving.age for serving in cover]
+    torches = sorted(serving.build.torch for serving in cover)
     distance = 0
     for position in frozenset[int]().union(*(serving.ranks for serving in cover)):
         distance += min(
             serving.ranks[position] for serving in cover if position in serving.ranks
         )
-    return len(cover), len(set(ages)), sorted(ages, reverse=True), distance
+    return -len(cover), -len(set(torches)), torches, -distance

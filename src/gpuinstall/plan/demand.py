@@ -144,12 +144,11 @@ def _of_family(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequire
     has_label = False
     for specifier in requirement.specifier or ():
         text = str(specifier)
-        labelled = re.fullmatch(r"===?\s*([^+]+)\+(.+)", text)
-        tag = labelled[2].lower() if labelled else ""
-        if labelled and is_like_a_tag(tag):
+        public, _, tag = specifier.version.lower().partition("+")
+        if text.startswith("==") and is_like_a_tag(tag):
             has_label = True
             tags.append(tag)
-            text = f"=={labelled[1]}"
+            text = f"=={public}"
         specifiers.append(text)
     if not has_label:
         return requirement

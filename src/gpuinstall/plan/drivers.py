@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gpuinstall.base.machine import Driver
+from gpuinstall.base.machine import Driver, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
+from gpuinstall.catalog import Catalog
 from gpuinstall.plan.choice import choose
 from gpuinstall.plan.values import Plan
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Catalog
 
 
 def newest_branch(machine: Machine, catalog: Catalog) -> int | None:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from gpuinstall.base.errors import (
+    GpuInstallError,
     InstallationError,
     MachineError,
     NoBuildError,
     UsageError,
 )
 from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
+from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import is_planned_for, vendor_of
-from gpuinstall.plan.values import Rejected, Run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuinstall.base.errors import GpuInstallError
-    from gpuinstall.base.machine import Gpu, Machine
-    from gpuinstall.machine.protocol import Rules
-    from gpuinstall.plan.context import PlanContext
-    from gpuinstall.plan.values import RejectedBuild
+from gpuinstall.plan.context import PlanContext
+from gpuinstall.plan.values import Rejected, RejectedBuild, Run
 
 _LEAVE_OUT = (
     "Leave out --gpus to use all of them; --backend cpu without it is the CPU build"
@@ -75,20 +70,20 @@ def _is_called(gpu: Gpu, name: str) -> bool:
 
 def with_usable_gpus(context: PlanContext) -> PlanContext:
     """Return the context without the GPUs that a fault, their age or their driver leaves out."""
-    blocking = [problem for problem in context.machine.problems if problem.blocking]
     left_out: dict[int, Finding] = {}
-    # With --gpus a GPU that is gone was refused by its name, or was not asked for.
-    if context.demand.request.gpus is None:
-        present = {gpu.index for gpu in context.machine.gpus}
-        for problem in blocking:
-            # A GPU that has fallen off the bus is not listed any more; the last that is said of it counts.
-            for index in problem.gpus:
-                if index not in present:
-                    left_out[index] = problem
+    # Backwards: of several problems of a GPU the first counts.
+    for problem in reversed(context.machine.problems):
+        if problem.blocking:
+            left_out.update(dict.fromkeys(problem.gpus, problem))
+    faults = dict(left_out)
+    for gpu in context.machine.gpus:
+        left_out.pop(gpu.index, None)
+    # A GPU that has fallen off the bus is not listed any more. With --gpus it was refused by its name, or not asked for.
+    if context.demand.request.gpus is not None:
+        left_out = {}
     usable = []
     for gpu in context.gpus:
-        own = [problem for problem in blocking if gpu.index in problem.gpus]
-        fault = own[0] if own else context.rules.gpu_fault(gpu)
+        fault = faults.get(gpu.index) or context.rules.gpu_fault(gpu)
         if fault:
             left_out[gpu.index] = fault
         else:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import replace
+from gpuinstall.catalog import Catalog
 from gpuinstall.plan.choice import choose
 from gpuinstall.plan.refusal import limits_of, without_limits
-from gpuinstall.plan.values import Plan
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.request import Request
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.plan.values import Rejected
+from gpuinstall.plan.values import Plan, Rejected
 
 
 def choose_as_locked(

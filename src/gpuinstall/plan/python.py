@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuinstall.base.machine import Machine
+from gpuinstall.base.machine import Machine
 
 RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
 """The Python that runs gpuinstall, the first to be tried for this machine."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
+from gpuinstall.catalog import Build
 from gpuinstall.machine.vendors import vendor_of
 from gpuinstall.plan.candidates import (
+    JudgedBuild,
     best_first,
     closest,
     gpus_to_serve,
     maker_key,
     missing_code,
 )
+from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import (
     BACKEND_PASSED_OVER,
@@ -24,14 +28,6 @@ from gpuinstall.plan.values import (
     UNASKED,
     WITHOUT_GPU,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Build
-    from gpuinstall.plan.candidates import JudgedBuild
-    from gpuinstall.plan.context import PlanContext
 
 _AN_INDEX = "https://index.example/whl"
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
@@ -119,8 +115,7 @@ def reasons_for(
             "no-gpu-here",
             f"there is no {name} GPU here: unproven until gpuinstall verify runs on one",
         )
-    served = context.with_gpus_at(best.served_gpus)
-    yield from newest_reasons(best, passed_over, served)
+    yield from newest_reasons(best, passed_over, context)
     yield from _backend(best, fitting, passed_over, context)
     yield from _other_gpus(best, candidates, context)
 
@@ -135,7 +130,7 @@ def newest_reasons(
     Args:
         best: What is chosen.
         passed_over: All but the best, the newest first.
-        context: What it was chosen from, with the GPUs that it serves.
+        context: What it was chosen from.
     """
     build = best.build
     if build.learned:
@@ -144,6 +139,7 @@ def newest_reasons(
             "learned",
             f"{build.name} was read from its wheel on {build.learned}: {unlisted}",
         )
+    context = context.with_gpus_at(best.served_gpus)
     newer = _newer_than(best, passed_over)
     yield _newest_seen(best, newer, context) or _newest(best, newer, context)
     if context.program_constraints:
@@ -221,7 +217,10 @@ def _newest(
     rules = context.rules
     there = [each for each in newer if each.code not in NOT_THERE]
     coded = [each for each in there if each.build.unread or _has_code(each, context)]
-    running = [each for each in coded if _runs(each, context)]
+    running = [each for each in coded if each.missing is None]
+    # Without a GPU there is no driver to ask.
+    if context.gpus:
+        running = [each for each in running if rules.against_driver(each.build) is None]
     uncoded = [each for each in there if each not in coded]
     for nearest in (running, coded, uncoded):
         requested = [each for each in nearest if each.code not in _REQUESTED]
@@ -252,13 +251,6 @@ def _has_code(judged: JudgedBuild, context: PlanContext) -> bool:
     """Whether every GPU would run a build under some driver."""
     reasons = [code.code for code in judged.codes if isinstance(code, Reason)]
     return set(reasons).issubset(context.rules.driver_reasons)
-
-
-def _runs(judged: JudgedBuild, context: PlanContext) -> bool:
-    """Whether every GPU runs a build under this driver."""
-    if context.gpus and context.rules.against_driver(judged.build):
-        return False
-    return judged.missing is None
 
 
 def _asked_for(judged: Iterable[JudgedBuild]) -> str:

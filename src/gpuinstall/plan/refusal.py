@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable
 
-from gpuinstall.base.errors import MachineError, NoBuildError
+from gpuinstall.base.errors import GpuInstallError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.plan.candidates import NoCandidate, closest, rejections
+from gpuinstall.catalog import Build
+from gpuinstall.plan.candidates import JudgedBuild, NoCandidate, closest, rejections
+from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.gpus import never_made, refused
 from gpuinstall.plan.python import span
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Rejected
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from gpuinstall.base.errors import GpuInstallError
-    from gpuinstall.base.request import Request
-    from gpuinstall.catalog import Build
-    from gpuinstall.plan.candidates import JudgedBuild
-    from gpuinstall.plan.context import PlanContext
-
-    Attempt = Callable[[Request], Plan | Rejected | NoCandidate]
+Attempt = Callable[[Request], Plan | Rejected | NoCandidate]
 
 
 RELAX = "Run it again with --relax"

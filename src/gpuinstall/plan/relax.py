@@ -5,26 +5,26 @@ A pin is never exchanged silently: this is what ``--relax`` asks for, and what a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import (
+    ParsedRequirement,
+    parse_requirement,
+    requirement_names,
+)
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
-from gpuinstall.catalog.catalog import PAIRED
+from gpuinstall.catalog import Catalog
+from gpuinstall.catalog.catalog import PAIRED, Release
 from gpuinstall.plan.values import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
     from packaging.version import Version
 
-    from gpuinstall.base.request import Request
-    from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.catalog.catalog import Release
-
-    ChooseFor = Callable[[Request], object]
-    """What a request comes to: a Plan, or something else if no build serves it."""
+ChooseFor = Callable[[Request], object]
+"""What a request comes to: a Plan, or something else if no build serves it."""
 
 
 class RelaxedRequest(Value):

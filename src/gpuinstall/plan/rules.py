@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.versions import numbers
+from gpuinstall.catalog import Build
+from gpuinstall.catalog.catalog import PAIRED
+from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.python import installed, span
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuinstall.catalog import Build
-    from gpuinstall.plan.context import PlanContext
-
 
 # Why a build cannot be had today, by its ``absent``.
 _ABSENT = {
@@ -93,8 +89,7 @@ def fits_python(build: Build, context: PlanContext) -> Reason | None:
     """Take no build without wheels, its own and its companions', for a Python of the request."""
     if context.fitting_pythons(build):
         return None
-    packages = {package for package, _ in context.catalog.companions}
-    companions = " and ".join(filter(packages.__contains__, context.demand.family))
+    companions = " and ".join(filter(PAIRED.__contains__, context.demand.family))
     subject = f"it and {companions} have" if companions else "it has"
     pythons = span(context.companions.pythons(build))
     message = f"{subject} wheels for Python {pythons}, not {context.demand.python}"

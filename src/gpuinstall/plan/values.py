@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gpuinstall.base.codec import write
-from gpuinstall.base.finding import Finding
+from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.base.finding import Finding, Reason, Rejection
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, field
+from gpuinstall.catalog import Build
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from packaging.version import Version
 
-    from gpuinstall.base.errors import GpuInstallError
-    from gpuinstall.base.finding import Reason, Rejection
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Build
-
-    RejectedBuild = Rejection[Build]
-    SortKey = tuple[object, ...]
+RejectedBuild = Rejection[Build]
+SortKey = tuple[object, ...]
 
 PLAN_DOCUMENT = "gpuinstall.plan/1"
 HELD_BACK = "held-back"

@@ -1,6 +1,9 @@
 """What serves several GPUs, and several machines."""
 
+from packaging.version import Version
+
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import gpus_to_serve
 from gpuinstall.plan.context import PlanContext
@@ -11,7 +14,9 @@ from tests.unit.plan.machines import card, machine
 
 
 def candidate(age, ranks):
-    return ServingBuild(frozen_catalog().builds[0], age=age, ranks=ranks)
+    """A build, the torch of which has so many that are newer."""
+    build = frozen_catalog().builds[0]
+    return ServingBuild(replace(build, torch=Version(f"2.{99 - age}.0")), ranks)
 
 
 def test_of_equally_small_covers_the_newest_torch_comes_first_then_what_the_machines_would_choose():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.failures import table
@@ -19,13 +21,8 @@ from gpuinstall.catalog.failures.problems import (
 )
 from gpuinstall.catalog.failures.transcript import Transcript
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from gpuinstall.base.machine import Machine
-
-    _Text = str | Transcript
-    _Placeholders = Mapping[str, str] | None
+_Text = str | Transcript
+_Placeholders = Mapping[str, str] | None
 
 # How sure an answer is comes in three steps, each with numbers of its own from 0 to 1:
 # - A weight says how strongly the text shows one failure: that of its strongest sign.
@@ -214,9 +211,7 @@ def _causes(
     causes = []
     for match, confidence in answers:
         failure = match.failure
-        # The lines that show a failure tell more of it than those around them.
-        told = Circumstances(Transcript(match.evidence), None).placeholders_of(True)
-        commands = fix(failure.id, context.knowing(**told))
+        commands = fix(failure.id, context)
         cause = RecognisedCause(
             failure.id,
             failure.title,
@@ -262,7 +257,8 @@ class Circumstances:
         self.transcript = transcript
         self._known = dict[str, bool]()
         if machine:
-            self._known = dict.fromkeys(circumstances_of(machine), True)
+            shown = (*_of_platform(machine), *_of_gpus(machine))
+            self._known = dict.fromkeys(shown, True)
 
     @cached_property
     def observations(self) -> tuple[Observation, ...]:
@@ -364,15 +360,10 @@ class Circumstances:
     @cached_property
     def placeholders(self) -> dict[str, str]:
         """What the text tells of the placeholders of fixes."""
-        return self.placeholders_of(False)
-
-    def placeholders_of(self, line: bool) -> dict[str, str]:
-        """Return what the text tells of all placeholders, or of those that are told best by one ``line``."""
         values: dict[str, str] = {}
         for row in table.load_readings():
-            is_known = row.fills.keys() <= values.keys()
             passage = None
-            if not is_known and row.of_line >= line:
+            if not row.fills.keys() <= values.keys():
                 passage = self.transcript.find(row.says)
             if passage is None:
                 continue
@@ -475,12 +466,8 @@ def _confidence(share: float) -> float:
     return min(share, MEASURED)
 
 
-def circumstances_of(machine: Machine) -> frozenset[str]:
-    """Return the circumstances that a machine shows."""
-    return frozenset((*_of_platform(machine), *_of_gpus(machine)))
-
-
 def _of_platform(machine: Machine) -> Iterator[str]:
+    """Yield the circumstances that a machine shows, but for those of its GPUs."""
     environment = machine.environment
     surroundings = {
         "wsl": environment.wsl,

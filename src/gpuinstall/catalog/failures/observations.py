@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
 from gpuinstall.catalog.failures.pattern import Pattern
 from gpuinstall.catalog.failures.table import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuinstall.catalog.failures.transcript import TextLines
+from gpuinstall.catalog.failures.transcript import TextLines
 
 # The name of a group, (?P<it>…), is no macro.
 _MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")

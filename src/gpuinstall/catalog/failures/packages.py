@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
 from gpuinstall.catalog.failures.table import FixTable, Step, read_table, rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 ELSEWHERE = frozenset(("container", "wsl", "jetson", "windows", "macos"))
 """The places whose driver comes with something else: the host, Windows, JetPack."""
@@ -33,7 +30,7 @@ class DriverPackages(Value):
 @cache
 def load_packages() -> tuple[DriverPackages, ...]:
     """Return the rows in their order: of those that fit, the first counts."""
-    return rows_of(DriverPackages, "packages", "package")
+    return rows_of(DriverPackages, "packages")
 
 
 @cache
@@ -60,10 +57,7 @@ def driver_steps(
     for key in (*keys, "linux"):
         for row in load_packages():
             if row.action == action and _holds(row, key, branch):
-                if row.first:
-                    repository = load_repositories()[row.first]
-                else:
-                    repository = ()
+                repository = load_repositories().get(row.first or "", ())
                 return repository + row.steps
     return ()
 

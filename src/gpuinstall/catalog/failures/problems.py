@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.failures.packages import driver_steps, release_of
 from gpuinstall.catalog.failures.table import (
@@ -17,12 +20,6 @@ from gpuinstall.catalog.failures.table import (
     load_problems,
     read_table,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from gpuinstall.base.advice import Advice
-    from gpuinstall.base.machine import Machine
 
 ANYWHERE = "any"
 LINUX = "linux"

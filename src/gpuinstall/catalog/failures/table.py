@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.values import Value, field, replace
+from gpuinstall.catalog import authored
 from gpuinstall.catalog.failures.pattern import Pattern
 
 DATA = Path(__file__).with_name("data")
@@ -194,7 +195,7 @@ class Reading(Value):
     fills: Mapping[str, str]
     """Their values, which may hold the groups of the pattern."""
     of_line: bool = False
-    """Whether the line that shows the failure tells it before others, in its own capitals: a file, not a package."""
+    """Whether it is told in the line's own capitals: a file, not a package."""
 
 
 class Distribution(Value):
@@ -238,7 +239,7 @@ def load_problems() -> Mapping[str, ProblemKind]:
     kinds: list[ProblemKind] = []
     for failure in load_failures().values():
         kinds += failure.problems
-    kinds += rows_of(ProblemKind, "problems", "problem")
+    kinds += rows_of(ProblemKind, "problems")
     return {kind.code: kind for kind in kinds}
 
 
@@ -255,13 +256,13 @@ def load_cuda_errors() -> Mapping[int, tuple[str, str]]:
 @cache
 def load_distributions() -> tuple[Distribution, ...]:
     """Return the distributions, each family after its members."""
-    return rows_of(Distribution, "distributions", "distribution")
+    return rows_of(Distribution, "distributions")
 
 
 @cache
 def load_readings() -> tuple[Reading, ...]:
     """Return which placeholders of fixes a text may fill; the first row of one that is found counts."""
-    return rows_of(Reading, "readings", "reading")
+    return rows_of(Reading, "readings")
 
 
 @cache
@@ -279,23 +280,11 @@ def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
 @cache
 def read_table(name: str) -> dict[str, Any]:
     """Return a file of the table."""
-    import tomli
-
-    text = (DATA / f"{name}.toml").read_text(encoding="utf-8")
-    return tomli.loads(text)
+    return authored.read_data(str(DATA / f"{name}.toml"))
 
 
-def rows_of(
-    kind: type[_Row],
-    file: str,
-    key: str,
-) -> tuple[_Row, ...]:
-    """Return the rows of one kind in a file.
-
-    Args:
-        kind: The value that a row becomes.
-        file: The name of the file, without its ending.
-        key: The table in it.
-    """
+def rows_of(kind: type[_Row], file: str) -> tuple[_Row, ...]:
+    """Return the rows of one kind in the file that is called as many of them are."""
+    key = file.removesuffix("s")
     rows: tuple[_Row, ...] = read(tuple[kind, ...], read_table(file)[key], key)  # type: ignore[valid-type]
     return rows

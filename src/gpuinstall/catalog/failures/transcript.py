@@ -7,16 +7,14 @@ import html
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from gpuinstall.catalog.failures.pattern import Pattern
 
-    from gpuinstall.catalog.failures.pattern import Pattern
-
-    _Numbered = tuple[int, str]
+_Numbered = tuple[int, str]
 
 LONGEST = 240_000
 """Characters: of a longer text lines that differ in numbers alone are read a few times. If it is still longer, its
@@ -25,11 +23,6 @@ LONG_LINE = 1000
 """Characters: a longer line is read in pieces."""
 _PARTS = 2
 """A text with at most so many parts between quoted breaks was hardly pasted as one string."""
-_COLUMNS = (80, 100, 120, 132)
-"""Of terminals; other widths show by the lines that fill them."""
-_NARROWEST = 40
-_FULL_LINES = 3
-
 _TROUBLE = re.compile(
     "undefined symbol|nvrm|no kernel|traceback|exception|fatal|no such|cannot|unable to|could not|not supported|"
     "insufficient|too old|mismatch|not found|error|fail"
@@ -122,11 +115,8 @@ class _Line(NamedTuple):
 class TextLines:
     """Lines of a text, and where in them a pattern is found."""
 
-    def __init__(
-        self, lines: Sequence[_Line], unbroken: TextLines | None = None
-    ) -> None:
+    def __init__(self, lines: Sequence[_Line]) -> None:
         self._lines = lines
-        self._unbroken = unbroken
         self._starts: list[int] = []
         length = 0
         for line in lines:
@@ -147,8 +137,7 @@ class TextLines:
         for line in self._lines:
             is_message = _is_message(line.text)
             messages.append(line if is_message else line._replace(plain=""))
-        unbroken = self._unbroken.messages if self._unbroken else None
-        return TextLines(messages, unbroken)
+        return TextLines(messages)
 
     def find(self, pattern: Pattern) -> Passage | None:
         """Return where ``pattern`` is first found."""
@@ -157,15 +146,7 @@ class TextLines:
         return self._first[pattern]
 
     def passages(self, pattern: Pattern) -> Iterator[Passage]:
-        """Yield where the pattern is found: if it is nowhere, where a terminal may have broken it within a word."""
-        is_found = False
-        for passage in self._passages(pattern):
-            is_found = True
-            yield passage
-        if not is_found and self._unbroken:
-            yield from self._unbroken.passages(pattern)
-
-    def _passages(self, pattern: Pattern) -> Iterator[Passage]:
+        """Yield where the pattern is found."""
         # Most patterns are ruled out by this, and never compiled.
         if pattern.needle not in self._text:
             return
@@ -184,11 +165,7 @@ class Transcript(TextLines):
 
     def __init__(self, text: str) -> None:
         numbered, self.unread = _lines_to_read(text)
-        whole = list(_unbroken(numbered))
-        unbroken = None
-        if len(whole) < len(numbered):
-            unbroken = TextLines(_plain(whole))
-        super().__init__(_plain(numbered), unbroken)
+        super().__init__(_plain(numbered))
 
 
 def _plain(numbered: Iterable[_Numbered]) -> list[_Line]:
@@ -263,30 +240,6 @@ def _count_within(pieces: Iterable[_Numbered], characters: int) -> int:
             break
         count += 1
     return count
-
-
-def _unbroken(numbered: list[_Numbered]) -> Iterator[_Numbered]:
-    """Yield lines as they were before a terminal broke them within words: it filled its columns to the last."""
-    columns = max((len(line) for _, line in numbered), default=0)
-    full = 0
-    for _, line in numbered:
-        full += len(line) == columns
-    is_broken = columns in _COLUMNS or full >= _FULL_LINES
-    if not is_broken or not _NARROWEST <= columns <= LONG_LINE:
-        yield from numbered
-        return
-    whole: _Numbered | None = None
-    was_full = False
-    for number, line in numbered:
-        if whole and was_full and line[:1].isalnum():
-            whole = (whole[0], whole[1] + line)
-        else:
-            if whole:
-                yield whole
-            whole = (number, line)
-        was_full = len(line) == columns and line[-1:].isalnum()
-    if whole:
-        yield whole
 
 
 def _parts(line: str) -> Iterator[str]:

@@ -43,15 +43,6 @@ def quotation(text, pattern=SAYS):
         r'{"log": "Traceback\n  File \"x.py\"\nFound no NVIDIA\n\tdriver on your system\n"}',
         "[1;31mFound no NVIDIA[0m driver on your system",
         "progress 10%\rprogress 90%\rFound no NVIDIA driver on your system",
-        "Found no NVIDIA driver on you".rjust(80, ".") + "\nr system",
-        "\n".join(
-            [
-                "a" * 50,
-                "b" * 50,
-                "Found no NVIDIA dri".rjust(50, "."),
-                "ver on your system",
-            ]
-        ),
         "NVRM: Found no NVIDIA driver\nNVRM: on your system",
         "[ 12.3] NVRM: Found no NVIDIA\n[ 12.3] NVRM:  driver on your system",
     ],

@@ -211,7 +211,9 @@ def _causes(
     causes = []
     for match, confidence in answers:
         failure = match.failure
-        commands = fix(failure.id, context)
+        # The lines that show a failure tell more of it than those around them.
+        told = Circumstances(Transcript(match.evidence), None).placeholders_of(True)
+        commands = fix(failure.id, context.knowing(**told))
         cause = RecognisedCause(
             failure.id,
             failure.title,
@@ -360,10 +362,15 @@ class Circumstances:
     @cached_property
     def placeholders(self) -> dict[str, str]:
         """What the text tells of the placeholders of fixes."""
+        return self.placeholders_of(False)
+
+    def placeholders_of(self, line: bool) -> dict[str, str]:
+        """Return what the text tells of all placeholders, or of those that are told best by one ``line``."""
         values: dict[str, str] = {}
         for row in table.load_readings():
+            is_known = row.fills.keys() <= values.keys()
             passage = None
-            if not row.fills.keys() <= values.keys():
+            if not is_known and row.of_line >= line:
                 passage = self.transcript.find(row.says)
             if passage is None:
                 continue

@@ -195,7 +195,7 @@ class Reading(Value):
     fills: Mapping[str, str]
     """Their values, which may hold the groups of the pattern."""
     of_line: bool = False
-    """Whether it is told in the line's own capitals: a file, not a package."""
+    """Whether the line that shows the failure tells it before others, in its own capitals: a file, not a package."""
 
 
 class Distribution(Value):

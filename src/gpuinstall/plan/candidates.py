@@ -9,7 +9,7 @@ from itertools import chain
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog import Build
+from gpuinstall.catalog.catalog import Build
 from gpuinstall.machine.protocol import Code, Preference, Rules
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.rules import RULES

@@ -9,7 +9,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.catalog import Catalog
+from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import (

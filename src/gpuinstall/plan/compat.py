@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog import Build, Catalog
+from gpuinstall.catalog.catalog import Build, Catalog
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.values import Plan, Rejected
 

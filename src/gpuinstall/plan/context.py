@@ -10,8 +10,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.requirement import ParsedRequirement, normalised, parse_requirement
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.catalog import Catalog
-from gpuinstall.catalog.catalog import Build, CudaName
+from gpuinstall.catalog.catalog import Build, Catalog, CudaName
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.demand import Demand

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from gpuinstall.base.values import Value
-from gpuinstall.catalog import Build
+from gpuinstall.catalog.catalog import Build
 from gpuinstall.plan.values import Plan, Rejected, SortKey
 
 

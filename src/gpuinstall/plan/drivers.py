@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuinstall.base.machine import Driver, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
-from gpuinstall.catalog import Catalog
+from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.plan.choice import choose
 from gpuinstall.plan.values import Plan
 

@@ -7,7 +7,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import replace
-from gpuinstall.catalog import Catalog
+from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.plan.choice import choose
 from gpuinstall.plan.refusal import limits_of, without_limits
 from gpuinstall.plan.values import Plan, Rejected

@@ -8,7 +8,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.catalog import Build
+from gpuinstall.catalog.catalog import Build
 from gpuinstall.machine.vendors import vendor_of
 from gpuinstall.plan.candidates import (
     JudgedBuild,

@@ -10,7 +10,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.catalog import Build
+from gpuinstall.catalog.catalog import Build
 from gpuinstall.plan.candidates import JudgedBuild, NoCandidate, closest, rejections
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.gpus import never_made, refused

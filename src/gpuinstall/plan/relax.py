@@ -16,8 +16,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
-from gpuinstall.catalog import Catalog
-from gpuinstall.catalog.catalog import PAIRED, Release
+from gpuinstall.catalog.catalog import PAIRED, Catalog, Release
 from gpuinstall.plan.values import Plan
 
 if TYPE_CHECKING:

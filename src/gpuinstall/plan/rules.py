@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.versions import numbers
-from gpuinstall.catalog import Build
-from gpuinstall.catalog.catalog import PAIRED
+from gpuinstall.catalog.catalog import PAIRED, Build
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.python import installed, span
 

@@ -10,7 +10,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding, Reason, Rejection
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, field
-from gpuinstall.catalog import Build
+from gpuinstall.catalog.catalog import Build
 
 if TYPE_CHECKING:
     from packaging.version import Version

@@ -242,8 +242,7 @@ def _build_files_digest(requirements: Iterable[str], folder: Path) -> str:
             )
     if not paths:
         return ""
-    from gpuinstall.lock.request.project import (
-        build_files_digest,
-    )  # which takes long to load
+    # It takes long to load.
+    from gpuinstall.lock.request.project import build_files_digest
 
     return build_files_digest(requirements, folder)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
+from gpuinstall.lock.file.fit import locks_by_target, named_targets
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.plan import choose
@@ -35,8 +36,6 @@ def environment_request(project: Project, request: Request) -> Request:
 
 def project_targets(project: Project) -> list[Target]:
     """Return the targets that the folder names, in its settings or by its locks."""
-    from gpuinstall.lock.file.fit import named_targets
-
     targets = map(Target.parse, project.contents.config.targets)
     return [*targets, *named_targets(project.paths.folder)]
 
@@ -123,9 +122,8 @@ def lock_requests(
             hint=f"Leave out {request.places.get(request.backend, 'the backend at the end of --torch-index')}",
         )
     if alone:
-        from gpuinstall.lock.cover import (
-            targets_with_programs,
-        )  # which takes long to load
+        # It takes long to load.
+        from gpuinstall.lock.cover import targets_with_programs
 
         serving |= targets_with_programs(alone, project.session)
     requests = []
@@ -137,8 +135,6 @@ def lock_requests(
 
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
     """Return the locks that lie in the folder, each for its target again."""
-    from gpuinstall.lock.file.fit import locks_by_target
-
     if here.request.backend:
         return ()
     locks = locks_by_target(project.folder)

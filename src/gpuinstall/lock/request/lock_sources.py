@@ -170,9 +170,8 @@ def _listed_addresses(
         beside: The torch by which pages of extensions are called.
         session: The sources, and what asks them.
     """
-    from gpuinstall.lock.solve.extensions import (
-        extension_row,  # which takes long to load
-    )
+    # It takes long to load.
+    from gpuinstall.lock.solve.extensions import extension_row
 
     sources = session.sources
     client = session.client

@@ -312,9 +312,8 @@ def _reading_lock(path: Path) -> AbstractContextManager[None]:
 def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     from packaging.version import Version
 
-    from gpuinstall.catalog.extensions import (
-        load_extensions,
-    )  # which takes long to load
+    # It takes long to load.
+    from gpuinstall.catalog.extensions import load_extensions
 
     name = normalised(row["name"])
     setting = partial(source_setting, TEAM_LOCK, file=path)

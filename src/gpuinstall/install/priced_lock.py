@@ -349,7 +349,7 @@ def price_files(
         InstallationError: uv's cache is not to be trusted.
     """
     # They take long to load.
-    from gpuinstall.lock.file.fetch import cached_wheel, near_file
+    from gpuinstall.lock.file.fetch import is_cached, near_file
     from gpuinstall.sources.web import UnreachableError
 
     wheels = session.sourcing.wheels
@@ -357,7 +357,7 @@ def price_files(
     check_cache(cache, session.reporter)
     # uv links files of its cache into an environment on the same file system, and copies them onto another.
     is_linked = _device(venv) == _device(cache)
-    new = [file for file in files if not cached_wheel(file, cache)]
+    new = [file for file in files if not is_cached(file, cache)]
     counted = new if is_linked else list(files)
 
     def size(file: LockedFile) -> int:

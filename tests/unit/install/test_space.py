@@ -10,7 +10,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Sourcing
 from gpuinstall.base.text import readable
 from gpuinstall.install.priced_lock import UNPACKED, price_files
-from gpuinstall.lock.file.fetch import cached_wheel
+from gpuinstall.lock.file.fetch import is_cached
 from gpuinstall.lock.file.lock import LockedFile
 from gpuinstall.sources.session import Session
 from tests.lab.listener import Listener
@@ -86,20 +86,20 @@ def test_another_file_of_the_same_version_in_uvs_cache_is_not_the_one_that_is_lo
     keep(tmp_path, NUMPY, index, "3" * 64)
     assert priced(tmp_path, {NUMPY: 100}).fetch == 100
     archive = keep(tmp_path, NUMPY, index, NUMPY.sha256 or "")
-    assert cached_wheel(NUMPY, tmp_path / "uv") == archive
+    assert is_cached(NUMPY, tmp_path / "uv")
     archive.rmdir()
-    assert cached_wheel(NUMPY, tmp_path / "uv") is None, (
+    assert not is_cached(NUMPY, tmp_path / "uv"), (
         "what uv knows of a wheel is not the wheel"
     )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
 def test_a_pipe_in_uvs_cache_is_passed_over(tmp_path):
-    archive = keep(tmp_path, NUMPY, "pypi", NUMPY.sha256 or "")
+    keep(tmp_path, NUMPY, "pypi", NUMPY.sha256 or "")
     [entry] = (tmp_path / "uv").glob("wheels-v*/pypi/numpy/*.http")
     os.mkfifo(entry.with_name("a-pipe.http"))
     (entry.parent / "a-folder.http").mkdir()
-    assert cached_wheel(NUMPY, tmp_path / "uv") == archive
+    assert is_cached(NUMPY, tmp_path / "uv")
 
 
 def test_metadata_alone_in_uvs_cache_is_no_wheel(tmp_path):

@@ -432,15 +432,15 @@ class Transfer(Value):
             entry["url"] = address(file)
 
 
-def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:
-    """Return the folder of uv's cache that holds a wheel, unpacked; None if it has to be fetched.
+def is_cached(file: LockedFile, uv_cache: Path) -> bool:
+    """Whether uv's cache holds a wheel, unpacked, so that it need not be fetched.
 
     Args:
         file: The wheel; without a hash it is none that could be recognised.
         uv_cache: uv's cache, whose files are read as far as the name of the folder stands in them.
     """
     if not file.sha256:
-        return None
+        return False
     # What uv knows of a wheel, its sha256 and its folder's name among it, is in wheels-v7/pypi/<package>/*.http, or
     # for other indexes than its own default in wheels-v7/index/<digest>/<package>/*.http (seen with 0.13.8).
     for index in ("pypi", "index/*"):
@@ -449,13 +449,10 @@ def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:
                 facts = read_raw(entry)
             except OSError:
                 continue
-            if file.sha256.encode() not in facts:
-                continue
-            for folder in uv_cache.glob("archive-v*/*"):
-                if folder.name.encode() in facts:
-                    return folder
-            return None
-    return None
+            if file.sha256.encode() in facts:
+                folders = uv_cache.glob("archive-v*/*")
+                return any(folder.name.encode() in facts for folder in folders)
+    return False
 
 
 def build_index(choice: Choice, session: Session) -> str | None:

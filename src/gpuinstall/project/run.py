@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from gpuinstall.environments.cuda_compat.package import CompatArchive
     from gpuinstall.sources.session import Session
 
-TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
-ONLY_BINARY = "GPUINSTALL_ONLY_BINARY"
-
 
 @contextmanager
 def open_project(
@@ -128,8 +125,9 @@ class Project(Value):
     def sources(self) -> Sources:
         """Where packages come from; what a file of the folder chose is named, before anybody is asked."""
         torch_index = self.settings.request.sourcing.torch_index
+        variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
         sources = read_sources(
-            torch_index or split_torch_index(os.environ.get(TORCH_INDEX, ""))[0],
+            torch_index or split_torch_index(variable)[0],
             os.environ,
             self.folder,
             configured=self.contents.config.sourcing.torch_index,
@@ -149,7 +147,7 @@ class Project(Value):
         chosen = self.settings.request.sourcing
         only_binary = (
             chosen.only_binary
-            or os.environ.get(ONLY_BINARY, "0") not in {"", "0"}
+            or os.environ.get("GPUINSTALL_ONLY_BINARY", "0") not in {"", "0"}
             or self.contents.config.sourcing.only_binary
             or ":all:" in self.sources.only_binary
         )

@@ -39,7 +39,6 @@ _SEAL = "contents-digest"
 
 _RESTORE = "gpuinstall lock --upgrade   # makes it again; or restore the file from version control"
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _UNKNOWN = "0" * 32
 """Begins what stands for a hash."""
@@ -476,10 +475,9 @@ def _check_file(
         hint = "gpuinstall lock --upgrade   # makes it without"
         raise LockError("lock-credentials", message, hint=hint)
     sha256 = file.hashes.get("sha256")
-    if sha256 is not None and not _SHA256.fullmatch(sha256):
-        raise _malformed(
-            lock, f"is not a PEP 751 lock: the sha256 of {package} is not valid"
-        )
+    if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        what = f"is not a PEP 751 lock: the sha256 of {package} is not valid"
+        raise _malformed(lock, what)
 
 
 def leads_out(path: str) -> bool:

@@ -158,11 +158,8 @@ def _serving(
         if lock.is_ours and lock.record.requirements_files != one.request.files:
             return []
         serving.append(lock)
-    if len({lock.python for lock in serving}) > 1:
-        return []
-    if version_conflicts(serving):
-        return []
-    return serving
+    has_one_python = len({lock.python for lock in serving}) == 1
+    return serving if has_one_python and not version_conflicts(serving) else []
 
 
 def _readable_locks(folder: Path) -> list[Lock]:

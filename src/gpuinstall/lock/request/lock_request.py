@@ -146,12 +146,10 @@ class LockRequest(Value):
             python: The one Python; None: any.
             programs: What its programs came to.
         """
-        request = self.request
+        request = replace(self.request, python=python or self.request.python)
         if torch:
             pinned = pin_torch(request.requirements, str(torch))
             request = replace(request, requirements=pinned)
-        if python:
-            request = replace(request, python=python)
         catalog = self.catalog
         newest = self.newest_torch
         if newest:

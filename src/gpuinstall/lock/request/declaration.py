@@ -455,11 +455,9 @@ def _listed(
         *poetry_entries(table_in(tool, "poetry")),
         *uv_sources(uv, file),
     ]
-    # A list is of sources by marker. What cannot be obeyed is refused with the other settings of sources.
+    # What cannot be obeyed is refused with the other settings of sources.
     addresses = {
-        normalised(name): source
-        for name, source in sources
-        if isinstance(source, dict) and address_of(source)
+        normalised(name): source for name, source in sources if address_of(source)
     }
     expanded = _expanded(written, table_in(document, "project"), set())
     lines = dict.fromkeys(expanded)

@@ -112,10 +112,8 @@ def _uv_sources(
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
             indexes[row["name"]] = index_address(row, file, os.environ)
-    for name, written in uv_sources(uv, file):
-        package = normalised(name)
+    for package, source in uv_sources(uv, file):
         setting = partial(source_setting, "uv", file=file, package=package)
-        source = written if isinstance(written, dict) else {}
         address = address_of(source)
         # Also the index of a package that nothing requires: it may be requested by hand.
         index = indexes.get(source.get("index"))
@@ -132,10 +130,11 @@ def _uv_sources(
             yield setting("sources (git, url, path)", "")
 
 
-def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Any]]:
+def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
     """Yield the sources of single packages by uv's table of a file: of each member of its workspace, the folder.
 
-    What the root of a workspace has for all is None, but for members: what it is, the member has to say.
+    A list of them by marker is empty, and so is what the root of a workspace has for all, but for members: what it is, the
+    member has to say.
     """
     own = uv.get("sources", {})
     sources = {**own}
@@ -161,8 +160,11 @@ def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Any]]:
         if name in required:
             members[name] = {"path": path, "editable": True}
     for name, source in sources.items():
-        member = members.get(normalised(name))
-        yield name, {**member, **source} if member else own.get(name)
+        package = normalised(name)
+        row = own.get(name)
+        if package in members:
+            row = {**members[package], **source}
+        yield package, row if isinstance(row, dict) else {}
 
 
 def workspace_members(workspace: Table, root: Path) -> list[str]:

@@ -456,9 +456,7 @@ def _listed(
         *uv_sources(uv, file),
     ]
     # What cannot be obeyed is refused with the other settings of sources.
-    addresses = {
-        normalised(name): source for name, source in sources if address_of(source)
-    }
+    addresses = {name: source for name, source in sources if address_of(source)}
     expanded = _expanded(written, table_in(document, "project"), set())
     lines = dict.fromkeys(expanded)
     requirements = map(parse_requirement, lines)

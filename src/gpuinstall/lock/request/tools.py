@@ -94,9 +94,8 @@ def project_settings(
     yield from _uv_sources(table_in(tool, "uv"), file, packages)
     for name in _TABLES:
         yield from tool_settings(table_in(tool, name), file)
-    for name, dependency in poetry_entries(table_in(tool, "poetry")):
+    for package, dependency in poetry_entries(table_in(tool, "poetry")):
         address = address_of(dependency)
-        package = normalised(name)
         if address and package not in load_catalog().family:
             key = "git, url, path of a package"
             yield source_setting("Poetry", key, address, file, package=package)
@@ -227,7 +226,8 @@ def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
     for table in tables:
         for name, written in table.items():
             for row in written if isinstance(written, list) else [written]:
-                yield name, row if isinstance(row, dict) else {"version": row}
+                entry = row if isinstance(row, dict) else {"version": row}
+                yield normalised(name), entry
 
 
 def team_lock_in(folder: Path) -> Path | None:

@@ -66,7 +66,7 @@ def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(real_torch, monke
         assert checks[name].status == "passed"
     assert (
         checks["compile"].message
-        == "torch.compile requires a C compiler; none found (cc, gcc, clang)"
+        == "torch.compile requires a C++ compiler; none found (c++, g++, clang++)"
     )
 
 

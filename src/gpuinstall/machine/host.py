@@ -20,7 +20,6 @@ PROCESSOR_BYTES = 4096
 _SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
 _PROCESSORS = {
     "amd64": "x86_64",
-    "x64": "x86_64",
     "i386": "x86_64",
     "i686": "x86_64",
     "armv8l": "aarch64",
@@ -104,10 +103,7 @@ def _platform() -> str:
 
 
 def _translated() -> str:
-    """Return 1 under Rosetta or Windows' emulation: the first has a sysctl, the second a variable."""
-    if platform.system() == "Windows":
-        native = os.environ.get("PROCESSOR_ARCHITEW6432", "")
-        return "1" if "ARM64" in native else ""
+    """Return 1 under Rosetta; under Windows' emulation Python itself tells the machine's own architecture."""
     if platform.system() != "Darwin":
         return ""
     command = ("/usr/sbin/sysctl", "-in", "sysctl.proc_translated")

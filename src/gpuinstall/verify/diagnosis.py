@@ -112,13 +112,12 @@ def check_results(
         report: What the child told.
         proof: What is known of the environment and the machine.
     """
-    checks = []
-    for record in report.records:
-        if record.status == "failed":
-            checks.append(_failed_check(record, target, report, proof))
-        else:
-            checks.append(record)
-    return checks
+    return [
+        _failed_check(record, target, report, proof)
+        if record.status == "failed"
+        else record
+        for record in report.records
+    ]
 
 
 def _failed_check(

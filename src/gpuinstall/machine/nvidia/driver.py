@@ -216,12 +216,6 @@ class MachineDriver(Value):
         return max(reached, default=0)
 
     @property
-    def compat_branch(self) -> int:
-        """The branch whose libraries serve its CUDA: the oldest that reports it, else the newest that is known."""
-        serving = [branch for branch, cuda in self.tables.branches if cuda == self.cuda]
-        return min(serving, default=self.tables.branches[-1][0])
-
-    @property
     def _has_compat(self) -> bool:
         """Whether there are such packages for this system: Jetsons have their own, WSL has Windows' driver."""
         environment = self.machine.environment
@@ -299,7 +293,10 @@ class MachineDriver(Value):
         """
         branch = self.branch
         if self.is_compat:
-            branch = self.compat_branch
+            # The oldest that reports its CUDA, else the newest that is known.
+            branches = self.tables.branches
+            serving = [branch for branch, cuda in branches if cuda == self.cuda]
+            branch = min(serving, default=branches[-1].branch)
             words = label.lower().split()
             if not (self._has_compat and self.tables.no_compat.isdisjoint(words)):
                 return Finding(

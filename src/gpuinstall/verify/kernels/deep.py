@@ -137,31 +137,25 @@ def toolchain(context: CheckContext) -> None:
     """Raise Skip if something that torch.compile needs is not there."""
     if not hasattr(context.torch, "compile"):
         raise Skip("torch 2.0 brought torch.compile")
-    _demand_compiler("torch.compile")
-    if context.device == "cpu" and not _has_program("c++", "g++", "clang++", "cl"):
-        raise Skip(
-            "torch.compile requires a C++ compiler on the CPU; none found (c++, g++, clang++)"
-        )
-    if context.on_gpu:
-        if importlib.util.find_spec("triton") is None:
-            raise Skip("torch.compile requires triton, which is not installed")
-        demand_headers("torch.compile")
+    if not context.on_gpu:
+        _demand_compiler("torch.compile", "C++", "c++", "g++", "clang++")
+        return
+    if importlib.util.find_spec("triton") is None:
+        raise Skip("torch.compile requires triton, which is not installed")
+    demand_headers("torch.compile")
 
 
 def demand_headers(user: str) -> None:
     """Raise Skip if Triton cannot build its launcher: no C compiler, or none of Python's headers."""
-    _demand_compiler(user)
+    _demand_compiler(user, "C", "cc", "gcc", "clang")
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         raise Skip(f"{user} requires Python's headers (Python.h); not found")
 
 
-def _demand_compiler(user: str) -> None:
-    if not _has_program("cc", "gcc", "clang", "cl"):
-        raise Skip(f"{user} requires a C compiler; none found (cc, gcc, clang)")
-
-
-def _has_program(*names: str) -> bool:
-    return any(map(shutil.which, names))
+def _demand_compiler(user: str, language: str, *names: str) -> None:
+    if not any(map(shutil.which, (*names, "cl"))):
+        found = f"none found ({', '.join(names)})"
+        raise Skip(f"{user} requires a {language} compiler; {found}")
 
 
 CHECKS = (

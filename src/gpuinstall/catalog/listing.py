@@ -42,8 +42,7 @@ from gpuinstall.catalog.catalog import (
 )
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
 from gpuinstall.sources import Sources
-from gpuinstall.sources.web import Client, Page, UnreachableError
-from gpuinstall.sources.web.client import OFFLINE
+from gpuinstall.sources.web import OFFLINE, Client, Page, UnreachableError
 
 if TYPE_CHECKING:
     from packaging.tags import Tag

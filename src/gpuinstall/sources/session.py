@@ -30,7 +30,7 @@ from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.configuration import OFF
 from gpuinstall.sources.sources import Sources
-from gpuinstall.sources.web.client import AnswerCache, Client, FileHash, Page
+from gpuinstall.sources.web import AnswerCache, Client, FileHash, Page
 
 
 class Session(Value):

@@ -13,8 +13,7 @@ from gpuinstall.lock.file.fetch import fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import Client
-from gpuinstall.sources.web.client import AnswerCache, FileHash
+from gpuinstall.sources.web import AnswerCache, Client, FileHash
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 NAMES = (

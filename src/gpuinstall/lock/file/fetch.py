@@ -33,9 +33,8 @@ from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, is_unknown
 from gpuinstall.lock.uv.errors import REMAKE, explain_installation
 from gpuinstall.sources.provenance import is_of_pytorch
-from gpuinstall.sources.web import Head, UnreachableError
-from gpuinstall.sources.web.client import FileHash
-from gpuinstall.sources.web.relay import Relay
+from gpuinstall.sources.relay import Relay
+from gpuinstall.sources.web import FileHash, Head, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import (

@@ -41,7 +41,7 @@ from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.resolution import Resolution, checked
 from gpuinstall.plan.values import PROGRAM_HELD_BACK
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web.client import OFFLINE
+from gpuinstall.sources.web import OFFLINE
 
 Resolutions = list[Resolution]
 

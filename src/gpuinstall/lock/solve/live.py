@@ -23,8 +23,7 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import UnreachableError
-from gpuinstall.sources.web.client import ways_to_network
+from gpuinstall.sources.web import UnreachableError, ways_to_network
 from gpuinstall.wheels.learned.reader import reader_for
 from gpuinstall.wheels.learned.row import LearnedRow
 

@@ -32,7 +32,7 @@ from gpuinstall.plan import Plan
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.python import minor_version
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web.client import OFFLINE
+from gpuinstall.sources.web import OFFLINE
 
 PYTHONS = 2
 """How many other Pythons are tried."""

@@ -15,7 +15,7 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import without_logins
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
-from gpuinstall.sources.web.client import HINT_OF_LOGIN, OFFLINE, ways_to_network
+from gpuinstall.sources.web import HINT_OF_LOGIN, OFFLINE, ways_to_network
 
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"

@@ -8,8 +8,7 @@ from gpuinstall.lock.file.lock import LockedFile
 from gpuinstall.lock.request.lock_sources import strange_hosts
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import Client
-from gpuinstall.sources.web.client import AnswerCache, FileHash
+from gpuinstall.sources.web import AnswerCache, Client, FileHash
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 SDIST = "https://files.example/early-1.0.tar.gz"

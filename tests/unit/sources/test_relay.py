@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 import pytest
 import requests
 
+from gpuinstall.sources.relay import Relay
 from gpuinstall.sources.web import Client
-from gpuinstall.sources.web.relay import Relay
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
 

@@ -11,8 +11,7 @@ import pytest
 
 from gpuinstall.base import process
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.sources.web import Client, Head, UnreachableError
-from gpuinstall.sources.web.client import AnswerCache, FileHash
+from gpuinstall.sources.web import AnswerCache, Client, FileHash, Head, UnreachableError
 from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
 from tests.lab.pace import slowness
 
@@ -164,7 +163,7 @@ def test_host_that_refuses_is_asked_once(client):
 
 
 def test_silent_host_is_found_out_once_for_all_threads(client, monkeypatch):
-    monkeypatch.setattr("gpuinstall.sources.web.client.FIRST_ANSWER_S", 0.3)
+    monkeypatch.setattr("gpuinstall.sources.web.FIRST_ANSWER_S", 0.3)
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(8) as pool,

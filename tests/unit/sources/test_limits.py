@@ -10,8 +10,7 @@ import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.patience import Patience
-from gpuinstall.sources.web import Client, UnreachableError
-from gpuinstall.sources.web.client import AGAIN_S
+from gpuinstall.sources.web import AGAIN_S, Client, UnreachableError
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
 
@@ -105,7 +104,7 @@ def test_a_page_that_comes_too_slowly_is_given_up(tmp_path, pieces, patience, sa
 
 
 def test_a_page_without_end_is_given_up(client, monkeypatch):
-    monkeypatch.setattr("gpuinstall.sources.web.client.PAGE_BYTES", 1_000_000)
+    monkeypatch.setattr("gpuinstall.sources.web.PAGE_BYTES", 1_000_000)
     with (
         host(sending(endless, 10**12)) as served,
         pytest.raises(InstallationError, match="more than 1 MB"),

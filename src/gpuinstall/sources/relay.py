@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from gpuinstall.base.errors import InstallationError, InterruptedByUserError
 from gpuinstall.base.reporter import Progress
-from gpuinstall.sources.web.client import Client
+from gpuinstall.sources.web import Client
 
 
 @dataclass

@@ -216,7 +216,10 @@ def not_started(venv: Path) -> Finding:
     )
 
 
-def requirements_unmet(evidence: DoctorEvidence, python: str) -> DoctorFindings:
+def requirements_unmet(
+    evidence: DoctorEvidence,
+    python: str,
+) -> DoctorFindings:
     """Yield the requirements of packages that are missing, or there in another version.
 
     What torch's family requires blocks.
@@ -307,7 +310,10 @@ def unproven_devices(verdict: Verdict) -> DoctorFindings:
             )
 
 
-def _with_repair(finding: Finding, venv: Path) -> Finding:
+def _with_repair(
+    finding: Finding,
+    venv: Path,
+) -> Finding:
     """Advise first what we can repair ourselves."""
     # What doctor --fix would only do by install or sync is advised as such a command anyway.
     if all(step.program == OURS for step in repair_steps([finding], venv)):

@@ -108,7 +108,10 @@ class ThisMachine(Value):
         return shutil.which(name, os.F_OK, os.pathsep.join(places))
 
 
-def read_this_machine(venv: Path, machine: Machine | None = None) -> ThisMachine:
+def read_this_machine(
+    venv: Path,
+    machine: Machine | None = None,
+) -> ThisMachine:
     """Look at this machine and at an environment.
 
     Args:
@@ -120,7 +123,10 @@ def read_this_machine(venv: Path, machine: Machine | None = None) -> ThisMachine
     return ThisMachine(machine, venv, packages, _read_torch(venv, machine))
 
 
-def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
+def _read_torch(
+    venv: Path,
+    machine: Machine,
+) -> InstalledTorch | None:
     """Read the version and the build of an environment's torch from the text of its own files, which is not run.
 
     Args:

@@ -31,7 +31,10 @@ _BELOW = re.compile(r" @ \.(/|$)")
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
-def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
+def dockerfile(
+    lock: Lock,
+    extras: Collection[str] = (),
+) -> str:
     """Return a Dockerfile for the folder that holds a lock.
 
     Args:
@@ -71,7 +74,10 @@ def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
     return text
 
 
-def any_dockerfile(locks: Sequence[Lock], extras: Collection[str] = ()) -> str:
+def any_dockerfile(
+    locks: Sequence[Lock],
+    extras: Collection[str] = (),
+) -> str:
     """Return a Dockerfile for an image of several locks.
 
     Args:
@@ -127,7 +133,10 @@ def locks_of_image(locks: Sequence[Lock]) -> list[Lock]:
     return [lock for lock in linux if platforms[lock.name] == first]
 
 
-def _platform_of(lock: Lock, projects: Collection[str] = ()) -> str:
+def _platform_of(
+    lock: Lock,
+    projects: Collection[str] = (),
+) -> str:
     """Return Docker's name for the platform of a lock; raise UsageError if no image can have it.
 
     Args:

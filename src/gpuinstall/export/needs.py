@@ -140,7 +140,10 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
     return needs
 
 
-def _known_gpus(maker: str | None, arch: str) -> Iterator[Gpu]:
+def _known_gpus(
+    maker: str | None,
+    arch: str,
+) -> Iterator[Gpu]:
     """Yield a GPU of each kind of a maker's that a machine can have."""
     if maker == "nvidia":
         # What only ARM boards have is no GPU of a PC.
@@ -244,7 +247,10 @@ def load_tool(name: str) -> MachineTool:
     return read_object(MachineTool, read_texts("machine_tools")[name], name)
 
 
-def words_for(name: str, needs: Sequence[MachineNeeds]) -> str:
+def words_for(
+    name: str,
+    needs: Sequence[MachineNeeds],
+) -> str:
     """Return what to tell a tool so that it takes a machine on which one of some locks runs.
 
     Raises:
@@ -292,7 +298,10 @@ def _names(needs: Sequence[MachineNeeds], word: str) -> str:
     return visible(f" {word} ".join(one.lock for one in needs))
 
 
-def _unsaid(tool: MachineTool, needs: MachineNeeds) -> Iterator[str]:
+def _unsaid(
+    tool: MachineTool,
+    needs: MachineNeeds,
+) -> Iterator[str]:
     if "processor" not in tool.can_say:
         yield f"the processor, {needs.arch}"
     if needs.glibc:

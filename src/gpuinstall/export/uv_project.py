@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
 
 
-def uv_tables(locks: Sequence[Lock], torch_index: str) -> str:
+def uv_tables(
+    locks: Sequence[Lock],
+    torch_index: str,
+) -> str:
     """Return the tables to add to a pyproject.toml.
 
     Args:

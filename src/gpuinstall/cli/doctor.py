@@ -36,7 +36,6 @@ from gpuinstall.sources import OFFICIAL
     "fix",
     "yes",
     hidden=VARIABLES,
-    serves_folder=True,
 )
 def command(options: CommandOptions) -> Outcome:
     """Examine machine, driver, environment and project."""

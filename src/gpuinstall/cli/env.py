@@ -26,7 +26,7 @@ from gpuinstall.environments.environment import added_packages, read_marker
 command = click.Group(
     "env", help="List, restore and remove the environments made by gpuinstall."
 )
-_framed = partial(framed, group=command, serves_folder=True)
+_framed = partial(framed, group=command)
 
 
 @_framed("list", "List your environments and those of this folder.")

@@ -48,6 +48,7 @@ _BLOCK = 1 << 20
     "explain",
     "Find the cause in an error message: TEXT itself or its number (F38), a file or stdin.",
     "venv",
+    serves_folder=False,
 )
 @click.argument("text", nargs=-1)
 def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:

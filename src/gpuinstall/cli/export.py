@@ -31,7 +31,7 @@ _BEGINNING = re.compile(
 """How exports begin, by which an older one is told from a file of the user's."""
 
 command = click.Group("export", help="Write the lock in other tools' formats.")
-_framed = partial(framed, group=command, serves_folder=True)
+_framed = partial(framed, group=command)
 
 
 def _add(name: str, text: str, write: Callable[[Lock], str]) -> None:

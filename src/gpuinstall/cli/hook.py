@@ -58,6 +58,7 @@ _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
     "Make plain pip or uv install builds that run here, in other environments too.",
     "torch_index",
     "remove",
+    serves_folder=False,
 )
 @click.argument("tool", type=click.Choice(["pip", "uv"]))
 def command(options: CommandOptions, tool: str) -> Outcome:

@@ -63,7 +63,6 @@ _EXCLUDED = {
     "dry_run",
     "upgrade",
     "replace",
-    serves_folder=True,
 )
 def command(options: CommandOptions) -> Outcome:
     """Install."""
@@ -316,7 +315,6 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
     "venv",
     "dry_run",
     *SOURCING,
-    serves_folder=True,
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcome:
@@ -336,7 +334,6 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
     "replace",
     *SOURCING,
     "record",
-    serves_folder=True,
 )
 def sync_command(options: CommandOptions) -> Outcome:
     """Sync."""

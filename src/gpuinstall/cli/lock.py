@@ -97,7 +97,6 @@ _UPDATE = ("upgrade", "upgrade_packages")
     "targets",
     "machines",
     *_UPDATE,
-    serves_folder=True,
     cls=LockCommands,
     invoke_without_command=True,
     subcommand_metavar="",
@@ -168,7 +167,6 @@ def _write(
     "only",
     "targets",
     group=command,
-    serves_folder=True,
 )
 def check_command(options: CommandOptions) -> Outcome:
     """Compare the locks with the request and with each other, and ask for their files."""
@@ -210,7 +208,6 @@ def check_command(options: CommandOptions) -> Outcome:
     *_RANGE,
     *_UPDATE,
     group=command,
-    serves_folder=True,
 )
 def cover_command(options: CommandOptions) -> Outcome:
     """Write the fewest locks for a range of GPUs and drivers, and tell what each adds to those before it."""
@@ -265,7 +262,6 @@ def cover_command(options: CommandOptions) -> Outcome:
     "torch_index",
     "offline",
     group=command,
-    serves_folder=True,
 )
 def download_command(options: CommandOptions) -> Outcome:
     """Download the files of the locks."""

@@ -46,7 +46,7 @@ def framed(
     *rows: str,
     hidden: Sequence[str] = (),
     group: Any = None,
-    serves_folder: bool = False,
+    serves_folder: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Outcome]], Any]:
     """Return a decorator that makes a click command of a function, with a Terminal, and prints its outcome.

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     *MACHINE_WORDS,
     "all_builds",
     "live",
-    serves_folder=True,
 )
 def command(options: CommandOptions) -> Outcome:
     """Plan."""

@@ -23,6 +23,7 @@ from gpuinstall.cli.terminal import Terminal
     "Show this machine's GPUs and driver, where each fact comes from, and any problem.",
     "machine",
     "record",
+    serves_folder=False,
 )
 def command(options: CommandOptions) -> Outcome:
     """Probe."""
@@ -78,6 +79,7 @@ def show_machine(terminal: Terminal, machine: Machine) -> None:
     "Show what became of the nodes that wrote records into DIR.",
     "folder",
     "nodes",
+    serves_folder=False,
 )
 def report_command(options: CommandOptions) -> Outcome:
     """Report; exit 7 if a node failed or is missing."""

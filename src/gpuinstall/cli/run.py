@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     "require_gpu",
     "wheels",
     *SOURCING,
+    serves_folder=False,
     # Options behind the command are its own.
     context_settings={"allow_interspersed_args": False},
 )

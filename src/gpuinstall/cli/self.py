@@ -61,6 +61,7 @@ def program_name() -> str:
     "Remove gpuinstall and its caches; keep environments and locks.",
     "yes",
     group=command,
+    serves_folder=False,
 )
 def _uninstall(options: CommandOptions) -> Outcome:
     home = tool_home()

@@ -48,7 +48,6 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
     "require_gpu",
     "bench",
     "record",
-    serves_folder=True,
 )
 def command(options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""

@@ -198,7 +198,7 @@ def test_what_cannot_be_used_is_not_kept(
         (
             FakeDriver((V100,), driver="550.54.14", cuda=12040),
             {"driver": "590.48.01", "cuda": 13010},
-            "cuda-compat 13.1 is of driver 590, which does not drive Volta",
+            "cuda-compat 13.1, which is of driver 590, no longer drives Volta",
         ),
     ]
     wrong = []

@@ -310,10 +310,13 @@ class MachineDriver(Value):
         generation = self.tables.generation(chip)
         last = generation.last_branch if generation else None
         if generation and last is not None and branch > last:
-            fix = _WITHOUT_COMPAT if self.is_compat else f"Install driver {last}"
+            newer, fix = str(self), f"Install driver {last}"
+            if self.is_compat:
+                newer = f"cuda-compat {self.cuda}, which is of driver {branch},"
+                fix = _WITHOUT_COMPAT
             return Finding(
                 "driver-dropped-gpu",
-                f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does",
+                f"{newer} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does",
                 fixes=(fix,),
             )
         first = self.first_for(chip)

@@ -134,10 +134,7 @@ def has_host_files(text: str) -> bool:
 
 
 def _mount_point(line: str) -> str:
-    fields = line.split()
-    if len(fields) > 4:
-        return fields[4]
-    return ""
+    return "".join(line.split()[4:5])
 
 
 class Wsl(Value):

@@ -97,10 +97,10 @@ def read_machine(
 def preflight(machine: Machine, reporter: Reporter) -> Preflight:
     """Prove every usable GPU of every maker; nothing is downloaded."""
     start = monotonic()
-    proofs = [prober.preflight(machine, reporter) for prober in PROBERS]
     outcomes: dict[int, ProofOutcome] = {}
     problems: list[Finding] = []
-    for proof in proofs:
+    for prober in PROBERS:
+        proof = prober.preflight(machine, reporter)
         outcomes |= proof.outcomes
         problems += proof.problems
     return Preflight(outcomes, tuple(problems), monotonic() - start)

@@ -232,12 +232,12 @@ def _leaves_idle(trial: EnvironmentTrial) -> bool:
 def _tested(
     torch: FoundTorch, reports: Sequence[KernelReport] = ()
 ) -> VerifiedEnvironment:
-    architectures = [report.architectures for report in reports if report.architectures]
+    architectures = (report.architectures for report in reports)
     return VerifiedEnvironment(
         torch.python,
         torch.version,
         backend=torch.backend.tag if torch.backend else None,
-        architectures=architectures[0] if architectures else (),
+        architectures=next(filter(None, architectures), ()),
     )
 
 

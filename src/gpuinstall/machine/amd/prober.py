@@ -90,9 +90,7 @@ def _read_node(source: Source, folder: str) -> KfdNode | None:
         architecture=f"gfx{major}{minor:x}{stepping:x}",
         device=properties.get("device_id", 0),
         render_minor=render_minor,
-        render=source.access(f"/dev/dri/renderD{render_minor}")
-        if render_minor
-        else None,
+        render=source.access(f"/dev/dri/renderD{render_minor}"),
         product=_read_line(
             source, f"/sys/class/drm/renderD{render_minor}/device/product_name"
         ),

@@ -80,16 +80,15 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
     held_by_nouveau = [card.name for card in cards if card.device.driver == "nouveau"]
     _, _, libraries = (nvml.library or "").partition(".so.")
     fabrics = {gpu.fabric for gpu in nvml.gpus}
-    lists_gpu = cards or nvml.gpus or cuda.devices or evidence.jetson
     return {
         evidence.facts.host.os: True,
         **_of_libraries(evidence),
         "wsl": evidence.facts.wsl is not None,
-        "lists-gpu": bool(lists_gpu),
+        "lists-gpu": cards or nvml.gpus or cuda.devices or evidence.jetson,
         "answers": nvml.works or cuda.init == 0,
         "silent": _is_silent(evidence),
         "nvml-init": nvml.init,
-        "nvml-gpus": bool(nvml.gpus),
+        "nvml-gpus": nvml.gpus,
         # It is asked about one card after the other, and may fail at one.
         "at-card": "" if nvml.at is None else f" when asked about GPU {nvml.at}",
         "none-has-slices": nvml.gpus
@@ -317,7 +316,7 @@ def card_faults(
 def _of_gpu(gpu: NvmlGpu) -> KnownFacts:
     """Return the circumstances of a GPU that NVML lists."""
     return {
-        "error": f"error {gpu.error}" if gpu.error is not None else None,
+        "error": gpu.error and f"error {gpu.error}",
         f"error-{gpu.error}": True,
         "withheld": gpu.is_withheld,
         "without-slices": gpu.mig and not gpu.slices,

@@ -51,10 +51,9 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
 def parse_compatible(text: str) -> JetsonChip | None:
     """Return the chip in the device tree's list of names, which NUL bytes separate."""
     for name in text.split("\0"):
-        if name.startswith("nvidia,tegra"):
-            chip = load_drivers().jetsons.get(name.removeprefix("nvidia,"))
-            if chip:
-                return chip
+        chip = load_drivers().jetsons.get(name.removeprefix("nvidia,"))
+        if chip:
+            return chip
     return None
 
 

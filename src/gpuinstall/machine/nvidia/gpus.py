@@ -19,7 +19,9 @@ class DetectedGpu(NamedTuple):
 
 def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     """Return the machine's GPUs by the best source that lists any, then the cards that only the bus shows."""
-    gpus = _nvml_gpus(evidence) or _cuda_gpus(evidence) or _jetson_gpus(evidence)
+    gpus = _nvml_gpus(evidence) or _cuda_gpus(evidence)
+    if evidence.jetson and not (gpus or evidence.cards):
+        gpus = [_gpu(evidence, NvmlGpu(0), CudaDevice(), None, "device-tree")]
     addresses = {detected.address for detected in gpus}
     index = max((detected.gpu.index for detected in gpus), default=-1)
     for card in evidence.cards:
@@ -79,12 +81,6 @@ def _cuda_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
             listed = NvmlGpu(index, mig=True, slices=(part,))
         detected.append(_gpu(evidence, listed, device, device.bus_id, "libcuda"))
     return detected
-
-
-def _jetson_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
-    if evidence.jetson is None or evidence.cards:
-        return []
-    return [_gpu(evidence, NvmlGpu(0), CudaDevice(), None, "device-tree")]
 
 
 def _gpu(

@@ -68,13 +68,15 @@ def run_preflight(machine: Machine, reporter: Reporter) -> Preflight:
     """
     planned = list(trials(machine, os.environ))
     command = child_command("libcuda_child", "preflight", str(KERNEL))
-    environments = [child_environment(os.environ, visible) for _, visible in planned]
-    children = [(command, environment) for environment in environments]
+    children = [
+        (command, child_environment(os.environ, visible)) for _, visible in planned
+    ]
     waiting = f"the driver initialises its GPUs, up to {DRIVER_SECONDS:.0f} s"
     ended = run_children(children, DRIVER_SECONDS, lambda: reporter.wait(waiting))
-    tried = []
-    for (gpu, _), finished in zip(planned, ended, strict=True):
-        tried.append(judge_trial(gpu, machine, finished))
+    tried = [
+        judge_trial(gpu, machine, finished)
+        for (gpu, _), finished in zip(planned, ended, strict=True)
+    ]
     return Preflight(
         outcomes_of(tried), problems_of(tried, FixContext.of_machine(machine))
     )

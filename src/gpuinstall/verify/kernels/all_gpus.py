@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import permutations
 from typing import Any
 
-from .context import Check, CheckContext, Skip, Wrong
+from .context import Check, CheckContext, Skip, Wrong, first_line
 
 COUNT = 1 << 20
 PATIENCE = timedelta(seconds=60)
@@ -24,8 +24,8 @@ def all_reduce(context: CheckContext) -> None:
         if context.gpus > 1:
             raise
         # A process without a network or with 64 MB of shared memory is no broken card.
-        reason = str(error).strip().splitlines()[0]
-        raise Skip(f"NCCL does not work for one process: {reason}") from None
+        message = f"NCCL does not work for one process: {first_line(error)}"
+        raise Skip(message) from None
 
 
 def sum_over(

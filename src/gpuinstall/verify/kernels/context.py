@@ -179,6 +179,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
+def first_line(error: BaseException | None) -> str:
+    """Return the first line of an error's message; empty if there is none."""
+    lines = str(error or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
 def available_memory() -> int:
     """Return the bytes that Linux can give, kept files left aside; 0 if it does not tell."""
     with suppress(OSError), Path("/proc/meminfo").open(encoding="ascii") as lines:
@@ -232,7 +238,7 @@ def supported(product: Callable[[], Any], *refusals: str) -> Any:
         text = str(error).lower().replace("_", " ")
         for refusal in refusals:
             if refusal in text:
-                raise Skip(str(error).splitlines()[0]) from None
+                raise Skip(first_line(error)) from None
         raise
 
 

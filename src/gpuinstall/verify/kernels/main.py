@@ -24,6 +24,7 @@ from .context import (
     Unproven,
     Wrong,
     allow_tf32,
+    first_line,
     is_out_of_memory,
     runs_on,
 )
@@ -95,14 +96,9 @@ def _failure(message: str) -> dict[str, Any]:
 
 
 def _message(error: Exception) -> str:
-    message = f"{type(error).__name__}: {_first_line(error)}".rstrip(": ")
-    cause = _first_line(error.__cause__)
+    message = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+    cause = first_line(error.__cause__)
     return f"{message} ({cause})" if cause else message
-
-
-def _first_line(error: BaseException | None) -> str:
-    lines = str(error or "").strip().splitlines()
-    return lines[0] if lines else ""
 
 
 class Options(NamedTuple):

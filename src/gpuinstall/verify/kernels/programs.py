@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from .context import Check, CheckContext, Skip, Wrong, runs_on, tolerance
+from .context import Check, CheckContext, Skip, Wrong, first_line, runs_on, tolerance
 from .deep import demand_headers
 from .quick import LENGTH, compare_attention
 
@@ -53,8 +53,7 @@ def imported(name: str, context: CheckContext) -> Any:
     except Exception as error:
         text = str(error)
         if not context.on_gpu and any(sign in text for sign in GPU_REQUIRED):
-            reason = text.splitlines()[0]
-            message = f"{name} can be imported only on a machine with a GPU: {reason}"
+            message = f"{name} can be imported only on a machine with a GPU: {first_line(error)}"
             raise Skip(message) from None
         if "FFmpeg" in text and find_library("avutil") is None:
             message = "torchcodec requires FFmpeg's libraries (libavutil and others); not found"
@@ -105,8 +104,8 @@ def quantized(context: CheckContext, bitsandbytes: Any) -> None:
     except NotImplementedError as error:
         if context.on_gpu:
             raise
-        reason = str(error).splitlines()[0]
-        raise Skip(f"this bitsandbytes has no code for the CPU: {reason}") from None
+        message = f"this bitsandbytes has no code for the CPU: {first_line(error)}"
+        raise Skip(message) from None
     exact = x.double()
     context.compare(result, exact, exact.abs().max())
 

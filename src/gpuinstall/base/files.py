@@ -160,7 +160,7 @@ def parse_json(text: str | bytes) -> Any:
     """Parse JSON; raise ValueError if it is malformed, or deeper or of more values than anybody would write."""
     import json
 
-    text = text if isinstance(text, str) else text.decode(json.detect_encoding(text))
+    text = text if isinstance(text, str) else decoded(text)
     # A value takes a hundred times the bytes of its text, and one wide character four bytes for each.
     if sum(map(text.count, ",{[")) > _VALUES or sys.getsizeof(text) > _WIDEST:
         raise ValueError("it has too many values")

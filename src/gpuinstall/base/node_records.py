@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 
 from gpuinstall.base.codec import one_of, read_object, write_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_json, read_raw, write_atomically
+from gpuinstall.base.files import read_json, write_atomically
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
@@ -285,7 +285,7 @@ def _read(path: Path) -> _Record | str:
     if path.is_symlink():
         return "it is a link"
     try:
-        record = read_object(_Record, parse_json(read_raw(path)))
+        record = read_object(_Record, read_json(path))
     except OSError as error:
         return error.strerror or str(error)
     except ValueError as error:

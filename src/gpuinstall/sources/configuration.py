@@ -354,13 +354,12 @@ def trusts_folder(environ: _Environ) -> bool:
     Raises:
         UsageError: if one of them is malformed.
     """
-    variable = environ.get(TRUST_FOLDER)
+    variable = environ.get(TRUST_FOLDER, "")
+    if variable not in {"", "0", "1"}:
+        message = f"{TRUST_FOLDER} is {variable!r}, and not 0 or 1"
+        raise UsageError("trust-folder", message)
     if variable:
-        trusted = {"0": False, "1": True}.get(variable)
-        if trusted is None:
-            message = f"{TRUST_FOLDER} is {variable!r}, and not 0 or 1"
-            raise UsageError("trust-folder", message)
-        return trusted
+        return variable == "1"
     path = ConfigurationFiles(environ).user_folder / "gpuinstall" / "config.toml"
     with _reading(path):
         trusted = parse_toml(_text(path)).get("trust-folder", True)

@@ -99,8 +99,8 @@ class PlanContext(Value, eq=False):
 
     def fitting_pythons(self, build: Build) -> list[str]:
         """Return the Pythons that a build and its companions have wheels for, and that the request allows."""
-        pythons = self.companions.pythons(build)
-        return [python for python in pythons if python in self.demand.pythons]
+        is_requested = self.demand.pythons.__contains__
+        return list(filter(is_requested, self.companions.pythons(build)))
 
     def python(self, build: Build) -> str:
         """Return the Python for a build and its companions; empty if there is none.

@@ -12,7 +12,7 @@ from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value
-from gpuinstall.catalog import Build, Wheel, authored
+from gpuinstall.catalog import Wheel, authored
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import Sources
@@ -31,11 +31,6 @@ class Beside(NamedTuple):
 
     backend: str
     os: str
-
-    @classmethod
-    def of(cls, build: Build) -> Beside:
-        """Return it for a build of torch."""
-        return cls(build.minor, build.backend.tag, build.os)
 
 
 class ExtensionSource(NamedTuple):

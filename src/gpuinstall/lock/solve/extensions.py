@@ -477,7 +477,9 @@ def choose_prebuilt(
     chooser = ExtensionChooser(problem, Shelf(problem, session).row)
 
     def files() -> Iterator[ExtensionFile]:
-        places = [Beside.of(build) for build in problem.builds]
+        places = [
+            Beside(build.minor, build.backend.tag, build.os) for build in problem.builds
+        ]
         sources = replace(session.sources, default_index=session.default_index)
         listing = list_files(extension, places, sources, session.client)
         for host in listing.silent:

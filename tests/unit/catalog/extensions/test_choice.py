@@ -65,7 +65,9 @@ def choice(
                 wheel, build.backend, "linux-x86_64", depth
             ),
         )
-        places = [Beside.of(build) for build in problem.builds]
+        places = [
+            Beside(build.minor, build.backend.tag, build.os) for build in problem.builds
+        ]
         row = extension(index, name, form)
         return chooser.choose(row, list_files(row, places, sources, client).files)
 

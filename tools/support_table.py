@@ -58,9 +58,7 @@ def _table_by_driver(
         machines = [
             Machine(os, arch, driver=Driver(v), gpus=(gpu,)) for v in drivers.versions
         ]
-        own_builds = [
-            native_build(machine, Request(), catalog) or "–" for machine in machines
-        ]
+        own_builds = [native_build(machine, catalog) or "–" for machine in machines]
         generation = drivers.generation(capability)
         name = generation.name if generation else "unknown"
         if set(own_builds) != {"–"}:

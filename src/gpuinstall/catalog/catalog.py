@@ -311,9 +311,8 @@ class Catalog(Value, eq=False):
         if not release.triton:
             return release.beside
         # What others compile of Triton for Windows, 3.4.0.post20, names no torch.
-        version = release.triton.lstrip("=~")
-        major, minor = version.split(".")[:2]
-        return (*release.beside, f"triton-windows=={major}.{minor}.*")
+        minor, _, _ = release.triton.lstrip("=~").rpartition(".")
+        return (*release.beside, f"triton-windows=={minor}.*")
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return what companions among some packages import, require nowhere, and do not find."""

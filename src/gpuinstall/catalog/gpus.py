@@ -286,8 +286,7 @@ def _entries() -> tuple[tuple[Product, _Words], ...]:
     """Return every GPU with the words of its name."""
     entries = []
     for gpu in _gpus():
-        name = _spaced(gpu.name)
-        words = _words(name, gpu.maker)
+        words = _words(_spaced(gpu.name), gpu.maker)
         entries.append((gpu, words))
     return tuple(entries)
 

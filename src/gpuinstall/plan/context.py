@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
-from gpuinstall.base.requirement import ParsedRequirement, normalised, parse_requirement
+from gpuinstall.base.requirement import normalised, parse_requirement
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog.catalog import Build, Catalog, CudaName
 from gpuinstall.machine.protocol import Rules
@@ -73,29 +73,22 @@ class PlanContext(Value, eq=False):
 
     @cached_property
     def cuda_names(self) -> dict[str, CudaName]:
-        """What is requested, beside the family, by a name that carries a CUDA."""
-        cuda_names = {}
+        """What is requested, beside the family, by a name or an extra that carries a CUDA, as far as it counts here."""
+        cuda_names: dict[str, CudaName] = {}
         for requirement in map(parse_requirement, self.demand.others):
-            cuda_name = self._cuda_name(requirement)
-            if cuda_name:
-                cuda_names[requirement.text] = cuda_name
+            # The Python is chosen later: a marker about it is judged by the usual one.
+            if not requirement.counts_on(self.machine, self.catalog.settled_python):
+                continue
+            rows = self.catalog.cuda_names()
+            extras = [
+                f"{requirement.name}[{normalised(extra)}]"
+                for extra in requirement.extra_names
+            ]
+            for name in (requirement.name, *extras):
+                # A name without a number has no CUDA if a version is requested.
+                if name in rows and not (requirement.specifier and name.isalpha()):
+                    cuda_names.setdefault(requirement.text, rows[name])
         return cuda_names
-
-    def _cuda_name(self, requirement: ParsedRequirement) -> CudaName | None:
-        """Return the CUDA in the name or in an extra of a requirement that counts on this machine."""
-        # The Python is chosen later: a marker about it is judged by the usual one.
-        if not requirement.counts_on(self.machine, self.catalog.settled_python):
-            return None
-        rows = self.catalog.cuda_names()
-        extras = [
-            f"{requirement.name}[{normalised(name)}]"
-            for name in requirement.extra_names
-        ]
-        for name in (requirement.name, *extras):
-            # A name without a number has no CUDA if a version is requested.
-            if name in rows and not (requirement.specifier and name.isalpha()):
-                return rows[name]
-        return None
 
     def fitting_pythons(self, build: Build) -> list[str]:
         """Return the Pythons that a build and its companions have wheels for, and that the request allows."""

@@ -14,24 +14,19 @@ def newest_branch(machine: Machine, catalog: Catalog) -> int | None:
     """Return the newest driver branch under which one build has code for every GPU; None if there is none."""
     for version in reversed(catalog.drivers.versions):
         with_driver = replace(machine, driver=Driver(version, found_via="words"))
-        if native_build(with_driver, Request(), catalog):
+        if native_build(with_driver, catalog):
             return version.branch
     return None
 
 
-def native_build(
-    machine: Machine,
-    request: Request,
-    catalog: Catalog,
-) -> str | None:
+def native_build(machine: Machine, catalog: Catalog) -> str | None:
     """Return the build for a machine; None if there is none, or a GPU would run it as PTX alone.
 
     Args:
         machine: The machine, with the driver in question.
-        request: What is asked for.
         catalog: The builds, and what is known of drivers.
     """
-    plan = choose(machine, request, catalog)
+    plan = choose(machine, Request(), catalog)
     if isinstance(plan, Plan) and {run.how for run in plan.gpus}.isdisjoint(
         {"ptx", "none"}
     ):

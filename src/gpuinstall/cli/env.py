@@ -17,11 +17,11 @@ from gpuinstall.base.text import readable, some
 from gpuinstall.cli.install import (
     activation_command,
     interpreter_of_others,
-    undo_command,
 )
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
 from gpuinstall.environments.environment import added_packages, read_marker
+from gpuinstall.environments.records import undo_command
 
 command = click.Group(
     "env", help="List, restore and remove the environments made by gpuinstall."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, venv_option
+from gpuinstall.base.environment_paths import interpreter, venv_option
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.request import Request
@@ -30,6 +30,7 @@ from gpuinstall.cli.options import (
 from gpuinstall.cli.outcome import Outcome, Row, framed
 from gpuinstall.environments.application import find_application
 from gpuinstall.environments.environment import is_virtual
+from gpuinstall.environments.records import undo_command
 from gpuinstall.project import Project
 from gpuinstall.project.request import todays_request
 from gpuinstall.project.run import keep_compat
@@ -275,13 +276,6 @@ def installed_rows(
 def _cost(result: InstallResult | IntoResult) -> str:
     size = readable(result.bytes) if result.bytes else "nothing"
     return f"{duration(result.seconds)}, {size} fetched"
-
-
-def undo_command(paths: EnvironmentPaths) -> str:
-    """Return the command that takes the last change of an environment back."""
-    if paths.is_ours:
-        return f"gpuinstall env rollback{venv_option(paths.venv)}"
-    return f"gpuinstall env rollback --into --python {quoted(paths.python)}"
 
 
 def activation_command(venv: Path) -> str:

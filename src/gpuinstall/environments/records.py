@@ -15,6 +15,7 @@ from gpuinstall.base.environment_paths import (
     Layout,
     interpreter,
     packages_folders,
+    venv_option,
 )
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import read_document, write_atomically
@@ -96,18 +97,24 @@ def say_unfinished(venv: Path, reporter: Reporter) -> None:
 
 def unfinished_change(venv: Path) -> str:
     """Return that a change of an environment is under way, or was killed, and what ends it; empty if none is."""
-    is_ours = EnvironmentPaths(venv).is_unfinished
-    others = [f / ".gpuinstall" / "changing" for f in packages_folders(venv)]
-    if not is_ours and not any(map(os.path.lexists, others)):
-        return ""
-    command = finishing_command(venv, is_ours=is_ours)
-    return f"a change of {venv} is not finished; {command} finishes it, or puts it back"
+    places = [EnvironmentPaths(venv)]
+    places += [_place_of_others(venv, folder) for folder in packages_folders(venv)]
+    for place in places:
+        if place.is_unfinished:
+            return f"a change of {venv} is not finished; {undo_command(place)} finishes it, or puts it back"
+    return ""
 
 
-def finishing_command(venv: Path, *, is_ours: bool) -> str:
-    """Return the command that finishes or puts back a change of an environment which was killed."""
-    into = "" if is_ours else " --into"
-    return f"gpuinstall env rollback{into} --venv {quoted(venv)}"
+def _place_of_others(root: Path, packages: Path) -> EnvironmentPaths:
+    layout = Layout(root, interpreter(root), "", (packages,), (), {})
+    return EnvironmentPaths(root, layout)
+
+
+def undo_command(place: EnvironmentPaths) -> str:
+    """Return the command that takes the last change of an environment back, or ends one that was killed."""
+    if place.is_ours:
+        return f"gpuinstall env rollback{venv_option(place.venv)}"
+    return f"gpuinstall env rollback --into --python {quoted(place.python)}"
 
 
 def admit_start(venv: Path, reporter: Reporter, *, if_others: bool) -> bool:
@@ -166,8 +173,7 @@ def changed_by_into() -> list[EnvironmentPaths]:
         if work.name == ".gpuinstall" and (work / "last").exists():
             # lib/pythonX.Y/site-packages; on Windows, Lib/site-packages.
             root = work.parents[2 if work.parents[1].name == "Lib" else 3]
-            layout = Layout(root, interpreter(root), "", (work.parent,), (), {})
-            changed.append(EnvironmentPaths(root, layout))
+            changed.append(_place_of_others(root, work.parent))
     return changed
 
 

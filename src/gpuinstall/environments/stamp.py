@@ -50,11 +50,8 @@ class Stamp(Value):
 
     def proves(self, gpus: Iterable[int]) -> bool:
         """Whether every device passed, and these GPUs (by their indices) were among them."""
-        if not self.is_passed:
-            return False
-        devices = self.verdict.get("devices", ())
-        tried = {device["index"] for device in devices}
-        return tried.issuperset(gpus)
+        tried = {device["index"] for device in self.verdict.get("devices", ())}
+        return self.is_passed and tried.issuperset(gpus)
 
     def holds(self, venv: str) -> bool:
         """Whether all is still as it was in an environment, and for the processes that are started now."""

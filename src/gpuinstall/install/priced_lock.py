@@ -200,9 +200,12 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     project.sources.explain_ignored_settings(project.reporter)
     # Without a lock nothing stays where it is, so nothing has to be let go either.
     near_to = [] if state.options.upgrade else state.existing.pinned_locks
-    locked = {name for lock in near_to for name in lock.versions}
     # What is not there yet is the newest anyway.
-    moving = [name for name in state.options.moving if name in locked]
+    moving = [
+        name
+        for name in state.options.moving
+        if any(name in lock.versions for lock in near_to)
+    ]
     request = state.lock_request.near(near_to)
     resolve = partial(
         resolve_locks,

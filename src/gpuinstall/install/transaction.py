@@ -47,7 +47,7 @@ from gpuinstall.environments.packages import (
     read_packages,
     written_files,
 )
-from gpuinstall.environments.records import finishing_command
+from gpuinstall.environments.records import undo_command
 from gpuinstall.install.file_change import (
     Change,
     is_same_file,
@@ -280,12 +280,11 @@ def heal(
         )
     owner = journal.owner
     if not is_own and (owner.is_elsewhere and not takes_over):
-        command = finishing_command(place.venv, is_ours=place.is_ours)
         raise UsageError(
             "change-elsewhere",
             f"{place.venv} is being changed by {owner}",
             why="whether that run still lives cannot be seen from here",
-            hint=f"{command} --replace   # if it does not",
+            hint=f"{undo_command(place)} --replace   # if it does not",
         )
     if not is_own and owner.is_alive and owner.process != os.getpid():
         raise InstallationError("busy", f"{place.venv} is still in use by {owner}")

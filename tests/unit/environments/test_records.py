@@ -79,5 +79,6 @@ def test_a_change_that_is_not_finished_is_named_with_what_ends_it(tmp_path):
     assert f"; gpuinstall env rollback --venv {quoted(ours)} f" in unfinished_change(
         ours
     )
-    into = f"; gpuinstall env rollback --into --venv {quoted(theirs)} f"
+    python = quoted(theirs / "bin" / "python")
+    into = f"; gpuinstall env rollback --into --python {python} f"
     assert into in unfinished_change(theirs)

@@ -18,7 +18,7 @@ from pathlib import Path
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import files_below
-from gpuinstall.environments.environment import NAME, read_marker
+from gpuinstall.environments.environment import NAME, is_virtual, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
     InstalledPackage,
@@ -61,7 +61,7 @@ _RECORD = re.compile(
 
 def is_environment(folder: Path) -> bool:
     """Whether a folder is a virtual environment, whoever made it."""
-    return (folder / "pyvenv.cfg").is_file() or read_marker(folder) is not None
+    return is_virtual(folder) or read_marker(folder) is not None
 
 
 def user_paths(folder: Path) -> tuple[str, ...]:

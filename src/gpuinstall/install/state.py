@@ -473,13 +473,9 @@ class InstallState(Value):
         ]
         request = self.lock_request
         wanted = request.machine, request.request, request.catalog
-        judged = [fit(lock, *wanted, exact=not options.locked) for lock in locks]
         if own and not options.locked and own.name not in {lock.name for lock in locks}:
-            answer = fit(own, *wanted, exact=True)
-            # Why its own does not fit is of no interest: a new one is made.
-            if isinstance(answer, Fit):
-                judged.append(answer)
-        return tuple(judged)
+            locks.append(own)
+        return tuple(fit(lock, *wanted, exact=not options.locked) for lock in locks)
 
     @cached_property
     def fit(self) -> Fit | None:

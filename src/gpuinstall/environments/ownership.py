@@ -2,7 +2,7 @@
 
 An installer's files are listed in the RECORD of a package, and Python compiles them. Others come
 with the making of an environment, or are gpuinstall's own. Everything else is the user's, and no
-command of gpuinstall deletes it.
+command of gpuinstall deletes it. A package that writes where none may, or over another, is told here too.
 """
 
 from __future__ import annotations

@@ -578,5 +578,4 @@ class InstallState(Value):
 
 def misfit_lines(misfits: Iterable[Rejection[Lock]]) -> str:
     """Return a line for each lock that does not fit, with the reason."""
-    lines = [f"{one.candidate.name}: {one.reason.message}" for one in misfits]
-    return "\n".join(lines)
+    return "\n".join(f"{one.candidate.name}: {one.reason.message}" for one in misfits)

@@ -54,8 +54,12 @@ def hold(
         InstallationError: another run holds it for more than ``wait`` seconds, or its folder cannot be written.
         UsageError: a change was begun by another user, or on another host, unless this run takes over.
     """
+    owner = place.work / _OWNER
     with only_run(place, reporter, wait) as has_waited:
         try:
+            # On a full disk those who wait read of "another run".
+            with suppress(InstallationError):
+                write_atomically(owner, f"process {os.getpid()}", is_cached=True)
             was_unfinished = place.is_unfinished
             heal(place, reporter, takes_over=takes_over)
             clear_away(place)
@@ -63,6 +67,7 @@ def hold(
         finally:
             with defer_interrupts():
                 clear_away(place)
+                remove_file(owner)
 
 
 def take_back(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) -> None:
@@ -97,18 +102,14 @@ def only_run(
         InstallationError: another run works there for more than ``wait`` seconds, or its folder cannot be written.
     """
     ignored = place.work / ".gitignore"
-    owner = place.work / _OWNER
     with _tidied(place), _file_lock(place, reporter, wait) as has_waited:
         try:
-            # On a full disk those who wait read of "another run".
             with suppress(InstallationError):
                 # The star covers this file, too: git shows nothing of the folder.
                 write_atomically(ignored, "*\n", is_cached=True)
-                write_atomically(owner, f"process {os.getpid()}", is_cached=True)
             yield has_waited
         finally:
             with defer_interrupts():
-                remove_file(owner)
                 if not place.is_unfinished and not os.path.lexists(place.last_change):
                     remove_file(ignored)
 

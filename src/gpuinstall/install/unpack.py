@@ -217,11 +217,18 @@ def _write_guard(
     # What stays is found by pip as it calls itself, which may lack the label of its build.
     staying = existing.packages_named(versions.keys() - comes)
     versions |= {package.name: package.version for package in staying}
+    absent = []
+    for member in members:
+        if member.version and member.version == existing.versions.get(member.name):
+            # pip installs a version that is there again if it is given by an address.
+            versions[member.name] = member.version
+        else:
+            absent.append(member)
     write_guard(
         place.staging,
         place.venv,
         source=fit.lock.name if place.is_ours else f"torch=={versions['torch']}",
-        lines=constraint_lines(versions, members, fit.choice.build.backend.tag),
+        lines=constraint_lines(versions, absent, fit.choice.build.backend.tag),
         constraints=pip_words(os.environ, place.venv / PIP_NAME, "", "constraint"),
     )
 
@@ -366,5 +373,10 @@ def _base_python(version: str, session: Session) -> Path:
         return present
     session.reporter.wait(f"downloading Python {version}")
     run_uv([str(uv.uv()), "python", "install", "--no-bin", version], session)
-    # What lies where we do not look, uv finds by its version.
-    return find_python(version) or Path(version)
+    fetched = find_python(version)
+    if fetched is None:
+        raise InstallationError(
+            "no-python",
+            f"uv downloaded Python {version}, but it cannot be found",
+        )
+    return fetched

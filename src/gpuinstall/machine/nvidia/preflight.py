@@ -174,7 +174,7 @@ def _failed(
 
 def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, ProofOutcome]:
     """Return the worst of what its slices showed, for each GPU."""
-    outcomes: dict[int, ProofOutcome] = {}
+    outcomes: dict[int, ProofOutcome] = {trial.gpu: "proven" for trial in tried}
     for trial in sorted(tried, key=lambda trial: OUTCOMES.index(trial.outcome)):
         outcomes[trial.gpu] = trial.outcome
     return outcomes

@@ -146,6 +146,8 @@ def test_a_gpu_is_as_good_as_its_worst_slice():
     ]
     findings = [GpuTrial(index, outcome) for index, outcome in outcomes]
     assert outcomes_of(findings) == {0: "proven", 1: "failed"}
+    one_failed = [GpuTrial(0, "failed"), GpuTrial(1, "proven")]
+    assert list(outcomes_of(one_failed)) == [0, 1]
 
 
 def test_what_stops_every_card_at_the_start_is_the_machines_problem():

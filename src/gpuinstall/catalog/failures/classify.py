@@ -167,27 +167,18 @@ def _requested(transcript: Transcript) -> table.Failure | None:
 
 def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Answer]:
     """Return the failures that a text may show and that were found on the machine where it failed."""
-    shown: dict[str, _Match] = {}
-    narrowed: dict[str, _Match] = {}
-    for match in matches:
-        if match.failure.id in faults:
-            shown[match.failure.id] = match
-        for entry in match.failure.narrows:
-            if entry in faults:
-                failure = table.load_failures()[entry]
-                narrowed[entry] = match._replace(failure=failure)
-    if shown:
-        return _divided(CERTAIN, shown)
+    confidence = CERTAIN
+    found = {match.failure.id: match for match in matches if match.failure.id in faults}
     # Symptoms alone fit many failures; a text that names a failure itself is not narrowed by them.
-    if not narrowed or not all(match.failure.is_symptom for match in matches):
-        return []
-    return _divided(LIKELY, narrowed)
-
-
-def _divided(confidence: float, matches: Mapping[str, _Match]) -> list[_Answer]:
-    """Return matches of which any may be the cause, with an equal part of a confidence each."""
-    part = round(confidence / len(matches), 2)
-    return [(match, part) for match in matches.values()]
+    if not found and all(match.failure.is_symptom for match in matches):
+        confidence = LIKELY
+        for match in matches:
+            for entry in match.failure.narrows:
+                failure = table.load_failures()[entry]
+                if entry in faults:
+                    found[entry] = match._replace(failure=failure)
+    # Any of them may be the cause, each with an equal part of the confidence.
+    return [(match, round(confidence / len(found), 2)) for match in found.values()]
 
 
 def _causes(

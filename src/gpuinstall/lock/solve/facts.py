@@ -58,6 +58,9 @@ LOOKED_AT = 24
 WHEELS_AT_ONCE = 32
 """How many wheels of a lock are looked at side by side: of nearly all of them METADATA alone, a way to an index and back."""
 
+_Rows = dict[str, tuple[LearnedRow, Judgement]]
+"""What a wheel said and what that means, by the version of the build beside it."""
+
 
 class Fact(Value):
     """What METADATA does not say of one version of a package."""
@@ -97,7 +100,7 @@ class WheelReading(NamedTuple):
 
     wheel: Wheel
 
-    rows: dict[str, tuple[LearnedRow, Judgement]]
+    rows: _Rows
     """By the version of the build."""
 
     reasons: dict[str, str | None]
@@ -515,12 +518,10 @@ class Judge:
         why = "is linked to what its METADATA leaves out" if requires else None
         return reading._replace(requires=requires, why=why)
 
-    def _rows_beside(
-        self, wheel: Wheel, depth: Depth
-    ) -> dict[str, tuple[LearnedRow, Judgement]]:
+    def _rows_beside(self, wheel: Wheel, depth: Depth) -> _Rows:
         """Return what a wheel says to a depth, and what that means, beside each build."""
-        rows: dict[str, tuple[LearnedRow, Judgement]] = {}
-        by_backend: dict[str, tuple[LearnedRow, Judgement]] = {}
+        rows: _Rows = {}
+        by_backend: _Rows = {}
         has_runtimes_apart = load_members().has_runtimes_apart(wheel.package)
         for version, build in self.shelf.builds.items():
             # But for what has a library for each CUDA, it says the same beside all.

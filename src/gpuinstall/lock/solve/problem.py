@@ -94,12 +94,12 @@ class Problem(Value):
         """The Python that it is for, ``X.Y``."""
         return self.plan.choice.python
 
-    @property
+    @cached_property
     def target(self) -> Target:
         """The platform that it is for."""
         return self.wanted.target(self.builds[0])
 
-    @property
+    @cached_property
     def tags(self) -> tuple[Tag, ...]:
         """The tags of the wheels that can be installed, the best first."""
         return self.target.tags(self.python)

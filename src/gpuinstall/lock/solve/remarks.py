@@ -31,11 +31,8 @@ NO_CODE = "no-code-in-package"
 PART = "part-without-code"
 """The code of what does not run and excludes nothing: what has a fallback, or was read in part."""
 
-OLDER = "older-for-code"
-
 _LONGEST = 240
 _PREAMBLE = "No solution found when resolving dependencies; "
-_BY_NAME = "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
 
 
 class Remarks:
@@ -266,7 +263,7 @@ class Remarks:
             if version:
                 unread = self._loop.judge.unread(package, Version(version))
                 other = f"{package} {version} is taken{unread}"
-            yield Reason(OLDER, f"{fact.why}; {other}")
+            yield Reason("older-for-code", f"{fact.why}; {other}")
         for fact in self._facts:
             is_here = self._versions.get(fact.package) == fact.version
             if is_here and fact.requires:
@@ -317,7 +314,10 @@ class Remarks:
                 version = self._versions[row.package]
                 yield Reason(PART, f"{row.package} {version} {why}{on_cpu}")
             if row.opens and row.package in members.must_open:
-                message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
+                message = (
+                    f"{row.package} loads {row.opens[0]} by its name alone: import torch before it, "
+                    "or put the library's folder into LD_LIBRARY_PATH"
+                )
                 yield Reason("opens-libraries", message)
 
     def _unreadable_ptx(self, row: LearnedRow) -> str:

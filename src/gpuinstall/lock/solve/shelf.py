@@ -87,19 +87,20 @@ class Shelf:
         if not self.has_own_source and not sources.has_further_indexes:
             return extensions
         requested = self.problem.requested
-        may_have_wheels = self.names | {"torch"}
+        may_have_wheels = self.names
+        is_for_cpu = self.backends == (CPU.tag,)
         # The page of some mirrors names only a part of what they have.
         names_family = {"torch", "torchvision"} <= self._listed
         if names_family and not sources.find_links:
             may_have_wheels &= self._listed | requested
-            if self.backends != (CPU.tag,):
+            if not is_for_cpu:
                 # A build for GPUs requires it, whatever that page names.
                 may_have_wheels |= {"triton"}
         names = sorted(may_have_wheels)
         answers = side_by_side(self._wheels, names)
         wheels = dict(zip(names, answers, strict=True))
         from_default_index = requested - self._listed - {"torch"}
-        if self.backends == (CPU.tag,) and "triton" not in self._listed:
+        if is_for_cpu and "triton" not in self._listed:
             # No build for the CPU brings one: to programs it is a package like any other.
             from_default_index |= {"triton"}
         pages: _WheelPages = {}

@@ -40,19 +40,11 @@ _NO_CAUSE = re.compile(r"warning:|hint:(?!.* was filtered by `exclude-newer`)")
 """How the lines begin that are of no failure; that a setting hides the version is the cause, and a hint of uv's."""
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
-_OFFLINE = (
-    "found in the cache|needs to be downloaded from a registry"
-    "|network was disabled|Network connectivity is disabled"
-)
-_NETWORK = "error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake"
-_ELSEWHERE = "Set UV_CACHE_DIR to another folder"
-_ROOM = "Set UV_CACHE_DIR to a folder on another disk, or free some space"
 _ALONE = (
     "uv pip install --python .venv --no-build-isolation {package}"
     "   # afterwards, with its build tools: setuptools wheel packaging ninja"
 )
 REMAKE = "Run it again with --upgrade: it makes the lock again\ngpuinstall lock --upgrade   # makes every lock here again"
-_TRUSTED = "gpuinstall lock --upgrade   # only if you trust the source: the file is not the one that was locked"
 
 
 class _Row(NamedTuple):
@@ -89,7 +81,7 @@ _OF_LOCK = (
         r"Hash mismatch(?: for `?(?P<package>[^\s`]+))?",
         "hash-mismatch",
         "{package} is not the file that was locked",
-        _TRUSTED,
+        "gpuinstall lock --upgrade   # only if you trust the source: the file is not the one that was locked",
     ),
     _Row(
         r"HTTP status client error \(4(03|04|10)",
@@ -101,12 +93,17 @@ _OF_LOCK = (
 """What uv writes if it installs a lock."""
 
 _OF_THE_WORLD = (
-    _Row("No space left on device|os error 28", "no-space", "a disk is full", _ROOM),
+    _Row(
+        "No space left on device|os error 28",
+        "no-space",
+        "a disk is full",
+        "Set UV_CACHE_DIR to a folder on another disk, or free some space",
+    ),
     _Row(
         "Failed to initialize cache",
         "not-writable",
         "uv cannot write to its cache",
-        _ELSEWHERE,
+        "Set UV_CACHE_DIR to another folder",
     ),
     _Row(
         r'os error 13(?:\) at path "(?P<place>.+)/)?',
@@ -116,12 +113,17 @@ _OF_THE_WORLD = (
     ),
     _Row("HTTP status", "http-status", "a package index refuses a file that it lists"),
     _Row(
-        _OFFLINE,
+        "found in the cache|needs to be downloaded from a registry"
+        "|network was disabled|Network connectivity is disabled",
         "offline",
         "this run is offline, and the cache lacks what uv needs",
         OFFLINE.hint,
     ),
-    _Row(_NETWORK, "network", "the package index is unreachable"),
+    _Row(
+        "error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake",
+        "network",
+        "the package index is unreachable",
+    ),
     _Row("Git operation failed", "repository", "a Git repository could not be fetched"),
     _Row(
         r"Failed to download `(?P<package>[^`]+)`\n.*Failed to extract archive",

@@ -250,7 +250,7 @@ class Judge:
         self,
         wheels: Sequence[Wheel],
         versions: Mapping[str, str],
-        built: Iterable[str] = (),
+        built: Iterable[str],
     ) -> bool:
         """Learn what is wrong with what uv came to; return whether anything of it is new.
 

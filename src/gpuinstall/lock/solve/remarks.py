@@ -45,6 +45,9 @@ class Remarks:
         self._problem = loop.problem
         self._versions = answer.versions
         self._facts = loop.judge.facts.values()
+        known = map(loop.judge.facts.get, self._versions.items())
+        self._facts_here = [*filter(None, known)]
+        """Those of the versions of the answer."""
         self._required: dict[Wheel, list[ParsedRequirement]] = {}
         """What was read of METADATA."""
 
@@ -87,9 +90,8 @@ class Remarks:
 
     def _fact_against(self, torches: Sequence[str]) -> str:
         """Return what does not run beside some builds, and why; empty if nothing is known."""
-        for fact in self._facts:
-            is_here = self._versions.get(fact.package) == fact.version
-            if is_here and all(map(fact.speaks_against, torches)):
+        for fact in self._facts_here:
+            if all(map(fact.speaks_against, torches)):
                 return fact.why
         return ""
 
@@ -264,9 +266,8 @@ class Remarks:
                 unread = self._loop.judge.unread(package, Version(version))
                 other = f"{package} {version} is taken{unread}"
             yield Reason("older-for-code", f"{fact.why}; {other}")
-        for fact in self._facts:
-            is_here = self._versions.get(fact.package) == fact.version
-            if is_here and fact.requires:
+        for fact in self._facts_here:
+            if fact.requires:
                 libraries = " and ".join(fact.requires)
                 added = f"the library that it loads comes from {libraries}"
                 yield Reason("library-added", f"{fact.why}; {added}")

@@ -219,7 +219,7 @@ class ExtensionChooser:
         major = (file.cuda or "").partition(".")[0]
         is_cuda_fine = not major or (build.toolkit and int(major) == build.toolkit[0])
         if not is_cuda_fine or (file.cpu and build.toolkit):
-            cuda = f"{build.backend.kind.upper()} {file.cuda}" if major else "the CPU"
+            cuda = f"CUDA {file.cuda}" if major else "the CPU"
             message = f"is for {cuda}, not for torch {build.name}"
             return Reason("other-cuda", message)
         serves_newer = file.and_newer and torch >= Version(file.torch or "0")

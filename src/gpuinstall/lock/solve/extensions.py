@@ -213,9 +213,7 @@ class ExtensionChooser:
         wheel = file.wheel
         torch = build.torch
         if wheel.tags.isdisjoint(self._tags):
-            first, *others = sorted(map(str, wheel.tags))
-            message = f"is for {first}{' and others' if others else ''}"
-            return Reason(_OTHER_PLATFORM, message)
+            return Reason(_OTHER_PLATFORM, f"is for {min(map(str, wheel.tags))}")
         major = (file.cuda or "").partition(".")[0]
         is_cuda_fine = not major or (build.toolkit and int(major) == build.toolkit[0])
         if not is_cuda_fine or (file.cpu and build.toolkit):

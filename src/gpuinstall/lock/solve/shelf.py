@@ -260,8 +260,10 @@ class Shelf:
         None if uv alone can tell it.
         """
         names = [one.name for one in self.problem.programs if not one.url]
-        newest = side_by_side(self._newest, names)
-        return dict(zip(names, newest, strict=True))
+        bound = self.names.union(self.problem.files)
+        open_names = [name for name in names if name not in bound]
+        newest = side_by_side(self._newest, open_names)
+        return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
     def newest_companions(self, build: Build) -> dict[str, Version]:
         """Return the newest version that a build's source has, and the request allows, of what is paired with torch."""
@@ -287,8 +289,6 @@ class Shelf:
         sources = self.session.sources
         # Which of its files a date or a setting passes over, uv alone decides.
         if sources.exclude_newer or sources.takes_lowest:
-            return None
-        if name in self.names.union(self.problem.files):
             return None
         page = self.session.known_page(name)
         if page is None:

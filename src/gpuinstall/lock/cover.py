@@ -15,7 +15,7 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.solve.live import live_requests
 from gpuinstall.lock.solve.loop import Loop
-from gpuinstall.lock.solve.problem import common_torches, pose_together
+from gpuinstall.lock.solve.problem import Requests, common_torches, pose_together
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.machine.words import gpu_in_words
 from gpuinstall.plan import Plan, Rejected, choose
@@ -171,9 +171,7 @@ Served = dict[Target, frozenset[int]]
 """The machines, by their positions, that each target serves."""
 
 
-def targets_for(
-    requests: Sequence[LockRequest], newest: Version | None = None
-) -> Served:
+def targets_for(requests: Requests, newest: Version | None = None) -> Served:
     """Return the fewest targets for the newest torch that every machine can have, or for one that is older.
 
     Raise MachineError or NoBuildError if a machine can have none, or no torch serves them all.
@@ -193,7 +191,7 @@ def targets_for(
     )
 
 
-def targets_with_programs(requests: Sequence[LockRequest], session: Session) -> Served:
+def targets_with_programs(requests: Requests, session: Session) -> Served:
     """Return the fewest targets for the torch that the programs require of those that every machine can have.
 
     Raise NoBuildError too, if they require none of them.

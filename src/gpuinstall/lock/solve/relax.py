@@ -24,7 +24,12 @@ from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
 from gpuinstall.lock.solve.attempt import resolve_near
-from gpuinstall.lock.solve.problem import Near, pose_together, without_versions
+from gpuinstall.lock.solve.problem import (
+    Near,
+    Requests,
+    pose_together,
+    without_versions,
+)
 from gpuinstall.lock.solve.remarks import NO_CODE, shortened
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
 from gpuinstall.lock.uv.resolution import Resolution
@@ -45,7 +50,7 @@ _FAILURES_OF_A_VERSION = {BUILD_FAILED, "build-needs-torch"}
 
 
 def resolve_relaxed(
-    requests: Sequence[LockRequest],
+    requests: Requests,
     refusal: GpuInstallError,
     session: Session,
 ) -> list[Resolution]:
@@ -111,7 +116,7 @@ def resolve_relaxed(
 
 
 def name_relax(
-    requests: Sequence[LockRequest],
+    requests: Requests,
     refusal: GpuInstallError,
     session: Session,
 ) -> None:
@@ -138,14 +143,14 @@ def name_relax(
             refusal.hint = "\n".join(hints)
 
 
-def _pins_of_programs(requests: Sequence[LockRequest]) -> Pins:
+def _pins_of_programs(requests: Requests) -> Pins:
     family = requests[0].catalog.family
     limits = version_limits(requests[0].request)
     return tuple(one for one in limits if one.name not in family)
 
 
 def _with_requirements_of_folders(
-    requests: Sequence[LockRequest],
+    requests: Requests,
     session: Session,
 ) -> tuple[list[LockRequest], tuple[Mapping[str, Any], ...]]:
     """Request what the projects in folders require in their place, so that it can give way.
@@ -165,7 +170,7 @@ def _with_requirements_of_folders(
     return opened, tuple(rows)
 
 
-def _nearest_request(requests: Sequence[LockRequest]) -> RelaxedRequest | None:
+def _nearest_request(requests: Requests) -> RelaxedRequest | None:
     """Return the request with the nearest torch that every target can have."""
 
     def outcome(candidate: Request) -> Plan | Rejected | None:

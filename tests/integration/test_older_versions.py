@@ -163,7 +163,7 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
         one.message for one in answer.plan.warnings if "lengthy 3" in one.message
     ]
     assert warning.endswith(
-        "lengthy 1 runs here (unread: 2: only a part of it was read)"
+        "lengthy 1 is taken (unread: 2: only a part of it was read)"
     )
     assert pinned
     assert any(
@@ -189,7 +189,7 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
         one.message for one in answer.plan.warnings if "costly 5" in one.message
     ]
     assert warning.endswith(
-        "costly 1 runs here (unread: 3, 2: only a part of it was read)"
+        "costly 1 is taken (unread: 3, 2: only a part of it was read)"
     )
 
 

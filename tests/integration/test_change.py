@@ -155,7 +155,7 @@ def test_a_command_that_waited_knows_what_the_other_has_done(project, stand_in):
 
 
 def test_a_command_that_waited_reads_the_files_of_the_folder_anew(project, stand_in):
-    stand_in.default.pace = 1.0
+    stand_in.default.pace = 60.0
     first = project.start("install", "cowsay")
     while not any("cowsay" in asked.path for asked in stand_in.log):
         assert first.poll() is None, first.communicate()

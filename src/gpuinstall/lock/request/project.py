@@ -49,6 +49,8 @@ _REQUIRED = re.compile(r"(?im)^Requires-Dist:[ \t]*(.+@.+?)\s*$")
 _LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
 """A requirement by address, as METADATA and requires.txt have it."""
 _LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
+_MOST_BYTES = 1_000_000_000
+"""How far a source archive is unpacked in search of its project: it may have no end."""
 
 
 def read_folder_project(
@@ -177,6 +179,8 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
             return
         with tarfile.open(place) as files:
             for member in files:
+                if member.offset + member.size > _MOST_BYTES:
+                    return
                 file = _IN_ARCHIVE.fullmatch(member.name) and files.extractfile(member)
                 if file:
                     yield place / member.name, _text(file)

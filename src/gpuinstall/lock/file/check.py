@@ -40,7 +40,7 @@ class CheckedLock(NamedTuple):
     def command(self) -> str:
         """What makes it fresh."""
         codes = {reason.code for reason in self.reasons}
-        if self.is_left_over:
+        if self.is_left_over and "misnamed" not in codes:
             return f"rm {self.lock.name}   # {self.lock.target} is no target here"
         return (
             "gpuinstall lock" if codes <= _MADE_AGAIN else "gpuinstall lock --upgrade"

@@ -500,8 +500,9 @@ class Judge:
             for version, build in self.shelf.builds.items()
         }
         [(row, judgement), *_] = rows.values()
-        required = [*requirements_of_metadata(row.requires)]
-        allowed = self._allowed(filter(self._problem.counts, required))
+        stated = requirements_of_metadata(row.requires)
+        required = [*filter(self._problem.counts, stated)]
+        allowed = self._allowed(required)
         reading = WheelReading(wheel, rows, reasons, allowed)
         opened = missing_libraries(row, self._versions)
         names_torch = any(one.name == "torch" for one in required)

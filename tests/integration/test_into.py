@@ -23,12 +23,12 @@ from tests.lab.workshop import Workshop
 
 KILLED = """
 import os, signal
-from gpuinstall.install import install as installation
+from gpuinstall.install import proof
 from tests.frozen import freeze
 freeze()
 def struck(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-installation.check_import = struck
+proof.check_import = struck
 """
 
 

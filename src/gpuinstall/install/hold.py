@@ -163,6 +163,9 @@ def _file_lock(
             file.parent.mkdir(parents=True, exist_ok=True)
             # Another run may take the folder away just now.
             with suppress(Timeout, FileNotFoundError):
+                # filelock before 4.2 empties what it locks: a file with another name is left to that.
+                if file.is_file() and file.lstat().st_nlink > 1:
+                    remove_file(file)
                 lock.acquire(timeout=0)
                 if os.path.lexists(file):
                     break

@@ -146,3 +146,14 @@ def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path):
     ):
         pass
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_lock_that_is_another_name_of_a_file_does_not_empty_it(tmp_path):
+    place = at(tmp_path / ".venv")
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    place.work.mkdir()
+    (place.work / "lock").hardlink_to(mine)
+    with only_run(place, Reporter(), wait=0):
+        assert not (place.work / "lock").samefile(mine)
+    assert mine.read_text() == "mine"

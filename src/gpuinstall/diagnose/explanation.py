@@ -144,7 +144,7 @@ def _view(transcript: Transcript, machine: ThisMachine) -> LocalView:
         transcript: The text.
         machine: What the look found.
     """
-    circumstances = Circumstances(transcript, None)
+    circumstances = Circumstances(transcript)
     libraries: dict[str, str | None] = {}
     # Of another program than torch the environment says nothing.
     checks = MACHINE_CHECKS if circumstances.is_of_another_program else LOCAL_CHECKS

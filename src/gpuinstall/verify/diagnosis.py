@@ -14,7 +14,6 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.failures.classify import Circumstances, cause_of
 from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
-from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, rules_for
 from gpuinstall.verify.kernels import all_gpus, deep, quick
@@ -70,7 +69,7 @@ class ProofContext(Value):
         """
         closest = code_told(message) or entry
         problem = load_problems().get(closest or "")
-        circumstances = Circumstances(Transcript(message), self.machine)
+        circumstances = Circumstances(message, self.machine)
         context = circumstances.fix_context(self.machine)
         context = context.knowing(**advice_words(self.python), **words)
         return CheckResult(

@@ -19,7 +19,7 @@ from gpuinstall.catalog.failures.problems import (
     own_keys,
     placeholders_in,
 )
-from gpuinstall.catalog.failures.transcript import Transcript
+from gpuinstall.catalog.failures.transcript import Passage, Transcript
 
 _Text = str | Transcript
 _Placeholders = Mapping[str, str] | None
@@ -115,13 +115,10 @@ class _Match(NamedTuple):
     """A failure that a text shows."""
 
     failure: table.Failure
-    weight: float
+    score: float
+    """Its weight; of an answer the confidence that it is the cause."""
     evidence: str
     line: int
-
-
-_Answer = tuple[_Match, float]
-"""A failure as the cause, with the confidence that it is."""
 
 
 def classify(
@@ -142,11 +139,9 @@ def classify(
         placeholders: What names the environment that the commands are for.
         faults: What is wrong on the machine where it failed, by the failures' ids: it decides between causes.
     """
-    circumstances = Circumstances(_read(text), machine)
-    requested = _requested(circumstances.transcript)
-    if requested:
-        answers = [(_Match(requested, weight=1.0, evidence="", line=1), 1.0)]
-    else:
+    circumstances = Circumstances(text, machine)
+    answers = _requested(circumstances.transcript)
+    if not answers:
         matches = _matches(table.load_failures(), circumstances)
         answers = _decided(matches, faults or {}) or _ranked(matches)
     return _causes(
@@ -157,15 +152,17 @@ def classify(
     )
 
 
-def _requested(transcript: Transcript) -> table.Failure | None:
+def _requested(transcript: Transcript) -> list[_Match]:
     """Return the failure that a text is the number of, as ``F38`` or as our errors end with it."""
     number = _NUMBER.fullmatch("\n".join(transcript.lines).strip())
-    if number:
-        return table.load_failures().get(f"F{number['number']:0>2}")
-    return None
+    failures = table.load_failures()
+    entry = f"F{number['number']:0>2}" if number else None
+    if entry not in failures:
+        return []
+    return [_Match(failures[entry], score=1.0, evidence="", line=1)]
 
 
-def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Answer]:
+def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Match]:
     """Return the failures that a text may show and that were found on the machine where it failed."""
     confidence = CERTAIN
     found = {match.failure.id: match for match in matches if match.failure.id in faults}
@@ -178,11 +175,14 @@ def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Answ
                 if entry in faults:
                     found[entry] = match._replace(failure=failure)
     # Any of them may be the cause, each with an equal part of the confidence.
-    return [(match, round(confidence / len(found), 2)) for match in found.values()]
+    return [
+        match._replace(score=round(confidence / len(found), 2))
+        for match in found.values()
+    ]
 
 
 def _causes(
-    answers: Sequence[_Answer],
+    answers: Sequence[_Match],
     circumstances: Circumstances,
     machine: Machine | None,
     placeholders: _Placeholders,
@@ -190,7 +190,7 @@ def _causes(
     """Return answers with their fixes for the place that a text comes from, or for the machine that it is read on.
 
     Args:
-        answers: The failures, each with its confidence.
+        answers: The failures.
         circumstances: What surrounds them in the text.
         machine: Where the fix will be read; None: anywhere.
         placeholders: What names the environment that the commands are for.
@@ -200,17 +200,17 @@ def _causes(
     context = circumstances.fix_context(machine).knowing(**placeholders or {})
     context = replace(context, is_legacy=circumstances.hold("legacy-gpu"))
     causes = []
-    for match, confidence in answers:
-        failure = match.failure
+    for answer in answers:
+        failure = answer.failure
         # The lines that show a failure tell more of it than those around them.
-        told = Circumstances(Transcript(match.evidence), None).placeholders_of(True)
+        told = Circumstances(answer.evidence).placeholders_of(True)
         commands = fix(failure.id, context.knowing(**told))
         cause = RecognisedCause(
             failure.id,
             failure.title,
             circumstances.why(failure),
-            confidence=confidence,
-            evidence=match.evidence,
+            confidence=answer.score,
+            evidence=answer.evidence,
             fix=circumstances.for_program(commands),
         )
         causes.append(cause)
@@ -224,10 +224,9 @@ def lookalikes(
     placeholders: _Placeholders = None,
 ) -> tuple[RecognisedCause, ...]:
     """Return what only looks like a fault of the GPU's stack; the arguments are those of :func:`classify`."""
-    circumstances = Circumstances(_read(text), None)
+    circumstances = Circumstances(text)
     matches = _matches(table.load_lookalikes(), circumstances)
-    answers = [(match, match.weight) for match in matches]
-    return _causes(answers, circumstances, here, placeholders)
+    return _causes(matches, circumstances, here, placeholders)
 
 
 def cause_of(
@@ -244,10 +243,10 @@ class Circumstances:
 
     def __init__(
         self,
-        transcript: Transcript,
-        machine: Machine | None,
+        text: _Text,
+        machine: Machine | None = None,
     ) -> None:
-        self.transcript = transcript
+        self.transcript = text if isinstance(text, Transcript) else Transcript(text)
         self._known = dict[str, bool]()
         if machine:
             shown = (*_of_platform(machine), *_of_gpus(machine))
@@ -270,18 +269,15 @@ class Circumstances:
             return any(observation.name == name for observation in self.observations)
         return any(map(self.transcript.find, patterns))
 
-    def locate(self, sign: table.Sign) -> tuple[int, str] | None:
-        """Return the first line that shows a sign, with its number, whatever surrounds it."""
-        passage = None
+    def locate(self, sign: table.Sign) -> Passage | Observation | None:
+        """Return the first line that shows a sign, whatever surrounds it."""
         if sign.says:
-            passage = self.transcript.messages.find(sign.says)
-        elif sign.runs:
-            passage = self.transcript.find(sign.runs)
-        if passage:
-            return passage.line, passage.quotation
+            return self.transcript.messages.find(sign.says)
+        if sign.runs:
+            return self.transcript.find(sign.runs)
         for observation in self.observations:
             if sign.sees and sign.sees.fullmatch(observation.name):
-                return observation.line, observation.quotation
+                return observation
         return None
 
     def possible(self) -> set[str]:
@@ -359,10 +355,9 @@ class Circumstances:
         """Return what the text tells of all placeholders, or of those that are told best by one ``line``."""
         values: dict[str, str] = {}
         for row in table.load_readings():
-            is_known = row.fills.keys() <= values.keys()
-            passage = None
-            if not is_known and row.of_line >= line:
-                passage = self.transcript.find(row.says)
+            if row.of_line < line or row.fills.keys() <= values.keys():
+                continue
+            passage = self.transcript.find(row.says)
             if passage is None:
                 continue
             spell = passage.spelled if row.of_line else passage.expand
@@ -373,51 +368,42 @@ class Circumstances:
         return values
 
 
-def _read(text: _Text) -> Transcript:
-    if isinstance(text, Transcript):
-        return text
-    return Transcript(text)
-
-
 def _matches(
     failures: Mapping[str, table.Failure],
     circumstances: Circumstances,
 ) -> list[_Match]:
-    """Return the failures among some that a text shows."""
-    matches = [_match(failure, circumstances) for failure in failures.values()]
-    return list(filter(None, matches))
+    """Return the failures among some that a text shows, each weighed by its strongest sign."""
+    hold = circumstances.hold
+    matches = []
+    for failure in failures.values():
+        for sign in sorted(failure.signs, key=lambda sign: -sign.weight):
+            passage = circumstances.locate(sign)
+            ruled_out_by = (*failure.unless, *sign.unless)
+            if (
+                passage
+                and all(map(hold, sign.when))
+                and not any(map(hold, ruled_out_by))
+            ):
+                line, quotation = passage.line, passage.quotation
+                matches.append(_Match(failure, sign.weight, quotation, line))
+                break
+    return matches
 
 
-def _match(
-    failure: table.Failure,
-    circumstances: Circumstances,
-) -> _Match | None:
-    """Weigh a failure by its strongest sign; None if the text shows none."""
-    if any(map(circumstances.hold, failure.unless)):
-        return None
-    for sign in sorted(failure.signs, key=lambda sign: -sign.weight):
-        passage = circumstances.locate(sign)
-        if passage is None or any(map(circumstances.hold, sign.unless)):
-            continue
-        if all(map(circumstances.hold, sign.when)):
-            line, quotation = passage
-            return _Match(failure, sign.weight, evidence=quotation, line=line)
-    return None
-
-
-def _ranked(matches: Sequence[_Match]) -> list[_Answer]:
-    """Return the likely failures in their order, each with the confidence that it is the cause."""
-    likely = [match for match in _weighed(matches) if match.weight >= LEAST_WEIGHT]
-    leading: list[_Answer] = []
-    others: list[_Answer] = []
-    for group in _groups_in_time(_by_weight(likely)[:MOST_CAUSES]):
-        causes = _by_weight(group)
+def _ranked(matches: Sequence[_Match]) -> list[_Match]:
+    """Return the likely failures in their order."""
+    likely = [match for match in _weighed(matches) if match.score >= LEAST_WEIGHT]
+    leading: list[_Match] = []
+    others: list[_Match] = []
+    for group in _groups_in_time(_best_first(likely)[:MOST_CAUSES]):
+        causes = _best_first(group)
         shares = _shares(causes)
         # Of several failures in a log the first that leads comes first: the later ones may follow from it.
         answers = leading if shares[0] >= LEADING_SHARE else others
-        answers += zip(causes, map(_confidence, shares), strict=True)
-    others.sort(key=lambda answer: -answer[1])
-    return [answer for answer in leading + others if answer[1] >= LEAST_CONFIDENCE]
+        for cause, share in zip(causes, shares, strict=True):
+            answers.append(cause._replace(score=_confidence(share)))
+    answers = leading + _best_first(others)
+    return [answer for answer in answers if answer.score >= LEAST_CONFIDENCE]
 
 
 def _groups_in_time(matches: Iterable[_Match]) -> list[list[_Match]]:
@@ -432,9 +418,8 @@ def _groups_in_time(matches: Iterable[_Match]) -> list[list[_Match]]:
     return groups
 
 
-def _by_weight(matches: Iterable[_Match]) -> list[_Match]:
-    """Return matches, the heaviest first."""
-    return sorted(matches, key=lambda match: -match.weight)
+def _best_first(matches: Iterable[_Match]) -> list[_Match]:
+    return sorted(matches, key=lambda match: -match.score)
 
 
 def _weighed(matches: Sequence[_Match]) -> list[_Match]:
@@ -445,15 +430,16 @@ def _weighed(matches: Sequence[_Match]) -> list[_Match]:
         consequences.update(match.failure.consequences)
     weighed = []
     for match in causes:
-        is_consequence = match.failure.id in consequences
-        weight = match.weight * CONSEQUENCE_DISCOUNT if is_consequence else match.weight
-        weighed.append(match._replace(weight=weight))
+        score = match.score
+        if match.failure.id in consequences:
+            score *= CONSEQUENCE_DISCOUNT
+        weighed.append(match._replace(score=score))
     return weighed
 
 
 def _shares(group: Sequence[_Match]) -> list[float]:
     """Return the share of each of the failures that one part of a text may be of."""
-    odds = [match.weight / (1 - match.weight) for match in group]
+    odds = [match.score / (1 - match.score) for match in group]
     total = 1 + sum(odds)
     return [round(odd / total, 2) for odd in odds]
 
@@ -466,20 +452,10 @@ def _confidence(share: float) -> float:
 
 def _of_platform(machine: Machine) -> Iterator[str]:
     """Yield the circumstances that a machine shows, but for those of its GPUs."""
-    environment = machine.environment
-    surroundings = {
-        "wsl": environment.wsl,
-        "container": environment.container,
-        "jetson": environment.l4t,
-    }
-    names = [name for name, value in surroundings.items() if value]
-    yield from names
-    if machine.os in OTHER_SYSTEMS:
-        yield machine.os
-    elif not names:
-        yield "native-linux"
-    is_server = machine.os == LINUX and not environment.l4t
-    if is_server and machine.arch in ARM:
+    keys = FixContext.of_machine(machine).keys
+    places = {"wsl", "container", "jetson", *OTHER_SYSTEMS}.intersection(keys)
+    yield from places or {"native-linux"}
+    if LINUX in keys and "jetson" not in places and machine.arch in ARM:
         yield "aarch64"
         yield "aarch64-server"
 

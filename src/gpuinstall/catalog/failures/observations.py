@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from typing import Annotated, NamedTuple
 
-from gpuinstall.base.values import Value
+from gpuinstall.base.codec import read_object
+from gpuinstall.base.values import Value, field
 from gpuinstall.catalog.failures.pattern import Pattern
 from gpuinstall.catalog.failures.table import read_table
-from gpuinstall.catalog.failures.transcript import TextLines
+from gpuinstall.catalog.failures.transcript import Passage, TextLines
 
 # The name of a group, (?P<it>…), is no macro.
 _MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
 
 
-class Observation(Value):
+class Observation(NamedTuple):
     """What one line of a text states."""
 
     name: str
@@ -30,14 +32,17 @@ class ObservationKind(Value):
     """A row of ``observations.toml``."""
 
     name: str
-    patterns: tuple[Pattern, ...]
-    families: Mapping[str, re.Pattern[str]]
+    says: tuple[Pattern, ...]
+    of: Mapping[str, Annotated[re.Pattern[str], re.compile]] = field(
+        default_factory=dict
+    )
 
-    def name_of(self, value: str) -> str:
+    def name_of(self, passage: Passage) -> str:
         """Return the name of an observation, by the first family that its value belongs to."""
+        value = (passage.match.groupdict().get("it") or "").rstrip(".")
         if not value:
             return self.name
-        for family, values in self.families.items():
+        for family, values in self.of.items():
             if values.fullmatch(value):
                 return f"{self.name} {family}"
         return f"{self.name} {value}"
@@ -47,19 +52,10 @@ class ObservationKind(Value):
 def load_kinds() -> tuple[ObservationKind, ...]:
     """Load the kinds of observations as shipped."""
     table = read_table("observations")
-    macros = table["macros"]
     kinds = []
     for row in table["observation"]:
-        texts = [_expanded(says, macros) for says in row["says"]]
-        families = row.get("of", {})
-        kind = ObservationKind(
-            row["name"],
-            tuple(map(Pattern, texts)),
-            families={
-                family: re.compile(values) for family, values in families.items()
-            },
-        )
-        kinds.append(kind)
+        says = [_expanded(text, table["macros"]) for text in row["says"]]
+        kinds.append(read_object(ObservationKind, {**row, "says": says}))
     return tuple(kinds)
 
 
@@ -75,14 +71,9 @@ def observe(lines: TextLines) -> tuple[Observation, ...]:
     """Return what a text states, in the order of its lines; of a line nothing twice."""
     observations: dict[tuple[int, str], Observation] = {}
     for kind in load_kinds():
-        for pattern in kind.patterns:
+        for pattern in kind.says:
             for passage in lines.passages(pattern):
-                value = (
-                    passage.expand(r"\g<it>")
-                    if "it" in passage.match.re.groupindex
-                    else ""
-                )
-                name = kind.name_of(value)
+                name = kind.name_of(passage)
                 observation = Observation(name, passage.line, passage.quotation)
                 observations.setdefault((passage.line, name), observation)
     return tuple(

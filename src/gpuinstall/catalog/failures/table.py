@@ -271,9 +271,9 @@ def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
     rows = dict(read_table("circumstances"))
     # This table of the file is about the circumstances.
     del rows["machine"]
-    patterns = {}
-    for name, says in rows.items():
-        patterns[name] = tuple(map(Pattern, says))
+    patterns: dict[str, tuple[Pattern, ...]] = read(
+        dict[str, tuple[Pattern, ...]], rows, "circumstances"
+    )
     return patterns
 
 

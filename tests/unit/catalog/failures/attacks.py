@@ -29,7 +29,7 @@ def patterns():
             for sign in failure.signs
             if sign.says or sign.runs
         ),
-        *(pattern for kind in load_kinds() for pattern in kind.patterns),
+        *(pattern for kind in load_kinds() for pattern in kind.says),
         *(pattern for group in load_circumstances().values() for pattern in group),
     }
 

@@ -143,9 +143,7 @@ def test_a_line_that_states_nothing_is_no_observation():
 
 
 def test_every_sign_sees_what_can_be_observed():
-    names = {
-        f"{kind.name} {family}" for kind in load_kinds() for family in kind.families
-    }
+    names = {f"{kind.name} {family}" for kind in load_kinds() for family in kind.of}
     names |= {kind.name for kind in load_kinds()}
     # What no family covers is named by itself: a code, a signal.
     names |= {"winerror 5", "winerror 32", "winerror 206", "no wheel torch"}

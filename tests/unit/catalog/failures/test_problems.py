@@ -26,7 +26,6 @@ from gpuinstall.catalog.failures.table import (
     load_readings,
     read_table,
 )
-from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.verify.diagnosis import ProofContext
 from gpuinstall.verify.interpreter import FoundTorch
@@ -172,14 +171,14 @@ def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place
 
 def _context(text, machine):
     """Where a fix is read, with the words that the text itself says."""
-    told = Circumstances(Transcript(text), None).placeholders
+    told = Circumstances(text).placeholders
     return FixContext.of_machine(machine).knowing(**told)
 
 
 def _says_where(text):
     """Whether a text tells more of where it comes from than the machine does on which it is read."""
     around = (*ORIGINS, *subjects(), "native-linux", "legacy-gpu")
-    circumstances = Circumstances(Transcript(text), None)
+    circumstances = Circumstances(text)
     return any(map(circumstances.hold, around))
 
 

@@ -1,10 +1,8 @@
 """Make ``src/gpuinstall/wheels/torch_exports.bin``, what torch exports, of the wheels on the default index.
 
-``python -m tools.torch_exports FOLDER VERSION…`` reads the libraries of each release by range (some 125 MB) and keeps
-their names in FOLDER, so that the next release costs only its own. A version that ends in ``+`` is read with the
-library of the device too (another 320 MB and more). Every minor release in FOLDER goes into the table.
-
-``python -m tools.torch_exports --newest`` adds the default index's newest release, where the table lacks its minor.
+``python -m tools.torch_exports [VERSION…]`` adds releases whose minor is newer than all in the table, by default the
+newest of the default index. Of each it reads the libraries by range (some 125 MB), of a version that ends in ``+`` the
+library of the device too (another 320 MB and more).
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from gpuinstall.wheels.torch_abi import (
 from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from gpuinstall.catalog import Wheel
     from gpuinstall.sources.session import Session
@@ -56,109 +54,54 @@ LIMITS = Limits(bytes=1 << 30, inflated=8 << 30)
 
 
 def main(words: Sequence[str]) -> None:
-    """Read what is not in the folder yet, or the newest release alone, and write the table."""
-    if words == ["--newest"]:
-        add_newest()
-        return
-    folder = Path(words[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    with open_session(
-        read_sources(None, os.environ, Path.cwd()), Reporter()
-    ) as session:
-        for word in words[1:]:
-            version = word.removesuffix("+")
-            keep(session, folder / f"{version}-common.txt", version, COMMON)
-            if word.endswith("+"):
-                keep(session, folder / f"{version}-device.txt", version, DEVICE)
-    versions = [
-        file.name.removesuffix("-common.txt") for file in folder.glob("*-common.txt")
-    ]
-    names = {}
-    for version in sorted(versions, key=Version):
-        device = folder / f"{version}-device.txt"
-        names[minor_of(Version(version))] = (
-            (folder / f"{version}-common.txt").read_bytes().split(b"\n"),
-            device.read_bytes().split(b"\n") if device.exists() else None,
-        )
-    table = exports(names)
-    TABLE.write_bytes(packed(table))
-    minors = ", ".join(table.minors)
-    size = TABLE.stat().st_size
-    sys.stdout.write(f"{len(table.masks)} names of torch {minors}: {size} bytes\n")
-
-
-def keep(
-    session: Session,
-    file: Path,
-    version: str,
-    libraries: Sequence[str],
-) -> None:
-    """Write what libraries of a release export into a file, unless it is there."""
-    if not file.exists():
-        file.write_bytes(b"\n".join(sorted(read(session, version, libraries))))
-
-
-def minor_of(version: Version) -> str:
-    """Return the minor release of a version: ``2.14``."""
-    return f"{version.major}.{version.minor}"
-
-
-def add_newest() -> None:
-    """Add the newest release, read without its device's library, if its minor is newer than every one there."""
+    """Read each release whose minor is newer than all in the table, and write it with their names."""
     table = load_exports()
     with open_session(
         read_sources(None, os.environ, Path.cwd()), Reporter()
     ) as session:
-        sources = replace(session.sources, default_index=session.default_index)
-        wheels = default_wheels(sources, session.client, "torch")
-        newest = max(
-            wheel.version for wheel in wheels if not wheel.version.is_prerelease
-        )
-        minor = minor_of(newest)
-        if newest.release[:2] <= Version(table.minors[-1]).release:
-            sys.stdout.write(f"torch {minor} is there\n")
-            return
-        names = read(session, newest.public, COMMON)
-    TABLE.write_bytes(packed(extended(table, minor, names)))
-    sys.stdout.write(f"torch {minor} was added: {TABLE.stat().st_size} bytes\n")
+        for word in words or [newest(session)]:
+            version = word.removesuffix("+")
+            minor = "{}.{}".format(*Version(version).release)
+            if Version(minor) <= Version(table.minors[-1]):
+                sys.stdout.write(f"torch {minor} is there\n")
+                continue
+            common = read(session, version, COMMON)
+            device = read(session, version, DEVICE) if word.endswith("+") else None
+            table = extended(table, minor, common, device)
+            sys.stdout.write(f"torch {minor} was added\n")
+    TABLE.write_bytes(packed(table))
+
+
+def newest(session: Session) -> str:
+    """Return the newest release of the default index."""
+    sources = replace(session.sources, default_index=session.default_index)
+    wheels = default_wheels(sources, session.client, "torch")
+    versions = [wheel.version for wheel in wheels if not wheel.version.is_prerelease]
+    return max(versions).public
 
 
 def extended(
     table: Exports,
     minor: str,
-    names: Collection[bytes],
+    common: Collection[bytes],
+    device: Collection[bytes] | None = None,
 ) -> Exports:
-    """Add a minor release to the table, newer than all that are in it."""
-    masks = dict(table.masks)
-    for name in map(hashed, names):
-        masks[name] = masks.get(name, 0) | 1 << len(table.minors)
-    return Exports((*table.minors, minor), table.whole, masks)
-
-
-def exports(
-    names: Mapping[str, tuple[Collection[bytes], Collection[bytes] | None]],
-) -> Exports:
-    """Return the table of the names that each minor release exports.
+    """Add a minor release to the table, newer than all that are in it.
 
     Args:
-        names: By release those of any build, and those of its device's library; None if that was not read.
+        table: The table.
+        minor: The release.
+        common: The names that any build of it exports.
+        device: Those of its device's library; None if that was not read.
     """
-    masks: dict[int, int] = defaultdict(int)
-    common_names: set[int] = set()
-    device_names: set[int] = set()
-    whole: set[str] = set()
-    for number, (minor, (common, device)) in enumerate(names.items()):
-        own_common = set(map(hashed, common))
-        own_device = set(map(hashed, device or ()))
-        for name in own_common | own_device:
-            masks[name] |= 1 << number
-        common_names |= own_common
-        device_names |= own_device
-        if device is not None:
-            whole.add(minor)
-    for name in device_names - common_names:
-        masks[name] |= OF_DEVICE
-    return Exports(tuple(names), frozenset(whole), masks)
+    masks = dict(table.masks)
+    bit = 1 << len(table.minors)
+    for name in map(hashed, device or ()):
+        masks[name] = masks.get(name, OF_DEVICE) | bit
+    for name in map(hashed, common):
+        masks[name] = masks.get(name, 0) & ~OF_DEVICE | bit
+    whole = table.whole if device is None else table.whole | {minor}
+    return Exports((*table.minors, minor), whole, masks)
 
 
 def packed(table: Exports) -> bytes:

@@ -33,7 +33,7 @@ from gpuinstall.base.uv import uv
 from gpuinstall.catalog.authored import TABLES
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
-from gpuinstall.cli.main import COMMANDS, entrance
+from gpuinstall.cli.main import entrance, load_command
 from gpuinstall.machine.symptoms import SYMPTOMS
 from gpuinstall.sources.provenance import load_rules
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
@@ -139,10 +139,11 @@ def commands_page() -> str:
 
     The options that all of them have are written once.
     """
-    lines = COMMON_OPTIONS.findall(f"\n{_help(('explain',), 78)}")
+    help_of_one = _help(("explain",), load_command("explain"), 78)
+    lines = COMMON_OPTIONS.findall(f"\n{help_of_one}")
     text = f"# Commands\n\nEvery command has these options too:\n\n```text{''.join(lines)}\n```\n"
-    for words in _commands():
-        own = COMMON_OPTIONS.sub("", _help(words, 78))
+    for words, command in commands():
+        own = COMMON_OPTIONS.sub("", _help(words, command, 78))
         own = re.sub(r"\n\nOptions:(?=\n\n|$)", "", own)
         text += f"\n```text\ngpuinstall {' '.join(words)} --help\n\n{own}\n```\n"
     return text
@@ -161,9 +162,9 @@ def man_page() -> str:
         roff(introduction.replace("\n", " ").replace("`", "")),
         ".SH COMMANDS",
     ]
-    for words in _commands():
+    for words, command in commands():
         # Beside the margin of man.
-        text = _help(words, 72)
+        text = _help(words, command, 72)
         lines += [
             f".SS gpuinstall {' '.join(words)}",
             ".nf",
@@ -184,41 +185,27 @@ def roff(text: str) -> str:
     return f"\\&{safe}" if safe.startswith(".") else safe
 
 
-def _commands() -> Iterator[tuple[str, ...]]:
-    """Yield every command, and below groups such as ``export`` each of theirs."""
-    for name in COMMANDS:
-        yield (name,)
-        for subcommand in _subcommands(name):
-            yield name, subcommand
+def commands(
+    group: click.Group = entrance, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield the words of every command, and it; a group such as ``export`` before those below it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command:
+            yield (*words, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
 
 
-def _help(words: tuple[str, ...], columns: int) -> str:
-    command: click.Command = entrance
+def _help(words: tuple[str, ...], command: click.Command, columns: int) -> str:
     context = click.Context(
         command,
-        info_name="gpuinstall",
+        info_name=" ".join(("gpuinstall", *words)),
         terminal_width=columns,
         **entrance.context_settings,
     )
-    for word in words:
-        if not isinstance(command, click.Group):
-            break
-        name = word
-        parent: click.Context | None = context
-        if command.invoke_without_command:
-            # The usage of a subcommand shows its parents with their arguments, which lock has of its own.
-            name = f"{context.info_name} {word}"
-            parent = context.parent
-        command = command.get_command(context, word) or command
-        context = click.Context(command, info_name=name, parent=parent)
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
-
-
-def _subcommands(name: str) -> list[str]:
-    command = entrance.get_command(click.Context(entrance), name)
-    if not isinstance(command, click.Group):
-        return []
-    return command.list_commands(click.Context(command))
 
 
 def failures_page() -> str:

@@ -7,12 +7,19 @@ from typing import Any
 
 import click
 import pytest
+from tools.docs import commands
 
 from gpuinstall.base import errors
 from gpuinstall.base.request import Sourcing
-from gpuinstall.cli.main import COMMANDS, load_command, run_command_line
+from gpuinstall.cli.main import run_command_line
 from tests.lab.forked import gpuinstall
 
+RUNNABLE = {
+    words: {str(parameter.name) for parameter in command.params}
+    for words, command in commands()
+    if not isinstance(command, click.Group) or command.invoke_without_command
+}
+"""The parameters of every command that can be run, by its words."""
 ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}
 
 
@@ -31,47 +38,13 @@ def document(*arguments, cwd=None):
     return parsed
 
 
-def words():
-    """The commands, and below groups such as ``export`` theirs."""
-    found: dict[str, Any] = {name: load_command(name) for name in COMMANDS}
-    groups = {
-        name: list(command.commands)
-        for name, command in found.items()
-        if isinstance(command, click.Group)
-    }
-    below = [(name, inner) for name, inners in groups.items() for inner in inners]
-    alone = [
-        name
-        for name in COMMANDS
-        if name not in groups or found[name].invoke_without_command
-    ]
-    return [*((name,) for name in alone), *below]
-
-
-def options_of(*command):
-    """Return the names that a command gives to its function."""
-    found: click.Command = load_command(command[0])
-    for name in command[1:]:
-        assert isinstance(found, click.Group)
-        found = found.commands[name]
-    return {str(parameter.name) for parameter in found.params}
-
-
 def test_commands_that_resolve_or_install_take_the_same_sourcing():
-    commands = (
-        "install",
-        "remove",
-        "run",
-        "sync",
-        "plan",
-        "lock",
-        "lock check",
-        "lock cover",
-    )
+    names = ("install", "remove", "run", "sync", "plan", "lock")
     # A folder of one machine, and settings.
     others = {"wheels", "extension_sources", "only_binary"}
     sourcing = set(Sourcing.__struct_fields__) - others
-    missing = {command: sourcing - options_of(*command.split()) for command in commands}
+    takers = [*((name,) for name in names), ("lock", "check"), ("lock", "cover")]
+    missing = {words: sourcing - RUNNABLE[words] for words in takers}
     assert not any(missing.values()), missing
 
 
@@ -90,7 +63,7 @@ def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(
     capsys,
 ):
     wrong = {}
-    for command in words():
+    for command in RUNNABLE:
         status = run_command_line([*command, "--no-such-option"])
         printed = capsys.readouterr()
         in_words = (status, printed.out) == (2, "") and printed.err.startswith(

@@ -4,17 +4,26 @@ import ast
 import re
 import shlex
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import click
+from tools.docs import commands
 
 from gpuinstall.base.advice import for_command
-from gpuinstall.cli.main import COMMANDS, entrance
+from gpuinstall.cli.main import COMMANDS
 from tests.lab.advice import judged
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gpuinstall"
 CALL = re.compile(rf"\bgpuinstall ((?:{'|'.join(COMMANDS)})\b[^`#|;&\n\"]*)")
+OPTIONS = {
+    " ".join(words): {
+        "--help",
+        *chain(*(each.opts + each.secondary_opts for each in command.params)),
+    }
+    for words, command in commands()
+}
 FILES = [
     *sorted((ROOT / "src").rglob("*.py")),
     *sorted((ROOT / "src").rglob("*.toml")),
@@ -38,21 +47,10 @@ def hints():
 
 def known(words):
     """The options of the command that ``words`` begin with."""
-    command: click.Command | None = entrance
-    for word in words.split():
-        if not isinstance(command, click.Group):
-            break
-        below = command.get_command(click.Context(command), word)
-        if below is None and command.invoke_without_command:  # a package
-            break
-        command = below
-    assert command is not None, words
-    options = (
-        option
-        for parameter in command.params
-        for option in (*parameter.opts, *parameter.secondary_opts)
-    )
-    return {*options, "--help"}
+    while words not in OPTIONS:
+        words, space, _ = words.rpartition(" ")
+        assert space, words
+    return OPTIONS[words]
 
 
 def test_an_option_that_is_told_is_one_of_its_command():
@@ -102,14 +100,7 @@ def test_an_option_in_a_sentence_is_one_of_ours():
         for line in text.splitlines()
         if re.match(r"[A-Z][a-z]+ .*\s--[a-z]", line)
     }
-    parameters = [
-        parameter for _, command in commands() for parameter in command.params
-    ]
-    ours = {
-        option
-        for parameter in parameters
-        for option in (*parameter.opts, *parameter.secondary_opts)
-    }
+    ours = set().union(*OPTIONS.values())
     assert "Use another with --python PATH or --venv DIR" in sentences
     wrong = {}
     for sentence in sentences:
@@ -137,35 +128,6 @@ def _part(part):
     return str(part.value) if isinstance(part, ast.Constant) else "numpy"
 
 
-def commands(group=entrance, words=()):
-    """Yield the words that run each command, with whatever it needs, and the command."""
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        assert command is not None, name
-        if isinstance(command, click.Group):
-            yield from commands(command, (*words, name))
-            if not command.invoke_without_command:
-                continue
-        needs = [
-            _needed(parameter) for parameter in command.params if parameter.required
-        ]
-        yield (
-            ["gpuinstall", *words, name, *(word for need in needs for word in need)],
-            command,
-        )
-
-
-def _needed(parameter):
-    value = (
-        parameter.type.choices[0]
-        if isinstance(parameter.type, click.Choice)
-        else "needed"
-    )
-    return (
-        [value] if isinstance(parameter, click.Argument) else [parameter.opts[0], value]
-    )
-
-
 def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install():
     options = known("install")
     install = ("gpuinstall", "install")
@@ -182,8 +144,18 @@ def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install():
 
 
 def test_every_command_is_judged_as_it_is_typed():
-    assert {
-        shlex.join(words): fault
-        for words, _ in commands()
-        if (fault := judged(shlex.join(words)))
-    } == {}
+    lines = []
+    for words, command in commands():
+        needs = [_needed(each) for each in command.params if each.required]
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            lines.append(shlex.join(["gpuinstall", *words, *chain(*needs)]))
+
+    assert {line: fault for line in lines if (fault := judged(line))} == {}
+
+
+def _needed(parameter):
+    """The words that give a parameter some value."""
+    is_choice = isinstance(parameter.type, click.Choice)
+    value = parameter.type.choices[0] if is_choice else "needed"
+    is_argument = isinstance(parameter, click.Argument)
+    return [value] if is_argument else [parameter.opts[0], value]

@@ -1,17 +1,20 @@
 """The workflows: valid by GitHub's schema, clean by a security linter, and nothing known to them alone."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
+from gpuinstall.base import process
 from tests.contract.test_powershell import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-PROGRAMS = Path(sys.executable).parent
+RECIPES = ROOT / "docs" / "recipes"
+FOR_OTHERS = sorted(RECIPES.glob("github-*.yml"))
+SCHEMA = "check-jsonschema --builtin-schema vendor.github"
 
 
 def jobs(path):
@@ -19,30 +22,29 @@ def jobs(path):
     return document["jobs"]
 
 
-def run(*words):
-    return subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize(
+    ("program", "files"),
+    [
+        (f"{SCHEMA}-workflows", [*WORKFLOWS, *FOR_OTHERS]),
+        (f"{SCHEMA}-actions", [ROOT / "action.yml"]),
+        (
+            "check-jsonschema --builtin-schema vendor.gitlab-ci",
+            [RECIPES / "gitlab-ci.yml"],
+        ),
+        ("zizmor --offline --no-progress --quiet", [*WORKFLOWS, *FOR_OTHERS]),
+        *(
+            pytest.param(
+                "kubernetes-validate --strict", [path], marks=pytest.mark.heavy
+            )
+            for path in sorted(RECIPES.glob("kubernetes-*.yml"))
+        ),
+    ],
+)
+def test_the_tools_that_judge_such_files_accept_them(program, files):
+    name, *words = program.split()
+    done = process.run([Path(sys.executable).with_name(name), *words, *files])
 
-
-def test_they_are_valid_by_the_schema():
-    for schema, files in (
-        ("github-workflows", WORKFLOWS),
-        ("github-actions", [ROOT / "action.yml"]),
-    ):
-        done = run(
-            PROGRAMS / "check-jsonschema",
-            "--builtin-schema",
-            f"vendor.{schema}",
-            *files,
-        )
-        assert done.returncode == 0, done.stdout
-
-
-def test_the_security_linter_has_no_finding():
-    done = run(PROGRAMS / "zizmor", "--offline", "--no-progress", "--quiet", *WORKFLOWS)
-
-    assert done.returncode == 0, done.stdout
+    assert done.ok, done.out + done.err
 
 
 def test_each_step_of_the_tests_is_a_target_of_make():

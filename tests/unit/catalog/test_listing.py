@@ -9,6 +9,7 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.versions import Backend, CudaVersion
 from gpuinstall.catalog import DEFAULT_INDEX, Build
+from gpuinstall.catalog.catalog import ConfiguredIndex
 from gpuinstall.catalog.listing import (
     Listing,
     family_wheels,
@@ -164,137 +165,139 @@ def test_name_that_leads_out_stops_the_listing(client, tmp_path):
 
 INDEX = "https://index.example/whl"
 ASKED = frozenset({"cpu", "cu126", "cu130"})
+BOTH, NEW = ("3.11", "3.12"), ("3.12",)
+"""The Pythons that the catalogue has for a build, and that of the wheels below."""
 
 
-def _build(torch, backend, **facts):
-    release, tag, pythons = Version(torch), Backend.parse(backend), ("3.11", "3.12")
-    return Build(release, tag, "linux", "x86_64", pythons=pythons, **facts)
+def _build(torch, backend, os="linux", **facts):
+    tag = Backend.parse(backend)
+    return Build(Version(torch), tag, os, "x86_64", pythons=BOTH, **facts)
 
 
 def _wheels(*names, source):
     return parse_folder(names, Path("/wheels"), source)
 
 
-def _listed(torch, tag, python="312", platform="manylinux_2_28_x86_64"):
-    name = f"torch-{torch}-cp{python}-cp{python}-{platform}.whl"
-    return _wheels(name, source=f"{INDEX}/{tag}")
+def _listed(torch, tag="", platform="manylinux_2_28_x86_64"):
+    """A wheel of the torch index, or, without a tag, of the default index."""
+    name = f"torch-{torch}-cp312-cp312-{platform}.whl"
+    return _wheels(name, source=f"{INDEX}/{tag}" if tag else DEFAULT_INDEX)
 
 
-def _narrow(builds, listing):
-    return list(narrowed(builds, listing, "linux_x86_64"))
+CU126, CU130 = _build("2.14.1", "cu126"), _build("2.14.1", "cu130")
+DEFAULT = _build("2.14.1", "cu130", on_default_index=True)
+NEWER_DEFAULT = _build("2.15.0", "cu130", on_default_index=True)
+UNVERIFIED = _build("2.15.0", "cu130", absent="unverified")
+OF_WINDOWS = _build("2.14.1", "cu126", "windows")
+TORCH = ConfiguredIndex.TORCH
+SILENT = {"index_answers": False}
+ALL = {"default_listed": True}
 
 
-def test_listed_build_keeps_its_facts_and_takes_the_pythons_that_are_there():
-    build = _build("2.14.1", "cu126", glibc="2.28", toolkit=CudaVersion(12, 6))
-    (found,) = _narrow([build], Listing(_listed("2.14.1+cu126", "cu126"), ASKED))
-    assert (found.source, found.pythons, found.absent) == (
-        f"{INDEX}/cu126",
-        ("3.12",),
-        None,
+@pytest.mark.parametrize(
+    ("builds", "wheels", "listing", "narrowed_to"),
+    [
+        # What is listed has the Pythons that are there, wherever it was seen before.
+        (
+            [CU126],
+            _listed("2.14.1+cu126", "cu126"),
+            {},
+            [(f"{INDEX}/cu126", NEW, None)],
+        ),
+        ([UNVERIFIED], _listed("2.15.0+cu130", "x"), {}, [(f"{INDEX}/x", NEW, None)]),
+        # What the index no longer has, or has for another platform alone, is withdrawn.
+        ([CU126], (), {}, [(TORCH, BOTH, "withdrawn")]),
+        (
+            [CU126],
+            _listed("2.14.1+cu126", "cu126", platform="win_amd64"),
+            {},
+            [(TORCH, BOTH, "withdrawn")],
+        ),
+        # What it was not asked for stays as it is.
+        ([_build("2.14.1", "cu132")], (), {}, [(TORCH, BOTH, None)]),
+        ([OF_WINDOWS], (), {}, [(TORCH, BOTH, None)]),
+        # A prerelease, or a build of a kind that the catalogue has none of, is not added.
+        (
+            [OF_WINDOWS],
+            _listed("2.16.0.dev20261101+cu130", "cu130"),
+            {},
+            [(TORCH, BOTH, None)],
+        ),
+        (
+            [OF_WINDOWS],
+            _listed("2.16.0+rocm7.2", "rocm7.2"),
+            {},
+            [(TORCH, BOTH, None)],
+        ),
+        # Two sources give two builds, the first source first.
+        (
+            [CU126],
+            (
+                *_wheels(
+                    "torch-2.14.1+cu126-cp311-cp311-linux_x86_64.whl", source="/near"
+                ),
+                *_listed("2.14.1+cu126", "cu126"),
+            ),
+            {},
+            [("/near", ("3.11",), None), (f"{INDEX}/cu126", NEW, None)],
+        ),
+        # Without the torch index the default index has its build, and no other can be reached.
+        ([DEFAULT], (), SILENT, [(DEFAULT_INDEX, BOTH, None)]),
+        ([CU126], (), SILENT, [(TORCH, BOTH, "unreachable")]),
+        # The default index has what the torch index has withdrawn, unless it was listed too.
+        ([DEFAULT], (), {}, [(DEFAULT_INDEX, BOTH, None)]),
+        (
+            [DEFAULT, NEWER_DEFAULT],
+            _listed("2.15.0"),
+            ALL,
+            [(TORCH, BOTH, "withdrawn"), (DEFAULT_INDEX, NEW, None)],
+        ),
+        # It is passed over where another source has the build.
+        (
+            [NEWER_DEFAULT],
+            (*_listed("2.15.0+cu130", "cu130"), *_listed("2.15.0")),
+            ALL,
+            [(f"{INDEX}/cu130", NEW, None)],
+        ),
+        # Pythons are in order, without free-threaded ones.
+        (
+            [CU126],
+            _wheels(
+                *(
+                    f"torch-2.14.1+cu126-{tag}-linux_x86_64.whl"
+                    for tag in ("cp39-cp39", "cp313-cp313t", "cp313-cp313")
+                ),
+                source="/near",
+            ),
+            {},
+            [("/near", ("3.9", "3.13"), None)],
+        ),
+    ],
+)
+def test_a_build_is_narrowed_to_what_the_sources_have(
+    builds, wheels, listing, narrowed_to
+):
+    found = narrowed(builds, Listing(wheels, ASKED, **listing), "linux_x86_64")
+
+    assert [(build.source, build.pythons, build.absent) for build in found] == (
+        narrowed_to
     )
+    # The files of the default index carry no label.
+    assert all(build.labelled == (build.source != DEFAULT_INDEX) for build in found)
+
+
+def test_listed_build_keeps_its_facts():
+    build = _build("2.14.1", "cu126", glibc="2.28", toolkit=CudaVersion(12, 6))
+    listing = Listing(_listed("2.14.1+cu126", "cu126"), ASKED)
+    (found,) = narrowed([build], listing, "linux_x86_64")
     assert (found.glibc, found.toolkit) == ("2.28", CudaVersion(12, 6))
 
 
-def test_build_that_the_index_no_longer_lists_is_withdrawn():
-    (found,) = _narrow([_build("2.14.1", "cu126")], Listing((), ASKED))
-    assert found.absent == "withdrawn"
-
-
-def test_build_whose_tag_was_not_asked_for_stays_as_it_is():
-    build = _build("2.14.1", "cu132")
-    assert _narrow([build], Listing((), ASKED)) == [build]
-
-
-def test_wheel_for_another_platform_does_not_count():
-    wheels = _listed("2.14.1+cu126", "cu126", platform="win_amd64")
-    (found,) = _narrow([_build("2.14.1", "cu126")], Listing(wheels, ASKED))
-    assert found.absent == "withdrawn"
-
-
-def test_builds_of_other_platforms_stay_as_they_are():
-    build = Build(Version("2.14.1"), Backend.parse("cu126"), "windows", "x86_64")
-    assert _narrow([build], Listing((), ASKED)) == [build]
-
-
-def test_unverified_build_that_is_listed_may_be_chosen():
-    (found,) = _narrow(
-        [_build("2.15.0", "cu130", absent="unverified")],
-        Listing(_listed("2.15.0+cu130", "x"), ASKED),
-    )
-    assert found.absent is None
-
-
 def test_build_that_only_the_index_knows_is_marked_unknown():
-    elsewhere = Build(Version("2.14.1"), Backend.parse("cu126"), "windows", "x86_64")
-    _, found = _narrow([elsewhere], Listing(_listed("2.16.0+cu136", "cu136"), ASKED))
+    listing = Listing(_listed("2.16.0+cu136", "cu136"), ASKED)
+    _, found = narrowed([OF_WINDOWS], listing, "linux_x86_64")
     assert (found.name, len(found.unread)) == ("2.16.0+cu136", 1)
     assert (found.toolkit, found.glibc) == (CudaVersion(13, 6), "2.28")
-
-
-def test_prerelease_and_builds_of_a_kind_that_the_catalogue_has_none_of_are_not_added():
-    wheels = (
-        *_listed("2.16.0.dev20261101+cu130", "cu130"),
-        *_listed("2.16.0+rocm7.2", "rocm7.2"),
-    )
-    known = Build(Version("2.14.1"), Backend.parse("cu126"), "windows", "x86_64")
-    assert _narrow([known], Listing(wheels, ASKED)) == [known]
-
-
-def test_two_sources_give_two_builds_the_first_source_first():
-    wheels = (
-        *_wheels("torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl", source="/near"),
-        *_listed("2.13.0+cpu", "cpu"),
-    )
-    near, far = _narrow([_build("2.13.0", "cpu")], Listing(wheels, ASKED))
-    assert (near.source, near.pythons) == ("/near", ("3.11",))
-    assert (far.source, far.pythons) == (f"{INDEX}/cpu", ("3.12",))
-
-
-def test_silent_index_leaves_the_default_index_and_says_of_the_rest_that_it_is_unreachable():
-    builds = [
-        _build("2.14.1", "cu130", on_default_index=True),
-        _build("2.14.1", "cu126"),
-        _build("2.14.1", "cpu"),
-    ]
-    default, gone, cpu = _narrow(builds, Listing((), ASKED, index_answers=False))
-    assert (default.source, default.absent, default.labelled) == (
-        DEFAULT_INDEX,
-        None,
-        False,
-    )
-    assert (gone.absent, cpu.absent) == ("unreachable", "unreachable")
-
-
-def test_default_index_serves_what_the_torch_index_has_withdrawn():
-    (found,) = _narrow(
-        [_build("2.14.1", "cu130", on_default_index=True)], Listing((), ASKED)
-    )
-    assert (found.source, found.absent) == (DEFAULT_INDEX, None)
-
-
-def test_default_index_that_was_listed_is_believed():
-    builds = [
-        _build("2.14.1", "cu130", on_default_index=True),
-        _build("2.15.0", "cu130", on_default_index=True),
-    ]
-    wheels = _wheels(
-        "torch-2.15.0-cp312-cp312-manylinux_2_28_x86_64.whl", source=DEFAULT_INDEX
-    )
-    old, new = _narrow(builds, Listing(wheels, ASKED, default_listed=True))
-    assert old.absent == "withdrawn"
-    assert (new.source, new.pythons, new.labelled) == (DEFAULT_INDEX, ("3.12",), False)
-
-
-def test_default_index_is_passed_over_where_another_source_has_the_build():
-    wheels = (
-        *_listed("2.15.0+cu130", "cu130"),
-        *_wheels("torch-2.15.0-cp312-cp312-linux_x86_64.whl", source=DEFAULT_INDEX),
-    )
-    (found,) = _narrow(
-        [_build("2.15.0", "cu130", on_default_index=True)],
-        Listing(wheels, ASKED, default_listed=True),
-    )
-    assert found.source == f"{INDEX}/cu130"
 
 
 def test_companions_are_offered_by_backend_and_platform():
@@ -312,55 +315,36 @@ def test_companions_are_offered_by_backend_and_platform():
     }
 
 
-def test_pythons_are_in_order_without_free_threaded_ones():
-    names = [
-        f"torch-2.14.1+cpu-{tag}-linux_x86_64.whl"
-        for tag in ("cp39-cp39", "cp313-cp313t", "cp313-cp313")
-    ]
-    (found,) = _narrow(
-        [_build("2.14.1", "cpu")], Listing(_wheels(*names, source="/near"), ASKED)
-    )
-    assert found.pythons == ("3.9", "3.13")
-
-
 @pytest.mark.parametrize(
     ("tag", "platform", "name", "floor"),
     [
-        ("cp312-cp312-manylinux_2_28_x86_64", ("linux", "x86_64"), "3.12", "2.28"),
-        ("cp313-cp313t-manylinux_2_28_aarch64", ("linux", "aarch64"), None, "2.28"),
-        ("cp310-cp310-manylinux2014_aarch64", ("linux", "aarch64"), "3.10", None),
-        ("cp37-cp37m-manylinux1_x86_64", ("linux", "x86_64"), "3.7", None),
-        ("cp312-cp312-linux_x86_64", ("linux", "x86_64"), "3.12", None),
-        ("cp311-cp311-win_amd64", ("windows", "x86_64"), "3.11", None),
-        ("cp311-cp311-win_arm64", ("windows", "arm64"), "3.11", None),
-        ("cp39-none-macosx_11_0_arm64", ("macos", "arm64"), "3.9", None),
+        ("cp312-cp312-manylinux_2_28_x86_64", "linux_x86_64", "3.12", "2.28"),
+        ("cp313-cp313t-manylinux_2_28_aarch64", "linux_aarch64", None, "2.28"),
+        ("cp310-cp310-manylinux2014_aarch64", "linux_aarch64", "3.10", None),
+        ("cp37-cp37m-manylinux1_x86_64", "linux_x86_64", "3.7", None),
+        ("cp312-cp312-linux_x86_64", "linux_x86_64", "3.12", None),
+        ("cp311-cp311-win_amd64", "windows_x86_64", "3.11", None),
+        ("cp311-cp311-win_arm64", "windows_arm64", "3.11", None),
+        ("cp39-none-macosx_11_0_arm64", "macos_arm64", "3.9", None),
+        # The lowest of several floors counts.
+        (
+            "cp312-cp312-manylinux_2_28_x86_64.manylinux_2_5_x86_64",
+            "linux_x86_64",
+            "3.12",
+            "2.5",
+        ),
+        # A wheel for many Pythons names none, and some platforms have no plan.
+        ("cp38-abi3-manylinux_2_28_x86_64", "linux_x86_64", None, "2.28"),
+        ("cp311.cp312-none-win_amd64", "windows_x86_64", None, None),
+        ("py3-none-any", None, None, None),
+        ("cp312-cp312-musllinux_1_2_x86_64", None, "3.12", None),
+        ("cp312-cp312-linux_s390x", None, "3.12", None),
     ],
 )
-def test_tag_of_a_torch_wheel(tag, platform, name, floor):
+def test_tag_of_a_wheel(tag, platform, name, floor):
     tags = parse_tag(tag)
     assert (platforms(tags), python(tags), platform_floor(tags, "manylinux")) == (
-        frozenset({"_".join(platform)}),
+        {platform} - {None},
         name,
         floor,
     )
-
-
-def test_lowest_of_several_glibc_floors_counts():
-    tags = parse_tag("cp312-cp312-manylinux_2_28_x86_64.manylinux_2_5_x86_64")
-    assert platform_floor(tags, "manylinux") == "2.5"
-
-
-@pytest.mark.parametrize(
-    "tag",
-    ["py3-none-any", "cp38-abi3-manylinux_2_28_x86_64", "cp311.cp312-none-win_amd64"],
-)
-def test_wheel_for_many_pythons_names_none(tag):
-    assert python(parse_tag(tag)) is None
-
-
-@pytest.mark.parametrize(
-    "tag",
-    ["py3-none-any", "cp312-cp312-musllinux_1_2_x86_64", "cp312-cp312-linux_s390x"],
-)
-def test_platform_that_no_plan_is_made_for_is_none(tag):
-    assert platforms(parse_tag(tag)) == frozenset()

@@ -1,5 +1,8 @@
 """Which file of an extension beside which torch: of a stand-in of its index, with libraries compiled here."""
 
+from functools import partial
+from pathlib import Path
+
 import pytest
 
 from gpuinstall.base.reporter import Reporter
@@ -12,6 +15,7 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
+from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.solve.extensions import ExtensionChooser, choose_prebuilt
 from gpuinstall.lock.solve.problem import pose
@@ -38,63 +42,71 @@ CU12 = ("libtorch.so", "libc10.so", "libcudart.so.12")
 RTX_3090 = ("RTX 3090", "550")
 
 
+class Shop:
+    """A stand-in of Astral's index with extensions for CUDA 12.6, and the choice among them."""
+
+    def __init__(self, index, folder):
+        self.index = index
+        self.folder = folder
+
+    def add(self, local, *undefined, package="flash-attn", cut=None, **facts):
+        """List a wheel with a library that asks for names of torch; return its name.
+
+        By default the library is for CUDA 12, sm_80 and sm_90; ``facts`` are others, or those of the wheel.
+        """
+        how = {"needs": CU12, "code": CODE} | {
+            name: facts.pop(name)
+            for name in ("needs", "code", "glibc")
+            if name in facts
+        }
+        file = self.folder / f"{len(list(self.folder.glob('*.so')))}.so"
+        library = native_library(file, undefined=undefined, **how)
+        name = self.index.add("cu126", package, local, library, **facts)
+        listed = self.index.files["cu126", package]
+        listed[name] = listed[name][:cut]
+        return name
+
+    def extension(self, name):
+        """The row of an extension whose one source is this index."""
+        url = f"{self.index.url}/simple/{{backend}}/{{name}}/"
+        astral = load_extensions().sources["astral"]._replace(url=url)
+        return load_extensions().rows[name]._replace(sources=(astral,))
+
+    def choose(self, machine=RTX_3090, name="flash-attn"):
+        """Choose as the command does."""
+        sources = read_sources(None, {}, self.folder)
+        with Client(sources.certificates, logins={}) as client:
+            store = LearnedStore(self.folder / "learned")
+            reader = Reader(sources, client, store, Reporter())
+            problem = lock_problem(machine)
+            chooser = ExtensionChooser(
+                problem,
+                lambda wheel, build, depth: reader.companion(
+                    wheel, build.backend, "linux-x86_64", depth
+                ),
+            )
+            places = [
+                Beside(build.minor, build.backend.tag, build.os)
+                for build in problem.builds
+            ]
+            row = self.extension(name)
+            return chooser.choose(row, list_files(row, places, sources, client).files)
+
+
 @pytest.fixture
-def index():
+def shop(tmp_path):
     index = ExtensionIndex()
     host = index.host()
     index.url = host.url
-    yield index
+    yield Shop(index, tmp_path)
     host.close()
 
 
-def choice(
-    index,
-    folder,
-    machine=RTX_3090,
-    name="flash-attn",
-    form="",
-):
-    """Choose as the command does, with the stand-in in Astral's place."""
-    sources = read_sources(None, {}, folder)
-    with Client(sources.certificates, logins={}) as client:
-        reader = Reader(sources, client, LearnedStore(folder / "learned"), Reporter())
-        problem = lock_problem(machine)
-        chooser = ExtensionChooser(
-            problem,
-            lambda wheel, build, depth: reader.companion(
-                wheel, build.backend, "linux-x86_64", depth
-            ),
-        )
-        places = [
-            Beside(build.minor, build.backend.tag, build.os) for build in problem.builds
-        ]
-        row = extension(index, name, form)
-        return chooser.choose(row, list_files(row, places, sources, client).files)
-
-
-def extension(index, name, form=""):
-    row = load_extensions().rows[name]
-    astral = (
-        load_extensions()
-        .sources["astral"]
-        ._replace(url=f"{index.url}/simple/{form}{{backend}}/{{name}}/")
-    )
-    return row._replace(sources=(astral,))
-
-
-def lock_problem(machine):
+def lock_problem(machine=RTX_3090):
     there = replace(machine_in_words((machine[0],), machine[1]), glibc="2.35")
     request = Request(("torch", "flash-attn"), python="3.12")
     wanted = LockRequest(there, request, load_catalog())
     return pose(wanted, wanted.plan)
-
-
-def library(folder, *undefined, needs=CU12, **how):
-    """A library of its own, for sm_80 and sm_90 unless told otherwise."""
-    file = folder / f"{len(list(folder.glob('*.so')))}.so"
-    return native_library(
-        file, undefined=undefined, needs=needs, **{"code": CODE, **how}
-    )
 
 
 def reasons(found):
@@ -103,15 +115,12 @@ def reasons(found):
     }
 
 
-def test_what_is_read_of_an_extension_counts_for_its_lock(index, tmp_path):
-    good = library(tmp_path, FROM_2_10, UNTIL_2_11)
-    index.add(
-        "cu126", "flash-attn", "cu.12.6.torch.2.11", good, requires="torch==2.11.*"
-    )
+def test_what_is_read_of_an_extension_counts_for_its_lock(shop, tmp_path):
+    shop.add("cu.12.6.torch.2.11", FROM_2_10, UNTIL_2_11, requires="torch==2.11.*")
     with open_session(read_sources(None, {}, tmp_path), Reporter()) as session:
         found = choose_prebuilt(
-            extension(index, "flash-attn"),
-            lock_problem(RTX_3090),
+            shop.extension("flash-attn"),
+            lock_problem(),
             session,
             parse_requirement("flash-attn"),
         )
@@ -119,218 +128,143 @@ def test_what_is_read_of_an_extension_counts_for_its_lock(index, tmp_path):
         assert reader_for(session).bytes_read == found.fit.row.bytes > 0
 
 
-def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index, tmp_path):
-    good = library(tmp_path, FROM_2_10, UNTIL_2_11)
-    name = index.add(
-        "cu126", "flash-attn", "cu.12.6.torch.2.11", good, requires="torch==2.11.*"
-    )
-
-    found = choice(index, tmp_path)
-
-    assert found.fit
-    assert (
-        found.fit.file.wheel.filename,
-        str(found.fit.build.torch),
-        found.fit.build.backend.tag,
-    ) == (
-        name,
-        "2.11.0",
-        "cu126",
-    )
-    assert found.fit.file.wheel.sha256
-    assert found.fit.row.architectures == ("sm_80", "sm_90")
-    assert lock_problem(RTX_3090).builds[0].torch > found.fit.build.torch
+ON_WINDOWS = "torch==2.9.* ; sys_platform == 'win32'"
 
 
-def test_what_metadata_requires_on_another_system_does_not_count(index, tmp_path):
-    good = library(tmp_path, FROM_2_10, UNTIL_2_11)
-    on_windows = "torch==2.9.* ; sys_platform == 'win32'"
-    index.add("cu126", "flash-attn", "cu.12.6.torch.2.11", good, requires=on_windows)
+@pytest.mark.parametrize("requires", ["torch==2.11.*", ON_WINDOWS])
+def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(shop, requires):
+    name = shop.add("cu.12.6.torch.2.11", FROM_2_10, UNTIL_2_11, requires=requires)
 
-    assert choice(index, tmp_path).fit
+    fit = shop.choose().fit
 
-
-LIES = {
-    "another minor": (
-        "misfit",
-        "is incompatible with torch 2.12.1+cu126: its code works with torch 2.10 to 2.11",
-    ),
-    "no torch": (
-        "misfit",
-        "is incompatible with torch 2.12.1+cu126: its code works with no torch that is known",
-    ),
-    "a newer stable interface": (
-        "misfit",
-        "is incompatible with torch 2.12.1+cu126: its code works with torch 2.13 and newer",
-    ),
-    "a newer glibc": (
-        "misfit",
-        "its code requires glibc 2.38, and this system has 2.35",
-    ),
-    "another CUDA": (
-        "misfit",
-        "does not run on driver 550: flash_attn/_C.so is built with CUDA 13",
-    ),
-    "no code for the card": ("misfit", "has no code for GeForce RTX 3090"),
-    "METADATA of another torch": (
-        "misfit",
-        "its METADATA requires torch==2.10.*, not torch 2.12",
-    ),
-    "METADATA of another version": ("not-read", "METADATA names version 2.8.3+other"),
-    "pieces of a file": ("not-read", "cannot be read"),
-}
+    assert (fit.file.wheel.filename, fit.build.name) == (name, "2.11.0+cu126")
+    assert fit.file.wheel.sha256
+    assert fit.row.architectures == ("sm_80", "sm_90")
+    assert lock_problem().builds[0].torch > fit.build.torch
 
 
-def liar(folder, lie):
-    how: dict[str, object] = {}
-    names = {
-        "another minor": (FROM_2_10, UNTIL_2_11),
-        "no torch": (UNTIL_2_8, FROM_2_9, GONE),
-        "a newer stable interface": (STABLE_FROM_2_13,),
-    }.get(lie, (FROM_2_10,))
-    if lie == "a newer glibc":
-        how["glibc"] = "2.38"
-    if lie == "another CUDA":
-        how["needs"] = ("libtorch.so", "libcudart.so.13")
-    if lie == "no code for the card":
-        how["code"] = fatbin((2, 90, 0)) * 3
-    return library(folder, *names, **how)
+WORKS_WITH = "is incompatible with torch 2.12.1+cu126: its code works with"
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(
+    ("names", "facts", "code", "message"),
+    [
+        ((FROM_2_10, UNTIL_2_11), {}, "misfit", f"{WORKS_WITH} torch 2.10 to 2.11"),
+        (
+            (UNTIL_2_8, FROM_2_9, GONE),
+            {},
+            "misfit",
+            f"{WORKS_WITH} no torch that is known",
+        ),
+        ((STABLE_FROM_2_13,), {}, "misfit", f"{WORKS_WITH} torch 2.13 and newer"),
+        (
+            (FROM_2_10,),
+            {"glibc": "2.38"},
+            "misfit",
+            "its code requires glibc 2.38, and this system has 2.35",
+        ),
+        (
+            (FROM_2_10,),
+            {"needs": ("libtorch.so", "libcudart.so.13")},
+            "misfit",
+            "does not run on driver 550: flash_attn/_C.so is built with CUDA 13",
+        ),
+        (
+            (FROM_2_10,),
+            {"code": fatbin((2, 90, 0)) * 3},
+            "misfit",
+            "has no code for GeForce RTX 3090",
+        ),
+        (
+            (FROM_2_10,),
+            {"requires": "torch==2.10.*"},
+            "misfit",
+            "its METADATA requires torch==2.10.*, not torch 2.12",
+        ),
+        (
+            (FROM_2_10,),
+            {"named": "2.8.3+other"},
+            "not-read",
+            "METADATA names version 2.8.3+other",
+        ),
+        ((FROM_2_10,), {"cut": -300}, "not-read", "cannot be read"),
+    ],
+)
 def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(
-    index, tmp_path, lie
+    shop, names, facts, code, message
 ):
-    requires = "torch==2.10.*" if lie == "METADATA of another torch" else None
-    named = "2.8.3+other" if lie == "METADATA of another version" else None
-    file = liar(tmp_path, lie)
-    name = index.add(
-        "cu126",
-        "flash-attn",
-        "cu.12.6.torch.2.12",
-        file,
-        requires=requires,
-        named=named,
-    )
-    if lie == "pieces of a file":
-        held = index.files["cu126", "flash-attn"]
-        held[name] = held[name][:-300]
+    shop.add("cu.12.6.torch.2.12", *names, **facts)
 
-    found = choice(index, tmp_path)
+    found = shop.choose()
 
-    code, message = LIES[lie]
     assert found.fit is None
     assert message in reasons(found)[code]
 
 
 def test_a_release_whose_metadata_names_another_version_gives_way_to_one_that_pip_takes_too(
-    index, tmp_path
+    shop,
 ):
-    good, local = library(tmp_path, FROM_2_10), "cu.12.6.torch.2.12"
+    add = partial(shop.add, "cu.12.6.torch.2.12", FROM_2_10, package="deepspeed")
     for version in ("0.18.1", "0.18.2", "0.18.3"):
-        index.add(
-            "cu126",
-            "deepspeed",
-            local,
-            good,
-            version=version,
-            named=f"{version}+unknown",
-        )
-    whole = index.add("cu126", "deepspeed", local, good, version="0.17.6")
+        add(version=version, named=f"{version}+unknown")
+    whole = add(version="0.17.6")
 
-    found = choice(index, tmp_path, name="deepspeed")
+    found = shop.choose(name="deepspeed")
 
-    assert found.fit
     assert found.fit.file.wheel.filename == whole
     assert {rejection.reason.code for rejection in found.rejected} == {"not-read"}
 
 
-def test_what_names_say_rejects_without_a_request(index, tmp_path):
-    good = library(tmp_path, FROM_2_10)
-    for name, local, tag in (
-        ("another Python", "cu.12.6.torch.2.12", "cp39-cp39-manylinux_2_28_x86_64"),
-        ("another glibc", "cu.12.6.torch.2.12", "cp312-cp312-manylinux_2_39_x86_64"),
-        ("another CUDA", "cu.13.0.torch.2.12", "cp312-cp312-manylinux_2_28_x86_64"),
-        ("CPU", "cpu.torch.2.12", "cp312-cp312-manylinux_2_28_x86_64"),
-        ("another torch", "cu.12.6.torch.2.1", "cp312-cp312-manylinux_2_28_x86_64"),
-    ):
-        index.add(
-            "cu126", "flash-attn", local, good, tag=tag, version=f"2.8.{len(name)}"
-        )
+def test_what_names_say_rejects_without_a_request(shop):
+    tag = "cp312-cp312-manylinux_2_28_x86_64"
+    shop.add("cu.12.6.torch.2.12", tag=tag.replace("312", "39"), version="2.8.1")
+    shop.add("cu.12.6.torch.2.12", tag=tag.replace("28", "39"), version="2.8.2")
+    for local in ("cu.13.0.torch.2.12", "cpu.torch.2.12", "cu.12.6.torch.2.1"):
+        shop.add(local, tag=tag)
 
-    found = choice(index, tmp_path)
+    found = shop.choose()
 
     assert found.fit is None
     assert set(reasons(found)) == {"other-platform", "other-cuda", "other-torch"}
-    assert not any("artifacts" in address for address in index.addresses)
+    assert not any("artifacts" in address for address in shop.index.addresses)
 
 
-def test_the_newest_extension_comes_before_the_newest_torch(index, tmp_path):
-    index.add(
-        "cu126",
-        "flash-attn",
-        "cu.12.6.torch.2.12",
-        library(tmp_path, FROM_2_10),
-        version="2.8.3",
-    )
-    newer = index.add(
-        "cu126",
-        "flash-attn",
-        "cu.12.6.torch.2.10",
-        library(tmp_path, FROM_2_10),
-        version="2.8.3.post1",
-    )
+def test_the_newest_extension_comes_before_the_newest_torch(shop):
+    shop.add("cu.12.6.torch.2.12", FROM_2_10)
+    newer = shop.add("cu.12.6.torch.2.10", FROM_2_10, version="2.8.3.post1")
 
-    found = choice(index, tmp_path)
+    fit = shop.choose().fit
 
-    assert found.fit
-    assert (found.fit.file.wheel.filename, str(found.fit.build.torch)) == (
-        newer,
-        "2.10.0",
-    )
+    assert (fit.file.wheel.filename, str(fit.build.torch)) == (newer, "2.10.0")
 
 
-def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
-    index, tmp_path
-):
-    index.add(
-        "cu126",
-        "flash-attn",
-        "cu.12.6",
-        library(tmp_path, STABLE_FROM_2_13),
-        requires="torch>=2.13",
-    )
+def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(shop):
+    shop.add("cu.12.6", STABLE_FROM_2_13, requires="torch>=2.13")
 
-    found = choice(index, tmp_path)
-
-    assert found.fit
-    assert found.fit.build == lock_problem(RTX_3090).builds[0]
+    assert shop.choose().fit.build == lock_problem().builds[0]
 
 
-def test_code_that_nothing_says_a_torch_of_is_not_taken(index, tmp_path):
-    index.add("cu126", "flash-attn", "cu.12.6", library(tmp_path, needs=OF_TORCH))
+def test_code_that_nothing_says_a_torch_of_is_not_taken(shop):
+    shop.add("cu.12.6", needs=OF_TORCH)
 
-    assert set(reasons(choice(index, tmp_path))) == {"misfit"}
+    assert set(reasons(shop.choose())) == {"misfit"}
 
 
-def test_a_card_below_the_lowest_capability_is_refused_without_reading(index, tmp_path):
-    index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
+def test_a_card_below_the_lowest_capability_is_refused_without_reading(shop):
+    shop.add("cu.12.6.torch.2.12", FROM_2_10)
 
-    found = choice(index, tmp_path, ("V100", "535"))
-
-    assert found.refusal
-    assert found.refusal.message == (
+    assert shop.choose(("V100", "535")).refusal.message == (
         "flash-attn requires compute capability 8.0 or newer, and V100 has 7.0"
     )
 
 
-def test_nothing_else_is_asked_for_a_bound_name(index, tmp_path):
-    choice(index, tmp_path)
+def test_nothing_else_is_asked_for_a_bound_name(shop):
+    shop.choose()
 
-    assert index.addresses
+    assert shop.index.addresses
     assert all(
         address.startswith("/simple/cu") and address.endswith("/flash-attn/")
-        for address in index.addresses
+        for address in shop.index.addresses
     )
     for name in ("flash-attn", "flash-attn-3", "pyg-lib", "detectron2"):
         assert "default" not in {
@@ -351,24 +285,22 @@ def test_nothing_else_is_asked_for_a_bound_name(index, tmp_path):
         ("pt28cpu", None, "2.8"),
         ("cpu.torch.2.13", None, "2.13"),
         ("git1234", None, None),
+        ("cu130torch2.13", "13.0", "2.13"),
+        ("cu13.0torch2.11", "13.0", "2.11"),
+        ("cu132torch2.13", "13.2", "2.13"),
+        ("cu128torch2.9.0cxx11abiFALSE", "12.8", "2.9"),
+        ("cu130torch2.10.0andhigher.post6", "13.0", "2.10"),
     ],
 )
-def test_both_forms_of_local_versions_are_understood(local, cuda, torch):
-    file = named(local)
+def test_the_forms_of_local_versions_are_understood(local, cuda, torch):
+    name = f"some-1.0+{local}-py3-none-any.whl"
+    (wheel,) = parse_folder([name], Path("/wheels"), "")
 
-    assert (file.cuda, file.torch, file.cpu) == (cuda, torch, "cpu" in local)
+    file = load_extensions().file(wheel, load_extensions().sources["astral"])
 
-
-def named(local):
-    from packaging.version import Version
-
-    from gpuinstall.catalog import Wheel
-
-    wheel = Wheel(
-        "some",
-        Version(f"1.0+{local}"),
-        "some.whl",
-        "https://index.example/some.whl",
-        frozenset(),
+    assert (file.cuda, file.torch, file.cpu, file.and_newer) == (
+        cuda,
+        torch,
+        "cpu" in local,
+        "andhigher" in local,
     )
-    return load_extensions().file(wheel, load_extensions().sources["astral"])

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.request import Request
-from gpuinstall.catalog import Wheel, load_catalog
+from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import (
     Beside,
     Extension,
@@ -15,6 +14,7 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
+from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.solve.extensions import ExtensionChooser
 from gpuinstall.lock.solve.problem import pose
@@ -25,62 +25,12 @@ from gpuinstall.wheels.learned.row import LearnedRow
 from gpuinstall.wheels.needs import TorchNeeds
 from tests.lab.host import NOT_FOUND, Host
 
-# From facts of what users install: the forms are real, the numbers are of several releases.
-NAMES = [
-    (
-        "nunchaku",
-        "nunchaku-1.2.1+cu130torch2.13-cp312-cp312-win_amd64.whl",
-        "13.0",
-        "2.13",
-    ),
-    (
-        "nunchaku",
-        "nunchaku-1.3.0+cu13.0torch2.11-cp312-cp312-win_amd64.whl",
-        "13.0",
-        "2.11",
-    ),
-    (
-        "flash-attn",
-        "flash_attn-2.8.3+cu132torch2.13-cp312-cp312-win_amd64.whl",
-        "13.2",
-        "2.13",
-    ),
-    (
-        "flash-attn",
-        "flash_attn-2.8.3+cu128torch2.9.0cxx11abiFALSE-cp312-cp312-win_amd64.whl",
-        "12.8",
-        "2.9",
-    ),
-    (
-        "sageattention",
-        "sageattention-2.2.0+cu130torch2.10.0andhigher.post6-cp310-abi3-win_amd64.whl",
-        "13.0",
-        "2.10",
-    ),
-    (
-        "spas-sage-attn",
-        "spas_sage_attn-0.1.0+cu130torch2.9.0andhigher.post4-cp39-abi3-win_amd64.whl",
-        "13.0",
-        "2.9",
-    ),
-]
-
 
 def file_named(name, filename):
     table = load_extensions()
     [*_, source] = table.rows[name].sources
-    package, version, _, tags = parse_wheel_filename(filename)
-    url = f"https://files.example/{filename}"
-    wheel = Wheel(package, version, filename, url, tags, source=source.id)
+    (wheel,) = parse_folder([filename], Path("/wheels"), source.id)
     return table.file(wheel, source)
-
-
-@pytest.mark.parametrize(("name", "filename", "cuda", "torch"), NAMES)
-def test_the_names_tell_cuda_and_torch(name, filename, cuda, torch):
-    file = file_named(name, filename)
-
-    assert (file.cuda, file.torch) == (cuda, torch)
-    assert file.and_newer == ("andhigher" in filename)
 
 
 def chosen(torch, files, row=None):
@@ -117,12 +67,11 @@ def empty_row(*requires, kind):
 
 
 def test_a_file_for_newer_torches_too_is_none_for_an_older_one():
-    files = [
-        file_named(name, filename)
-        for name, filename, *_ in NAMES
-        if name == "sageattention"
-    ]
+    filename = (
+        "sageattention-2.2.0+cu130torch2.10.0andhigher.post6-cp310-abi3-win_amd64.whl"
+    )
 
+    files = [file_named("sageattention", filename)]
     [rejected] = chosen("2.9.1", files).rejected
 
     assert rejected.reason.code in {"other-torch", "other-cuda"}

@@ -344,7 +344,7 @@ def test_companions_are_offered_by_backend_and_platform():
 def test_tag_of_a_wheel(tag, platform, name, floor):
     tags = parse_tag(tag)
     assert (platforms(tags), python(tags), platform_floor(tags, "manylinux")) == (
-        {platform} - {None},
+        frozenset({platform} - {None}),
         name,
         floor,
     )

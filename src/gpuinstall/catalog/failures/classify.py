@@ -156,7 +156,7 @@ def _requested(transcript: Transcript) -> list[_Match]:
     """Return the failure that a text is the number of, as ``F38`` or as our errors end with it."""
     number = _NUMBER.fullmatch("\n".join(transcript.lines).strip())
     failures = table.load_failures()
-    entry = f"F{number['number']:0>2}" if number else None
+    entry = f"F{number['number']:0>2}" if number else ""
     if entry not in failures:
         return []
     return [_Match(failures[entry], score=1.0, evidence="", line=1)]

@@ -4,7 +4,6 @@ import pytest
 
 from gpuinstall.catalog.failures.packages import load_packages
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
-from gpuinstall.catalog.failures.table import load_problems
 
 SYSTEMS = (
     "Ubuntu 24.04",
@@ -161,28 +160,6 @@ def test_what_debian_is_told_to_install_is_in_its_archive():
             if row.to:
                 assert archive["nvidia-driver"].startswith(str(row.to))
     assert wrong == []
-
-
-def test_nothing_of_the_kernel_is_asked_of_wsl_or_a_jetson():
-    beginnings = {
-        "wsl": (
-            "modprobe",
-            "rmmod",
-            "mokutil",
-            "reboot",
-            "nvidia-smi",
-            "nvidia-modprobe",
-        ),
-        "jetson": ("nvidia-modprobe", "apt-get install dkms"),
-    }
-    asked = {
-        (place, code, line)
-        for place, words in beginnings.items()
-        for code in load_problems()
-        for line in fix(code, FixContext((place, "ubuntu", "apt", "linux")))
-        if any(line.startswith(f"sudo {word}") for word in words)
-    }
-    assert asked == set()
 
 
 def test_another_places_driver_is_not_installed_here():

@@ -101,14 +101,6 @@ def test_probe_verify_and_doctor_give_the_same_fix(place):
     ] == []
 
 
-def test_windows_is_given_no_command_of_linux():
-    codes = [*(failure.id for failure in FAILURES), *(kind.code for kind in KINDS)]
-    context = FixContext.of_machine(MACHINES["windows"])
-    lines = [line for code in codes for line in fix(code, context)]
-    begins = r"(sudo|grep|cat /|ulimit|unset|export|set [A-Z_]+=)"
-    assert [line for line in lines if re.match(begins, line)] == []
-
-
 @pytest.mark.parametrize(
     ("place", "code", "first"),
     [
@@ -313,19 +305,6 @@ def test_the_words_of_our_own_checks_lead_to_the_fix_that_was_tried():
         == "library-preloaded"
     )
     assert code_told("the numbers differ") is None
-
-
-def test_no_command_of_a_fix_is_given_twice():
-    twice = {}
-    for identity in load_failures():
-        for place in ("linux", "windows", "conda", "container"):
-            commands = [
-                line.partition("   #")[0]
-                for line in fix(identity, FixContext((place,)))
-            ]
-            if len(commands) != len(set(commands)):
-                twice[identity, place] = commands
-    assert twice == {}
 
 
 def test_the_full_stop_of_a_sentence_is_no_part_of_a_file():

@@ -24,12 +24,8 @@ from gpuinstall.catalog.failures.table import load_failures
 
 LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
 FAILING = sorted(LOGS.glob("F*.txt"))
-UNRELATED = (LOGS / "unrelated.txt").read_text("utf-8").splitlines()
-VARIANTS = tomli.loads((LOGS / "variants.toml").read_text("utf-8"))
 KINDS = tomli.loads((LOGS / "kinds.toml").read_text("utf-8"))["text"]
-WORDINGS = tomli.loads((LOGS / "wordings.toml").read_text("utf-8"))
 PACKAGES = (LOGS / "healthy-packages.txt").read_text("utf-8")
-HEALTHY = sorted(LOGS.glob("healthy-*.txt"))
 NO_KERNEL = (
     "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 )
@@ -69,14 +65,6 @@ def first(text, machine=None):
 def causes_of(known):
     """Return what a known text is recognised as; two tests look at each."""
     return classify(known)
-
-
-def wrapped(text, width):
-    return "\n".join(
-        line[at : at + width]
-        for line in text.split("\n")
-        for at in range(0, max(1, len(line)), width)
-    )
 
 
 def between_words(text, width):
@@ -124,22 +112,53 @@ BREAKS: dict[str, Callable[[str], str]] = {
 }
 
 
-def test_each_message_is_recognised():
-    found = [(identity, message, causes_of(message)) for identity, message in MESSAGES]
-    wrong = {
-        message: causes
-        for identity, message, causes in found
-        if not causes or causes[0].id != identity
-    }
-    shared = {message: {cause.id for cause in causes_of(message)} for message in SHARED}
+def rows_of(name):
+    """Each text of a file of tables with its entry; ``none`` stands for nothing."""
+    table = tomli.loads((LOGS / f"{name}.toml").read_text("utf-8"))
+    for entry, texts in table.items():
+        for text in [texts] if isinstance(texts, str) else texts:
+            yield None if entry == "none" else entry, text
+
+
+def nothing_in(*texts):
+    """These texts with no entry."""
+    return [(None, text) for text in texts]
+
+
+HEALTHY = [log.read_text("utf-8") for log in sorted(LOGS.glob("healthy-*.txt"))]
+UNRELATED = (LOGS / "unrelated.txt").read_text("utf-8")
+VARIANTS = [*rows_of("variants")]
+TEXTS = {
+    "messages": [row for row in MESSAGES if row[1] not in SHARED],
+    "wordings of public threads": VARIANTS,
+    "other programs and languages": [*rows_of("wordings")],
+    "healthy logs": nothing_in(*HEALTHY),
+    "healthy logs of 80 columns": nothing_in(
+        *(re.sub(r"(.{80})(?=.)", r"\1\n", text) for text in HEALTHY)
+    ),
+    "unrelated lines": nothing_in(*UNRELATED.splitlines()),
+    "unrelated lines together": nothing_in(UNRELATED),
+    "healthy texts beside an entry": nothing_in(
+        *(text for _, text in rows_of("counterparts"))
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_each_text_is_recognised_and_nothing_in_what_is_healthy(kind):
+    causes = {(entry, text): causes_of(text) for entry, text in TEXTS[kind]}
+
     assert {
-        message: causes for message, causes in wrong.items() if message not in SHARED
+        row: found
+        for row, found in causes.items()
+        if next((cause.id for cause in found), None) != row[0]
     } == {}
-    assert shared == SHARED
+
+
+def test_words_of_several_failures_name_them_all():
+    assert {text: {cause.id for cause in causes_of(text)} for text in SHARED} == SHARED
     assert all(
-        identity in SHARED[message]
-        for identity, message in MESSAGES
-        if message in SHARED
+        entry in SHARED[message] for entry, message in MESSAGES if message in SHARED
     )
 
 
@@ -147,6 +166,8 @@ def test_there_is_a_log_for_each_failure():
     sources = tomli.loads((LOGS / "sources.toml").read_text("utf-8"))
     assert {path.stem for path in FAILING} == load_failures().keys()
     assert sources.keys() <= load_failures().keys()
+    assert {entry for entry, _ in rows_of("counterparts")} == load_failures().keys()
+    assert len(HEALTHY) >= 30
 
 
 def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence():
@@ -165,33 +186,6 @@ def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence():
             wrong[log.stem] = cause
 
     assert wrong == {}
-
-
-def test_further_wordings_of_public_threads_are_recognised():
-    found = {
-        (identity, text): causes_of(text)
-        for identity, texts in VARIANTS.items()
-        for text in texts
-    }
-    assert {
-        said: causes
-        for said, causes in found.items()
-        if not causes or causes[0].id != said[0]
-    } == {}
-
-
-def test_other_programs_and_languages_say_the_same():
-    sound = WORDINGS["none"]
-    accused = [text for text in sound if classify(text)]
-    lost = [
-        (identity, text)
-        for identity, texts in WORDINGS.items()
-        for text in texts
-        if identity != "none" and first(text) != identity
-    ]
-
-    assert lost == []
-    assert accused == []
 
 
 def test_the_cause_and_its_fix_are_those_of_the_place():
@@ -213,10 +207,7 @@ def test_the_cause_and_its_fix_are_those_of_the_place():
 
 
 def test_alternatives_share_one_confidence():
-    texts = [
-        *(message for _, message in MESSAGES),
-        *(text for texts in VARIANTS.values() for text in texts),
-    ]
+    texts = [text for _, text in MESSAGES + VARIANTS]
     texts += [log.read_text("utf-8") for log in FAILING]
     assert [
         text for text in texts if sum(cause.confidence for cause in causes_of(text)) > 1
@@ -231,28 +222,6 @@ def test_each_log_is_understood_however_it_is_broken(every):
             found[name, log.stem] = first(broken(log.read_text("utf-8")))
 
     assert {place: cause for place, cause in found.items() if cause != place[1]} == {}
-
-
-def test_nothing_is_recognised_in_a_healthy_log():
-    texts = {log.stem: log.read_text("utf-8") for log in HEALTHY}
-
-    assert len(HEALTHY) >= 30
-    assert {
-        name: causes for name, text in texts.items() if (causes := classify(text))
-    } == {}
-    assert {
-        name: causes
-        for name, text in texts.items()
-        if (causes := classify(wrapped(text, 80)))
-    } == {}
-
-
-def test_nothing_is_recognised_in_an_unrelated_line():
-    assert {line: causes for line in UNRELATED if (causes := classify(line))} == {}
-
-
-def test_nothing_is_recognised_in_all_unrelated_lines_together():
-    assert classify("\n".join(UNRELATED)) == ()
 
 
 def test_the_first_of_several_failures_is_the_first_answer():

@@ -1,22 +1,17 @@
-"""The table, entry by entry: a healthy text beside it, a fix that names its environment."""
+"""The table, entry by entry: fixes for their places, which name their environment."""
 
 import re
 from itertools import chain, product
-from pathlib import Path
 
 import pytest
-import tomli
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.machine import Machine
-from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.failures.problems import FixContext, fix, place
 from gpuinstall.catalog.failures.table import Step, load_failures, load_problems
 from gpuinstall.environments.environment import advice_words
 from tests.unit.catalog.failures.subjects import subjects
 
-LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
-HEALTHY = tomli.loads((LOGS / "counterparts.toml").read_text("utf-8"))
 CHANGES = re.compile(
     r"\b(uv pip (?:install|uninstall|list|freeze)|conda install|python -m pip|gpuinstall (?:install|doctor|verify))\b"
     r"([^;&|]*)"
@@ -37,15 +32,6 @@ def known(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "pyvenv.cfg").touch()
     return advice_words(tmp_path / "bin" / "python")
-
-
-def test_no_healthy_counterpart_is_recognised():
-    assert HEALTHY.keys() == load_failures().keys()
-    assert {
-        identity: causes
-        for identity, text in HEALTHY.items()
-        if (causes := classify(text))
-    } == {}
 
 
 def test_each_failure_that_an_entry_speaks_of_is_in_the_table():

@@ -24,6 +24,11 @@ _START = re.compile(
     r"""|#!/bin/sh\n'''exec' "?(?P<quoted>[^\n"]+)"? "\$0" "\$@"\n' '''\n"""
 )
 """How pip has a script start its Python; the second if the path is long, or has a blank."""
+_OWN_START = """#!/bin/sh
+'''exec' "$(dirname -- "$(realpath -- "$0")")"/{program} "$0" "$@"
+' '''
+"""
+"""How uv has the script of an environment that can be moved start the Python beside it: for Python this is a text."""
 _SCRIPT = 65_536
 """The bytes that a script has at most."""
 
@@ -91,7 +96,7 @@ fi"""
 
 
 def relocate_scripts(venv: Path, before: Path) -> None:
-    """Have the scripts that pip wrote in an environment at ``before`` start its Python at ``venv``, where it lies now.
+    """Have the scripts that pip wrote in an environment at ``before``, now at ``venv``, start the Python beside them.
 
     Raises:
         InstallationError: one cannot be written.
@@ -103,15 +108,5 @@ def relocate_scripts(venv: Path, before: Path) -> None:
             continue
         folder, _, program = (start["path"] or start["quoted"]).rpartition("/")
         if folder == f"{before}/bin":
-            again = _start_of(venv / "bin" / program)
-            write_atomically(script, f"{again}{text[start.end() :]}")
-
-
-def _start_of(python: Path) -> str:
-    """Return the lines that start a script: the kernel takes 127 bytes without a blank."""
-    line = f"#!{python}\n"
-    if len(line.encode()) <= 128 and not re.search(r"\s", str(python)):
-        return line
-    # For Python, all up to the last of these quotes is a text.
-    word = re.sub(r'(["\\$`])', r"\\\1", str(python))
-    return f"""#!/bin/sh\n'''exec' "{word}" "$0" "$@"\n' '''\n"""
+            own = _OWN_START.format(program=program)
+            write_atomically(script, f"{own}{text[start.end() :]}")

@@ -80,10 +80,11 @@ if TYPE_CHECKING:
     from gpuinstall.base.finding import Rejection
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.catalog import Catalog
+    from gpuinstall.environments.stamp import Stamp
     from gpuinstall.install.unpack import Unpacked
     from gpuinstall.lock.file.lock import Lock, VersionChange
     from gpuinstall.project import Project
+    from gpuinstall.verify.verdict import Verdict
 
 FALLBACK = "GPUINSTALL_FALLBACK"
 """The variable that forbids, as ``0``, to try another build if a kernel fails."""
@@ -163,19 +164,14 @@ class InstallResult(ChangeResult, kw_only=True):
 _Result = TypeVar("_Result", bound=ChangeResult)
 
 
-def install(
-    project: Project,
-    options: InstallOptions,
-    catalog: Catalog | None = None,
-) -> InstallResult:
+def install(project: Project, options: InstallOptions) -> InstallResult:
     """Make the environment of ``project`` hold what is requested, proven; leave it as it was on any failure.
 
     Args:
         project: What to install, and where.
         options: How.
-        catalog: What to choose from; None: the project's.
     """
-    return until_settled(project, lambda: _install(project, options, catalog))
+    return until_settled(project, lambda: _install(project, options))
 
 
 def until_settled(project: Project, attempt: Callable[[], _Result]) -> _Result:
@@ -203,12 +199,10 @@ def until_settled(project: Project, attempt: Callable[[], _Result]) -> _Result:
     )
 
 
-def _install(
-    project: Project, options: InstallOptions, catalog: Catalog | None
-) -> InstallResult:
+def _install(project: Project, options: InstallOptions) -> InstallResult:
     place = project.paths
     try:
-        with held_state(project, options, catalog) as held:
+        with held_state(project, options) as held:
             state, priced = _price_on_sound_driver(held, project)
             priced.announce(project.reporter)
             # A request that changes nothing is known as such only when it is resolved.
@@ -254,15 +248,12 @@ def _report_added(state: InstallState, priced: PricedLock, reporter: Reporter) -
     """
     existing = state.existing
     names = existing.added - priced.fit.lock.names - priced.change.goes
-    if not names:
+    # In an environment that is made again they are among the changes.
+    if not names or priced.change.is_rebuild:
         return
     versions = [f"{name} {existing.versions[name]}".strip() for name in sorted(names)]
-    added = some(versions)
-    if priced.change.is_rebuild:
-        text = f"{added}: not in the lock; gpuinstall env rollback brings the old environment back"
-        reporter.notice("Dropped", text)
-        return
-    reporter.step("Beside", f"{added}: not in the lock, and left as it is")
+    text = f"{some(versions)}: not in the lock, and left as it is"
+    reporter.step("Beside", text)
     report_broken(existing.packages_named(names), priced, reporter)
 
 
@@ -305,20 +296,15 @@ def dry_run(project: Project, options: InstallOptions) -> PricedLock:
 
 
 @contextmanager
-def held_state(
-    project: Project,
-    options: InstallOptions,
-    catalog: Catalog | None,
-) -> Iterator[InstallState]:
+def held_state(project: Project, options: InstallOptions) -> Iterator[InstallState]:
     """Yield the state; if something is to change, hold the environment, read the state again, and prove the driver.
 
     Args:
         project: What to install, and where.
         options: How.
-        catalog: What to choose from; None: the project's.
     """
     place = project.paths
-    state = read_state(project, options, catalog)
+    state = read_state(project, options)
     if state.action is Action.NOTHING and not needs_tidying(place):
         yield state
         return
@@ -330,7 +316,7 @@ def held_state(
         if may_have_changed:
             project.read_anew()
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
-            state = read_state(project, options, catalog, again=True)
+            state = read_state(project, options, again=True)
         if not state.existing.made_here:
             reason = reason_not_ours(place.venv)
             project.reporter.warn(f"{place.venv} {reason}; rebuilding it")
@@ -365,7 +351,6 @@ def with_preflight(state: InstallState, project: Project) -> InstallState:
 def read_state(
     project: Project,
     options: InstallOptions,
-    catalog: Catalog | None = None,
     *,
     again: bool = False,
     check_ownership: bool = True,
@@ -375,7 +360,6 @@ def read_state(
     Args:
         project: The run.
         options: How to install.
-        catalog: What to choose from; None: the project's.
         again: Whether this run has read it before, and announced what it read.
         check_ownership: Whether what is not ours may not lie there, unless it is to be replaced.
 
@@ -385,9 +369,9 @@ def read_state(
     """
     if check_ownership:
         check_folder(project.paths.venv)
-    request = environment_request(
-        project, read_request(project, quiet=again or catalog is not None)
-    )
+    # Of the build that failed before this attempt all was said then.
+    quiet = again or options.catalog is not None
+    request = environment_request(project, read_request(project, quiet=quiet))
     folder = project.paths.folder
     here = project.here(request)
     existing = inspect_environment(project.paths, here)
@@ -398,6 +382,7 @@ def read_state(
     changed = existing.changed_build or some([*existing.changed_versions.values()])
     if changed and not again:
         project.reporter.step("Changed", f"{changed}; the lock's comes back")
+    catalog = options.catalog
     if catalog is None:
         # What is locked may have been learned from any index.
         known = known_catalog() if options.locked else project.catalog
@@ -481,20 +466,14 @@ def change_environment(
     if action is Action.NOTHING:
         return priced.fit, Proof()
     if action is Action.VERIFY:
-        return priced.fit, _prove_again(priced.fit, state, project)
+        existing = state.existing
+        proof = _proven(
+            priced.fit, existing.paths, state.here, project, earlier=existing.stamp
+        )
+        return priced.fit, proof
     if priced.change.is_rebuild:
         return _rebuild(priced, state, project)
     return _change(priced, state, project)
-
-
-def _prove_again(fit: Fit, state: InstallState, project: Project) -> Proof:
-    """Prove an environment whose packages are right, and record that in one of ours."""
-    existing = state.existing
-    place = existing.paths
-    proof = renew_proof(fit, place, state.here, project, earlier=existing.stamp)
-    if place.is_ours:
-        _write_proof(proof, fit, place.venv, state.here, project)
-    return proof
 
 
 def _rebuild(
@@ -510,15 +489,13 @@ def _rebuild(
     from gpuinstall.install.unpack import unpack_packages  # which takes long to load
 
     place = state.existing.paths
-    here = state.here
     reporter = project.reporter
     check_movable(place, project.settings.typed_in)
     unpacked = unpack_packages(priced, state.existing, project)
     fit = unpacked.fit
     folder = place.staging
     _check_links(unpacked, folder, reporter)
-    proof = renew_proof(fit, EnvironmentPaths(folder), here, project)
-    _write_proof(proof, fit, folder, here, project)
+    proof = _proven(fit, EnvironmentPaths(folder), state.here, project)
     replace_environment(place, folder, reporter)
     return fit, proof
 
@@ -557,9 +534,7 @@ def _change(
         if place.is_ours:
             _check_links(unpacked, place.venv, reporter)
         earlier = existing.stamp
-        proof = renew_proof(fit, place, here, project, earlier=earlier, ahead=ahead)
-        if place.is_ours:
-            _write_proof(proof, fit, place.venv, here, project)
+        proof = _proven(fit, place, here, project, earlier=earlier, ahead=ahead)
     return fit, proof
 
 
@@ -598,20 +573,24 @@ def _planned(
     )
 
 
-def _write_proof(
-    proof: Proof, fit: Fit, venv: Path, here: Machine | None, project: Project
-) -> None:
-    """Write what an environment is, and what was proven of it; without a commit neither counts.
+def _proven(
+    fit: Fit,
+    place: EnvironmentPaths,
+    here: Machine | None,
+    project: Project,
+    *,
+    earlier: Stamp | None = None,
+    ahead: Verdict | None = None,
+) -> Proof:
+    """Prove an environment as ``renew_proof`` does; write into one of ours what it is, and what was proven of it.
 
-    Args:
-        proof: What was proven.
-        fit: The lock, and the build that it holds.
-        venv: The folder, which may not be in its place yet.
-        here: This machine; None if kernels cannot run on it.
-        project: The run.
+    Without a commit neither counts.
     """
+    proof = renew_proof(fit, place, here, project, earlier=earlier, ahead=ahead)
+    if not place.is_ours:
+        return proof
     lock = fit.lock
-    packages = read_packages(packages_folders(venv))
+    packages = read_packages(place.packages_folders)
     marker = Marker(
         id=str(uuid.uuid4()),
         lock=lock.name,
@@ -630,9 +609,10 @@ def _write_proof(
     )
     # An environment whose marker is not remembered passes for a stranger's: that comes first.
     remember(project.paths.venv, marker.id)
-    marker.write(venv)
+    marker.write(place.venv)
     if here and proof.stamp:
         proof.stamp.write(stamp_file(marker.id, here))
+    return proof
 
 
 def _install_next(
@@ -657,8 +637,10 @@ def _install_next(
     if catalog is None:
         raise failed
     project.reporter.warn(f"{failed.message}; trying the next build")
-    next_options = replace(options, upgrade=True, attempts=options.attempts - 1)
+    next_options = replace(
+        options, upgrade=True, attempts=options.attempts - 1, catalog=catalog
+    )
     try:
-        return install(project, next_options, catalog)
+        return install(project, next_options)
     except (MachineError, NoBuildError):
         raise failed from None

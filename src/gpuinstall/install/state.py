@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
+    from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.request.lock_request import LockRequest
 
@@ -90,6 +91,8 @@ class InstallOptions(Value):
     """The packages whose versions may move."""
     attempts: int = ATTEMPTS
     """How many builds to try if kernels fail."""
+    catalog: Catalog | None = None
+    """What to choose from; None: the project's."""
 
 
 class ExistingEnvironment(Value):
@@ -524,11 +527,7 @@ class InstallState(Value):
             "no lock here fits this machine",
             evidence=misfit_lines(self.misfits),
             hint="\n".join(
-                (
-                    *self._compat_hints(),
-                    *self._driver_hints(),
-                    self._command_for_here(),
-                )
+                dict.fromkeys((*self._driver_hints(), self._command_for_here()))
             ),
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
@@ -554,26 +553,21 @@ class InstallState(Value):
         return f"{joined(words)}{moved}"
 
     def _driver_hints(self) -> Iterator[str]:
-        """Yield the driver that each lock needs which this one is too old for."""
+        """Yield what would do for each lock that this machine's driver is too old for."""
         from gpuinstall.machine.vendors import rules_for
 
         machine, catalog = self.lock_request.machine, self.lock_request.catalog
         for misfit in self.misfits:
             lock, code = misfit.candidate, misfit.reason.code
             build = locked_build(lock, machine, catalog)
-            if build and not lock.record.cuda_compat:
+            if lock.record.cuda_compat:
+                if code.startswith("driver-too-old"):
+                    yield "Run it again with --cuda-compat: as the lock was made"
+            elif build:
                 rules = rules_for(machine, catalog, {build.backend.kind})
                 fix = rules.driver_fix(build, code, machine.gpus)
                 if fix:
                     yield f"{fix.splitlines()[0]}   # for {lock.name}"
-
-    def _compat_hints(self) -> list[str]:
-        """Return how to have the libraries that a lock was made with, if the driver is too old without them."""
-        for misfit in self.misfits:
-            is_old = misfit.reason.code.startswith("driver-too-old")
-            if is_old and misfit.candidate.record.cuda_compat:
-                return ["Run it again with --cuda-compat: as the lock was made"]
-        return []
 
 
 def misfit_lines(misfits: Iterable[Rejection[Lock]]) -> str:

@@ -3,6 +3,8 @@
 import os
 import shutil
 import sys
+from functools import partial
+from types import MappingProxyType
 
 import pytest
 
@@ -32,58 +34,45 @@ PASSED = {"status": "passed", "devices": []}
 SITE = "lib/python3.12/site-packages"
 
 
+TORCH = {"torch/lib/libtorch.so": "22"}
+STARTER = {"starter.pth": "import starter\n"}
+
+
 @pytest.fixture
 def venv(tmp_path, monkeypatch):
     """An environment with torch, what it requires, torchvision, and a package that torch knows nothing of."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     venv = tmp_path / "old"
-    make_skeleton(venv)
-    site = venv / SITE
-    put_package(
-        site,
-        "torch",
-        {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"},
-        requires=("sympy",),
-    )
-    put_package(site, "sympy", {"sympy/__init__.py": "333"})
-    put_package(site, "numpy", {"numpy/__init__.py": "4444"})
-    put_package(
-        site,
-        "torchvision",
-        {"torchvision/__init__.py": "5"},
-        requires=("torch", "pillow"),
-    )
-    put_package(site, "pillow", {"PIL/__init__.py": "6"})
-    put_package(site, "einops", {"einops/__init__.py": "7"})
-    put_package(site, "starter", {"starter.py": "8", "starter.pth": "import starter\n"})
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    (venv / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
+    put(venv, "torch", requires=("sympy",), files=TORCH)
+    put(venv, "torchvision", requires=("torch", "pillow"))
+    put(venv, "starter", files=STARTER)
+    for name in ("sympy", "numpy", "pillow", "einops"):
+        put(venv, name)
     return venv
 
 
-def make_skeleton(venv):
-    (venv / SITE).mkdir(parents=True, exist_ok=True)
-    (venv / "bin").mkdir(exist_ok=True)
-    (venv / "bin" / "python").symlink_to(sys.executable)
-    (venv / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
+def put(venv, name, *, version="1.0", requires=(), files=MappingProxyType({})):
+    """Put a package there as an installer does."""
+    files = {f"{name}/__init__.py": "", **files}
+    put_package(venv / SITE, name, files, version=version, requires=requires)
 
 
 def proven(venv):
-    return replace(take_stamp(venv), verdict=PASSED)
+    """What is proven of an environment, and kept for this machine."""
+    stamp = replace(take_stamp(venv), verdict=PASSED)
+    stamp.write(stamp_file(MARKER.id, MACHINE))
+    return stamp
 
 
-def cloned(venv, *left_out):
-    """The same environment beside it, by links, without some packages."""
-    new = venv.with_name("new")
-    shutil.copytree(venv, new, symlinks=True, copy_function=os.link)
-    for package in read_packages([new / SITE]):
-        if package.name in left_out:
-            for file in package.files:
-                (new / SITE / file.path).unlink()
-            shutil.rmtree(package.record)
-    return new
+def is_proven(venv, machine=MACHINE):
+    return standing_stamp(venv, MARKER, machine) is not None
 
 
 def test_a_proof_holds_on_the_same_machine_alone(venv):
-    proven(venv).write(stamp_file(MARKER.id, MACHINE))
+    proven(venv)
     others = {
         "another GPU": replace(MACHINE, gpus=(replace(GPU, uuid="GPU-2"),)),
         "another driver": replace(
@@ -92,12 +81,8 @@ def test_a_proof_holds_on_the_same_machine_alone(venv):
         "no GPU": replace(MACHINE, gpus=()),
     }
 
-    assert standing_stamp(venv, MARKER, MACHINE) is not None
-    assert [
-        name
-        for name, machine in others.items()
-        if standing_stamp(venv, MARKER, machine)
-    ] == []
+    assert is_proven(venv)
+    assert [name for name, machine in others.items() if is_proven(venv, machine)] == []
 
 
 def appended(path):
@@ -113,11 +98,8 @@ def rewritten(path):
 
     def change(venv):
         file = venv / path
-        status = file.stat()
-        text = file.read_text()
         file.rename(file.with_suffix(".old"))
-        file.write_text(text)
-        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        shutil.copy2(file.with_suffix(".old"), file)
 
     return change
 
@@ -126,10 +108,12 @@ def removed(path):
     return lambda venv: (venv / path).unlink()
 
 
-def put_startup_package(venv):
-    package = venv / SITE / "sitecustomize"
-    package.mkdir()
-    (package / "__init__.py").touch()
+def written(path, text=""):
+    def change(venv):
+        (venv / path).parent.mkdir(exist_ok=True)
+        (venv / path).write_text(text)
+
+    return change
 
 
 def another_python(venv):
@@ -149,16 +133,14 @@ CHANGES = {
     "numpy, which a check uses": appended(f"{SITE}/numpy-1.0.dist-info/RECORD"),
     "a program": appended(f"{SITE}/torchvision-1.0.dist-info/RECORD"),
     "what a program requires": removed(f"{SITE}/pillow-1.0.dist-info/RECORD"),
-    "what Python runs at its start": lambda venv: (venv / SITE / "new.pth").write_text(
-        "import os\n"
-    ),
-    "a sitecustomize": lambda venv: (venv / SITE / "sitecustomize.py").write_text(""),
-    "a sitecustomize that is a package": put_startup_package,
+    "what Python runs at its start": written(f"{SITE}/new.pth", "import os\n"),
+    "a sitecustomize": written(f"{SITE}/sitecustomize.py"),
+    "a sitecustomize that is a package": written(f"{SITE}/sitecustomize/__init__.py"),
     "a module that Python imports at its start": appended(
         f"{SITE}/starter-1.0.dist-info/RECORD"
     ),
-    "the system's packages": lambda venv: (venv / "pyvenv.cfg").write_text(
-        "include-system-site-packages = true\n"
+    "the system's packages": written(
+        "pyvenv.cfg", "include-system-site-packages = true\n"
     ),
     "another Python": another_python,
 }
@@ -167,45 +149,34 @@ CHANGES = {
 def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv):
     kept = []
     for name, change in CHANGES.items():
-        stamp_file(MARKER.id, MACHINE).unlink(missing_ok=True)
-        proven(venv).write(stamp_file(MARKER.id, MACHINE))
-        before = {
-            path: path.read_bytes()
-            for path in venv.rglob("*")
-            if path.is_file() and not path.is_symlink()
-        }
-        change(venv)
-        if standing_stamp(venv, MARKER, MACHINE):
+        copy = shutil.copytree(venv, venv.with_name(name), symlinks=True)
+        proven(copy)
+        assert is_proven(copy)
+        change(copy)
+        if is_proven(copy):
             kept.append(name)
-        for path in venv.rglob("*.pth"):
-            path.unlink()
-        shutil.rmtree(venv / SITE / "sitecustomize", ignore_errors=True)
-        for path, content in before.items():
-            path.write_bytes(content)
-        (venv / "bin" / "python").unlink()
-        (venv / "bin" / "python").symlink_to(sys.executable)
 
     assert kept == []
 
 
 @pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"])
 def test_a_variable_that_changes_what_is_loaded_ends_the_proof(venv, monkeypatch, name):
-    proven(venv).write(stamp_file(MARKER.id, MACHINE))
+    proven(venv)
 
     monkeypatch.setenv(name, "/opt/other")
 
-    assert standing_stamp(venv, MARKER, MACHINE) is None
+    assert not is_proven(venv)
 
 
 def test_what_no_proof_covers_may_change(venv):
-    proven(venv).write(stamp_file(MARKER.id, MACHINE))
+    proven(venv)
 
     appended(f"{SITE}/einops-1.0.dist-info/RECORD")(venv)
     # Behind its RECORD: verify compares the files themselves.
     appended(f"{SITE}/torch/__init__.py")(venv)
     (venv / "notes.txt").write_text("mine")
 
-    assert standing_stamp(venv, MARKER, MACHINE) is not None
+    assert is_proven(venv)
 
 
 def test_a_record_that_is_none_of_ours_proves_nothing(venv):
@@ -214,13 +185,13 @@ def test_a_record_that_is_none_of_ours_proves_nothing(venv):
     for text in ("", "{}", "[]", '{"python": ""}', "[" * 100_000):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        if standing_stamp(venv, MARKER, MACHINE):
+        if is_proven(venv):
             believed.append(text)
     file.unlink()
     os.mkfifo(file)
 
     assert believed == []
-    assert standing_stamp(venv, MARKER, MACHINE) is None
+    assert not is_proven(venv)
 
 
 def test_a_proof_of_one_gpu_is_none_of_two(venv):
@@ -235,68 +206,70 @@ def test_a_proof_of_one_gpu_is_none_of_two(venv):
     )
 
 
-def test_the_proof_is_kept_whatever_comes_and_goes_beside_torch(venv):
+PLUG_IN = {
+    "plugin-1.0.dist-info/entry_points.txt": "[torch.backends]\nplugin = plugin:go\n"
+}
+OTHERS = {
+    "others come and go": ("einops", [partial(put, name="cowsay")], ()),
+    "a program is another, and one is new": (
+        "torchvision",
+        [
+            partial(put, name="torchvision", version="2.0", requires=("torch",)),
+            partial(put, name="xformers", requires=("torch",)),
+        ],
+        ("torchvision", "xformers"),
+    ),
+    "another torch": ("torch", [partial(put, name="torch", version="2.15.0")], None),
+    "the same torch by another file": (
+        "torch",
+        [partial(put, name="torch", requires=("sympy",), files=TORCH)],
+        None,
+    ),
+    "another sympy": ("sympy", [partial(put, name="sympy", version="2.0")], None),
+    "another numpy": ("numpy", [partial(put, name="numpy", version="3.0")], None),
+    "a plug-in that torch loads": (
+        "",
+        [partial(put, name="plugin", files=PLUG_IN)],
+        None,
+    ),
+    "another of what Python imports at its start": (
+        "starter",
+        [partial(put, name="starter", version="2.0", files=STARTER)],
+        None,
+    ),
+}
+"""What goes, what comes, and which programs are tested then; None if the proof is not kept."""
+
+
+def test_the_proof_is_kept_while_torch_and_all_that_it_loads_stays(venv):
     record = proven(venv)
-    new = cloned(venv, "einops")
-    put_package(new / SITE, "cowsay", {"cowsay/__init__.py": "8"})
+    wrong = {}
+    for name, (goes, comes, expected) in OTHERS.items():
+        new = venv.with_name(name)
+        shutil.copytree(venv, new, symlinks=True, copy_function=os.link)
+        for package in read_packages([new / SITE]):
+            if package.name == goes:
+                for file in package.files:
+                    (new / SITE / file.path).unlink()
+                package.record.rmdir()
+        for put_one in comes:
+            put_one(new)
+        stamp = take_stamp(new)
+        tested = stamp.new_programs(record) if stamp.keeps(record) else None
+        if tested != expected:
+            wrong[name] = tested
 
-    stamp = take_stamp(new)
-
-    assert stamp.keeps(record)
-    assert stamp.new_programs(record) == ()
-
-
-def test_with_another_torch_or_numpy_it_is_not_kept(venv):
-    record = proven(venv)
-    kept = []
-    for name, version in {"torch": "2.15.0", "sympy": "2.0", "numpy": "3.0"}.items():
-        new = cloned(venv, name)
-        put_package(new / SITE, name, {f"{name}/__init__.py": "1"}, version=version)
-        if take_stamp(new).keeps(record):
-            kept.append(name)
-        new.rename(venv.with_name(f"new with another {name}"))
-
-    assert kept == []
-
-
-def test_another_file_of_the_same_version_of_torch_ends_the_proof(venv):
-    record = proven(venv)
-    new = cloned(venv, "torch")
-    files = {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"}
-    put_package(new / SITE, "torch", files, requires=("sympy",))
-
-    assert not take_stamp(new).keeps(record)
-
-
-def test_a_plug_in_that_torch_loads_ends_the_proof(venv):
-    record = proven(venv)
-    new = cloned(venv)
-    files = {
-        "plugin/__init__.py": "",
-        "plugin-1.0.dist-info/entry_points.txt": "[torch.backends]\nplugin = plugin:go\n",
-    }
-    put_package(new / SITE, "plugin", files)
-
-    assert not take_stamp(new).keeps(record)
-
-
-def test_another_version_of_what_python_imports_at_its_start_does_not(venv):
-    record = proven(venv)
-    new = cloned(venv, "starter")
-    files = {"starter.py": "9", "starter.pth": "import starter\n"}
-    put_package(new / SITE, "starter", files, version="2.0")
-
-    assert not take_stamp(new).keeps(record)
+    assert wrong == {}
 
 
 def test_a_proof_is_kept_where_a_group_shares_new_files(venv):
     usual = os.umask(0o002)
     try:
-        proven(venv).write(stamp_file(MARKER.id, MACHINE))
+        proven(venv)
     finally:
         os.umask(usual)
 
-    assert standing_stamp(venv, MARKER, MACHINE) is not None
+    assert is_proven(venv)
 
 
 @pytest.mark.parametrize("linked", ["lib", SITE])
@@ -304,31 +277,11 @@ def test_packages_on_another_disk_are_covered(venv, linked):
     elsewhere = venv.with_name("elsewhere")
     (venv / linked).rename(elsewhere)
     (venv / linked).symlink_to(elsewhere)
-    proven(venv).write(stamp_file(MARKER.id, MACHINE))
+    proven(venv)
 
-    assert standing_stamp(venv, MARKER, MACHINE) is not None
+    assert is_proven(venv)
     (venv / SITE / "new.pth").write_text("import os\n")
-    assert standing_stamp(venv, MARKER, MACHINE) is None
-
-
-def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv):
-    record = proven(venv)
-    new = cloned(venv, "torchvision")
-    put_package(
-        new / SITE,
-        "torchvision",
-        {"torchvision/__init__.py": "5"},
-        version="2.0",
-        requires=("torch",),
-    )
-    put_package(
-        new / SITE, "xformers", {"xformers/__init__.py": ""}, requires=("torch",)
-    )
-
-    stamp = take_stamp(new)
-
-    assert stamp.keeps(record)
-    assert stamp.new_programs(record) == ("torchvision", "xformers")
+    assert not is_proven(venv)
 
 
 def test_a_verdict_has_the_checks_of_the_programs_that_are_there():

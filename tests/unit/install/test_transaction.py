@@ -1,13 +1,12 @@
 """An environment is changed where it lies: what a change does not name is not touched, whatever happens meanwhile."""
 
-import base64
-import hashlib
 import json
 import os
 import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,8 +22,9 @@ from gpuinstall.install import transaction
 from gpuinstall.install.file_change import placed_files, plan_change
 from gpuinstall.install.hold import hold, take_back
 from gpuinstall.install.journal import Owner, read_journal
-from gpuinstall.install.transaction import changing, heal, replace_environment
+from gpuinstall.install.transaction import changing, replace_environment
 from tests.lab.listener import Listener
+from tests.lab.wheels import record
 
 SITE = "lib/python3.12/site-packages"
 ALPHA_1 = {"alpha/__init__.py": "one", "alpha/old.py": "old", "../../../bin/alpha": "1"}
@@ -52,14 +52,11 @@ def write(path, text):
 
 def put(root, package, files):
     """Put a package there as an installer does."""
-    rows = []
     for name, text in files.items():
         write(root / SITE / name, text)
-        sha256 = hashlib.sha256(text.encode()).digest()
-        digest = base64.urlsafe_b64encode(sha256).decode().rstrip("=")
-        rows.append(f"{name},sha256={digest},{len(text)}\n")
-    rows.append(f"{package}.dist-info/RECORD,,\n")
-    write(root / SITE / f"{package}.dist-info" / "RECORD", "".join(rows))
+    name = f"{package}.dist-info/RECORD"
+    data = {file: text.encode() for file, text in files.items()}
+    write(root / SITE / name, record(data, name).decode())
 
 
 def tree(place):
@@ -89,11 +86,12 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
     )
 
 
-def change(place, *arguments, reporter=None):
-    """Make a change, and commit it."""
-    reporter = reporter or Reporter()
-    with changing(planned(place, *arguments), reporter):
+def change(place, *arguments):
+    """Make a change, and commit it; return what was said."""
+    listener = Listener()
+    with changing(planned(place, *arguments), listener):
         pass
+    return listener
 
 
 def begun(place, *arguments):
@@ -103,9 +101,14 @@ def begun(place, *arguments):
         with changing(planned(place, *arguments), Reporter()):
             raise KeyboardInterrupt
     # Of a process that is no more.
+    begun_by(place, process=1, start="never")
+
+
+def begun_by(place, **facts):
+    """Have the change that is under way be another run's."""
     journal = read_journal(place.current_change, place)
     assert journal
-    owner = replace(Owner.this_run(), process=1, start="never")
+    owner = replace(Owner.this_run(), **facts)
     journals.write_journal(replace(journal, owner=owner), place, place.current_change)
 
 
@@ -113,8 +116,25 @@ def dies(*_arguments, **_options):
     raise KeyboardInterrupt
 
 
-def back(place, reporter=None):
-    take_back(place, reporter or Reporter(), takes_over=False)
+def back(place, *, takes_over=False):
+    """Take the last change back; return what was said."""
+    listener = Listener()
+    take_back(place, listener, takes_over=takes_over)
+    return listener
+
+
+def heal_now(place):
+    """Hold the environment for a moment; return what was said."""
+    listener = Listener()
+    with hold(place, listener):
+        pass
+    return listener
+
+
+def refusal(action, *arguments):
+    with pytest.raises(UsageError) as refused:
+        action(*arguments)
+    return refused.value
 
 
 AFTER = {
@@ -133,12 +153,12 @@ def contents(place):
 
 
 def test_a_change_touches_what_it_names_alone(place):
-    inodes = {name: (place.root / name).stat().st_ino for name in ("notes.txt",)}
+    notes = (place.root / "notes.txt").stat().st_ino
     change(place)
     assert contents(place) == AFTER
-    assert (place.root / "notes.txt").stat().st_ino == inodes["notes.txt"]
-    assert not (place.root / SITE / "alpha" / "__pycache__").exists()
-    assert not (place.root / "bin").exists() or not list((place.root / "bin").iterdir())
+    assert (place.root / "notes.txt").stat().st_ino == notes
+    for emptied in (f"{SITE}/alpha/__pycache__", "bin"):
+        assert not (place.root / emptied).exists()
 
 
 def test_a_package_goes_with_its_empty_folders(place):
@@ -156,7 +176,12 @@ def test_a_change_that_fails_is_put_back(place):
     assert not (place.root / "share").exists()
 
 
-def test_the_last_change_goes_back_and_forth(place):
+@pytest.mark.parametrize("has_links", [True, False])
+def test_the_last_change_goes_back_and_forth(place, monkeypatch, has_links):
+    if not has_links:
+        # Files are copied then.
+        refused = Mock(side_effect=PermissionError(1, "Operation not permitted"))
+        monkeypatch.setattr(os, "link", refused)
     first = tree(place)
     change(place)
     second = tree(place)
@@ -181,10 +206,8 @@ def test_a_file_of_two_packages_stays_with_the_other(place):
     # What helps to pass over a large package may be no text.
     (place.root / SITE / "gamma-1.dist-info/top_level.txt").write_bytes(b"caf\xe9\n")
     (place.root / SITE / "alpha/old.py").write_text("edited")
-    listener = Listener()
-    change(place, None, reporter=listener)
+    assert change(place, None).notices == []
     assert (place.root / SITE / "alpha/old.py").read_text() == "edited"
-    assert listener.notices == []
 
 
 @pytest.mark.parametrize(
@@ -199,14 +222,11 @@ def test_a_file_that_the_user_has_changed_or_written_is_kept(place, name, text):
     path = place.root / SITE / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-    listener = Listener()
-    change(place, reporter=listener)
+    [notice] = change(place).notices
     [kept] = place.kept_files.glob(f"*/{SITE}/{name}")
     assert kept.read_text() == text
-    assert any(
-        name in notice and str(place.kept_files) in notice
-        for notice in listener.notices
-    )
+    assert name in notice
+    assert str(place.kept_files) in notice
 
 
 @pytest.mark.parametrize("link", [f"{SITE}/alpha", "share", "bin"])
@@ -223,12 +243,9 @@ def test_nothing_behind_a_link_is_written_or_removed(place, tmp_path, link, come
     if link == "share" and comes is None:
         change(place, comes)
     else:
-        with pytest.raises(UsageError) as refused:
-            planned(place, comes)
-        assert (refused.value.code, refused.value.exit_code) == ("leads-outside", 2)
-        assert f"rm {place.root / link}   # the link alone" in (
-            refused.value.hint or ""
-        )
+        error = refusal(planned, place, comes)
+        assert (error.code, error.exit_code) == ("leads-outside", 2)
+        assert f"rm {place.root / link}   # the link alone" in (error.hint or "")
     assert before == {path: path.read_bytes() for path in before}
 
 
@@ -283,18 +300,16 @@ def test_a_replaced_environment_is_kept_whole_and_comes_back(place):
     replace_environment(place, newcomer(place), Reporter())
     assert contents(place) == {f"{SITE}/alpha/__init__.py": "newer"}
     (place.root / "since.txt").write_text("mine")
-    listener = Listener()
-    back(place, listener)
+    notices = back(place).notices
     assert tree(place) == first
-    assert any("since.txt" in notice for notice in listener.notices)
+    assert any("since.txt" in notice for notice in notices)
     back(place)
     assert tree(place)["since.txt"] == "mine"
     # A further change ends that step, and keeps the older environment.
-    listener = Listener()
-    change(place, ("alpha-2", ALPHA_2), ("alpha",), reporter=listener)
+    notices = change(place).notices
     [kept] = place.kept_files.glob("*/.venv/notes.txt")
     assert kept.read_text() == "mine"
-    assert any(str(kept.parent) in notice for notice in listener.notices)
+    assert any(str(kept.parent) in notice for notice in notices)
 
 
 MOMENTS = ("rename", "replace", "unlink", "rmdir", "mkdir", "link")
@@ -322,16 +337,14 @@ def dying(monkeypatch, moment):
     return calls
 
 
-def heal_now(place):
-    with hold(place, Reporter()):
-        pass
-
-
 def rebuild(place):
     replace_environment(place, newcomer(place), Reporter())
 
 
-@pytest.mark.parametrize("part", ["change", "heal", "back", "rebuild"])
+PARTS = {"change": change, "heal": heal_now, "back": back, "rebuild": rebuild}
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_a_run_that_dies_at_any_call_leaves_the_old_state_or_the_new(
     place, tmp_path, tmp_path_factory, monkeypatch, part
 ):
@@ -341,9 +354,7 @@ def test_a_run_that_dies_at_any_call_leaves_the_old_state_or_the_new(
         change(place)
     if part == "rebuild":
         newcomer(place)
-    begins = {"change": change, "heal": heal_now, "back": back, "rebuild": rebuild}[
-        part
-    ]
+    begins = PARTS[part]
     if part == "heal":
         begun(place)
     start = tree(place)
@@ -387,14 +398,12 @@ def test_what_is_written_while_a_change_is_killed_stays_and_is_named(place):
     begun(place)
     (place.root / SITE / "alpha" / "new" / "x.py").write_text("mine, since")
     (place.root / SITE / "alpha" / "old.py").write_text("mine too")
-    listener = Listener()
-    with hold(place, listener):
-        pass
+    notices = heal_now(place).notices
     now = tree(place)
     assert now[f"{SITE}/alpha/new/x.py"] == "mine, since"
     assert now[f"{SITE}/alpha/old.py"] == "mine too"
     assert now[f"{SITE}/alpha/__init__.py"] == "one"
-    [stays] = [notice for notice in listener.notices if notice.startswith("Stays")]
+    [stays] = [notice for notice in notices if notice.startswith("Stays")]
     assert "alpha/new/x.py" in stays
     assert "alpha/old.py" in stays
 
@@ -404,8 +413,7 @@ def test_what_another_installer_has_changed_since_is_left_alone(place):
     shutil.rmtree(place.root / SITE / "alpha-2.dist-info")
     put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
     before = tree(place)
-    listener = Listener()
-    heal(place, listener)
+    listener = heal_now(place)
     assert tree(place) == before
     [kept] = listener.notices
     assert kept.endswith("alpha came or changed since")
@@ -417,8 +425,7 @@ def test_the_way_back_leaves_alone_what_another_installer_has_changed_since(plac
     change(place, ("alpha-2", ALPHA_2), ("alpha", "beta"))
     shutil.rmtree(place.root / SITE / "alpha-2.dist-info")
     put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
-    listener = Listener()
-    back(place, listener)
+    listener = back(place)
     now = contents(place)
     assert now[f"{SITE}/alpha/__init__.py"] == "three"
     assert now[f"{SITE}/beta.py"] == "b"
@@ -444,34 +451,27 @@ def test_a_pipe_that_took_the_place_of_a_file_has_no_bytes_and_stays(place):
     assert pipe.is_fifo()
 
 
-@pytest.mark.parametrize("takes_over", [False, True])
 def test_a_change_of_another_host_is_named_and_put_back_only_if_told(
-    place, monkeypatch, takes_over
+    place, monkeypatch
 ):
     before = tree(place)
     begun(place)
+    changed = tree(place)
     monkeypatch.setattr("platform.node", lambda: "elsewhere")
-    if takes_over:
-        take_back(place, Reporter(), takes_over=True)
-        assert tree(place) == before
-        return
-    with pytest.raises(UsageError) as refused:
-        heal_now(place)
-    assert refused.value.code == "change-elsewhere"
-    assert refused.value.hint == (
-        f"gpuinstall env rollback --venv {quoted(place.venv)} --replace   # if it does not"
-    )
-    assert "process 1 on" in refused.value.message
-    assert tree(place) != before
+    error = refusal(heal_now, place)
+    assert error.code == "change-elsewhere"
+    command = f"gpuinstall env rollback --venv {quoted(place.venv)} --replace"
+    assert error.hint == f"{command}   # if it does not"
+    assert "process 1 on" in error.message
+    assert tree(place) == changed != before
+    back(place, takes_over=True)
+    assert tree(place) == before
 
 
 def test_nobody_puts_back_what_a_living_run_changes(place):
     begun(place)
-    journal = read_journal(place.current_change, place)
-    assert journal
-    owner = replace(Owner.this_run(), process=os.getppid())
-    owner = replace(owner, start=journals._start(owner.process))
-    journals.write_journal(replace(journal, owner=owner), place, place.current_change)
+    parent = os.getppid()
+    begun_by(place, process=parent, start=journals._start(parent))
     before = tree(place)
     with pytest.raises(InstallationError, match="is still in use by process"):
         heal_now(place)
@@ -480,12 +480,10 @@ def test_nobody_puts_back_what_a_living_run_changes(place):
 
 def test_a_journal_that_this_user_did_not_write_undoes_nothing(place):
     begun(place)
-    text = (place.current_change / "journal.json").read_text()
-    (place.current_change / "journal.json").write_text(text.replace("alpha", "notes"))
+    file = place.current_change / "journal.json"
+    file.write_text(file.read_text().replace("alpha", "notes"))
     before = tree(place)
-    with pytest.raises(UsageError) as refused:
-        heal_now(place)
-    assert refused.value.code == "others-change"
+    assert refusal(heal_now, place).code == "others-change"
     assert tree(place) == before
 
 
@@ -500,38 +498,23 @@ def test_nothing_is_changed_that_nobody_could_vouch_for(place, tmp_path, monkeyp
 
 
 def test_without_a_change_there_is_nothing_to_take_back(place):
-    with pytest.raises(UsageError) as refused:
-        back(place)
-    assert refused.value.code == "no-previous"
-
-
-def test_where_no_links_are_to_be_had_files_are_copied(place, monkeypatch):
-    def refused(*_arguments, **_options):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refused)
-    before = tree(place)
-    change(place)
-    back(place)
-    assert tree(place) == before
+    assert refusal(back, place).code == "no-previous"
 
 
 def test_a_journal_is_on_the_disk_before_the_first_file_moves(place, monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        os,
-        "fsync",
-        lambda number: seen.append(str(Path(f"/proc/self/fd/{number}").readlink())),
-    )
-    monkeypatch.setattr(transaction, "_apply", lambda _change: seen.append("apply"))
-    monkeypatch.setattr(
-        transaction, "sync_file_system", lambda _folder: seen.append("all")
-    )
+
+    def sync(number):
+        seen.append(str(Path(f"/proc/self/fd/{number}").readlink()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    for name in ("_apply", "sync_file_system"):
+        monkeypatch.setattr(transaction, name, lambda _, name=name: seen.append(name))
     change(place)
-    first = [*map(str, seen[: seen.index("apply")])]
-    assert any(path.startswith(str(place.scratch)) for path in first)
-    assert first[-1] == str(place.work)
-    assert seen.index("all") > seen.index("apply")
+    applied = seen.index("_apply")
+    assert any(path.startswith(str(place.scratch)) for path in seen[:applied])
+    assert seen[applied - 1] == str(place.work)
+    assert "sync_file_system" in seen[applied:]
     assert seen[-1] == str(place.work)
 
 

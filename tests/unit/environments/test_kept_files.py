@@ -220,14 +220,6 @@ def test_what_a_killed_run_has_left_is_removed_by_the_next(paths, monkeypatch):
     assert [*paths.work.iterdir()] == []
 
 
-def test_other_files_in_the_working_folder_stay(paths):
-    names = {".my.notes", ".discarded-0123", "staging-notes"}
-    for name in names:
-        write(paths.work / name / "file")
-    clear_away(paths)
-    assert {path.name for path in paths.work.iterdir()} == names
-
-
 def test_of_a_package_with_an_empty_record_goes_what_has_another_name(paths, tmp_path):
     site = paths.venv / "lib/python3.12/site-packages"
     (site / "cut-1.0.dist-info").mkdir(parents=True)

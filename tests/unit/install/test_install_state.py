@@ -198,23 +198,22 @@ def test_a_new_lock_that_changes_nothing_leaves_a_proven_environment_alone():
     assert (upgraded.action, upgraded.action_for(fit)) == (Action.BUILD, Action.NOTHING)
 
 
-def test_a_lock_that_does_not_fit_is_named_with_what_is_done_instead():
-    assert [
-        misfit.candidate
-        for misfit in state(replace(NOTHING, locks=(CUDA, NEWER))).misfits
-    ] == [CUDA]
-
-
-def test_a_lock_that_does_not_fit_is_named_whether_the_folder_or_its_environment_has_it():
-    for there in (state(environment(CUDA, CUDA)), state(environment(CUDA))):
-        assert [misfit.candidate for misfit in there.misfits] == [CUDA]
+@pytest.mark.parametrize(
+    "existing",
+    [
+        replace(NOTHING, locks=(CUDA, NEWER)),
+        environment(CUDA, CUDA),
+        environment(CUDA),
+    ],
+)
+def test_a_lock_that_does_not_fit_is_named_wherever_it_lies(existing):
+    assert [misfit.candidate for misfit in state(existing).misfits] == [CUDA]
 
 
 @pytest.mark.parametrize("locked", [False, True])
 def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked):
-    existing = replace(NOTHING, locks=(CUDA,))
     there = state(
-        existing,
+        replace(NOTHING, locks=(CUDA,)),
         InstallOptions(locked=locked),
         machine=BROKEN,
         request=Request(("torch",)),

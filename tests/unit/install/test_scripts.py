@@ -13,6 +13,7 @@ from gpuinstall.install.hold import hold
 from gpuinstall.install.removal import find_prunable, prune, remove_cache
 from gpuinstall.install.scripts import Script, read_script
 from gpuinstall.sources.requirements_file import RequirementsFile
+from tests.lab.environments import put_package
 from tests.lab.listener import Listener
 from tests.unit.install.environments import make_environment
 
@@ -24,19 +25,20 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache" / "gpuinstall" / "scripts"
 
 
-@pytest.mark.usefixtures("cache")
-def test_a_script_has_one_environment_from_wherever_it_is_started(
-    tmp_path, monkeypatch
-):
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "a.py").write_text(
-        """# /// script
+SCRIPT = """# /// script
 # dependencies = ["dep"]
 # [tool.uv.sources]
 # dep = { path = "dep" }
 # ///
 """
-    )
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_script_has_one_environment_from_wherever_it_is_started(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a.py").write_text(SCRIPT)
     environments = set()
     for folder, file in ((".", "a.py"), ("inner", "../a.py")):
         monkeypatch.chdir(tmp_path / folder)
@@ -52,25 +54,22 @@ def make_cached(cache, name):
     venv.parent.mkdir(parents=True)
     make_environment(venv, name)
     remember(venv, name)
-    torch = venv / "lib" / "python3.12" / "site-packages" / "torch-2.14.1.dist-info"
-    (torch / "RECORD").write_text("torch/lib.so,,\ntorch-2.14.1.dist-info/RECORD,,\n")
-    (torch.parent / "torch").mkdir()
-    (torch.parent / "torch" / "lib.so").write_bytes(b"")
+    site = venv / "lib" / "python3.12" / "site-packages"
+    put_package(site, "torch", {"torch/lib.so": ""}, version="2.14.1")
     return venv.parent
 
 
-def names(cache):
-    return {folder.name for folder in cache.iterdir()}
-
-
-def test_what_lies_in_the_cache_is_removed_but_what_another_run_changes_stays(cache):
+def test_what_lies_in_the_cache_goes_but_what_another_run_changes_or_has_made(cache):
     make_cached(cache, "idle")
     installing = EnvironmentPaths(make_cached(cache, "installing") / ".venv")
     (cache / "failed").mkdir()
+    theirs = make_cached(cache, "others") / ".venv"
+    (theirs / "gpuinstall.json").unlink()
     with hold(installing, Reporter(), wait=0):
         removed = prune(Reporter())
     assert set(removed) == {cache / "idle", cache / "failed"}
-    assert names(cache) == {"installing"}
+    assert {folder.name for folder in cache.iterdir()} == {"installing", "others"}
+    assert (theirs / "lib").exists()
 
 
 def test_a_file_of_the_user_in_the_cache_is_kept(cache):
@@ -100,10 +99,8 @@ def test_the_environment_of_a_script_that_runs_stays_and_the_program_is_named(ca
         assert remove_cache(listener) == [venv.parent]
         program.kill()
     assert venv.exists()
-    assert (
-        listener.warnings
-        == [f"{venv.parent} stays: python (process {program.pid}) uses it"] * 2
-    )
+    stays = f"{venv.parent} stays: python (process {program.pid}) uses it"
+    assert listener.warnings == [stays] * 2
 
 
 def test_of_the_cache_only_our_own_files_go(cache, tmp_path):
@@ -121,28 +118,15 @@ def test_of_the_cache_only_our_own_files_go(cache, tmp_path):
     assert (tmp_path / "elsewhere" / "thesis").is_dir()
 
 
-def test_every_name_of_a_script_has_a_place(cache, tmp_path):
-    files = [
-        tmp_path / name
-        for name in ("train.py", "\udcff.py", "ä b'.py", f"{'n' * 250}.py", "-c.py")
-    ]
-    places = [
-        Script(file, RequirementsFile(("torch",)), None).paths.folder for file in files
-    ]
-    assert [place.name.rpartition("-")[0] for place in places] == [
-        "train",
-        "_",
-        "ä_b_",
-        "n" * 40,
-        "-c",
-    ]
-    assert {place.parent for place in places} == {cache}
-
-
-def test_an_environment_that_is_not_ours_stays(cache):
-    folder = make_cached(cache, "the user's")
-    (folder / ".venv" / "gpuinstall.json").unlink()
-
-    prune(Reporter())
-
-    assert (folder / ".venv" / "lib").exists()
+def test_every_name_of_a_script_has_a_place(cache):
+    names = {
+        "train.py": "train",
+        "\udcff.py": "_",
+        "ä b'.py": "ä_b_",
+        f"{'n' * 250}.py": "n" * 40,
+        "-c.py": "-c",
+    }
+    listed = RequirementsFile(("torch",))
+    for name, expected in names.items():
+        place = Script(Path(name), listed, None).paths.folder
+        assert (place.name.rpartition("-")[0], place.parent) == (expected, cache)

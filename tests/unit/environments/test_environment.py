@@ -1,5 +1,3 @@
-import pytest
-
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import (
@@ -22,29 +20,14 @@ MARKER = Marker(
 )
 
 
-def test_a_marker_is_read_as_it_was_written(tmp_path):
+def test_a_marker_is_read_as_it_was_written_and_any_other_file_is_none(tmp_path):
+    assert read_marker(tmp_path) is None
     MARKER.write(tmp_path)
     assert read_marker(tmp_path) == MARKER
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{}",
-        "[]",
-        "null",
-        '{"schema": "gpuinstall.environment/1"}',
-        '{"schema": "x"}',
-    ],
-)
-def test_any_other_file_is_no_marker(tmp_path, text):
-    (tmp_path / NAME).write_text(text, "utf-8")
-    assert read_marker(tmp_path) is None
-
-
-def test_a_folder_without_one_has_none(tmp_path):
-    assert read_marker(tmp_path) is None
+    schema = '{"schema": "gpuinstall.environment/1"}'
+    for text in ("", "{}", "[]", "null", schema, '{"schema": "x"}'):
+        (tmp_path / NAME).write_text(text, "utf-8")
+        assert read_marker(tmp_path) is None
 
 
 def test_what_a_link_in_a_folder_leads_to_outside_is_not_the_folders(tmp_path):
@@ -90,17 +73,15 @@ def test_only_the_systems_python_is_advised_an_environment_of_its_own(tmp_path):
     system = made(tmp_path / "usr", "bin/python")
     next_one = made(tmp_path / "ours.gpuinstall" / "staging-1", "pyvenv.cfg")
     first = made(tmp_path / "new.gpuinstall" / "staging-1", "pyvenv.cfg")
-    folders = (ours, venv, conda, embedded, system, next_one, first)
-    words = [advice_words(interpreter(folder)) for folder in folders]
-    assert [(one.get("into"), one.get("anew")) for one in words] == [
-        (f" --venv {ours}", f" --venv {quoted(ours)} --replace"),
-        (f" --into --venv {venv}", f" --venv {quoted(venv)} --replace"),
-        (f" --into --venv {conda}", None),
-        (f" --into --venv {embedded}", None),
-        (None, None),
-        (f" --venv {ours}", f" --venv {quoted(ours)} --replace"),
-        (
-            f" --venv {tmp_path / 'new'}",
-            f" --venv {quoted(tmp_path / 'new')} --replace",
-        ),
-    ]
+    into = {
+        ours: (f" --venv {ours}", f" --venv {quoted(ours)} --replace"),
+        venv: (f" --into --venv {venv}", f" --venv {quoted(venv)} --replace"),
+        conda: (f" --into --venv {conda}", None),
+        embedded: (f" --into --venv {embedded}", None),
+        system: (None, None),
+    }
+    new = tmp_path / "new"
+    into[next_one] = into[ours]
+    into[first] = (f" --venv {new}", f" --venv {quoted(new)} --replace")
+    words = {folder: advice_words(interpreter(folder)) for folder in into}
+    assert {at: (one.get("into"), one.get("anew")) for at, one in words.items()} == into

@@ -3,13 +3,13 @@
 import os
 import shutil
 import sys
+from unittest.mock import Mock
 
 import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments import kept_files
 from gpuinstall.environments.kept_files import copy_edited, remove_environment
 from gpuinstall.install.transaction import clear_away
@@ -17,10 +17,6 @@ from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
 from tests.unit.install.environments import make_environment
-
-
-class Killed(BaseException):
-    """Plays kill -9."""
 
 
 @pytest.fixture
@@ -31,10 +27,11 @@ def paths(tmp_path):
     return paths
 
 
-def remove(paths, reporter=None):
-    return remove_environment(
-        paths.venv, paths.kept_files, paths.work, reporter or Reporter()
-    )
+def remove(paths, folder=None):
+    """Remove an environment; return what was said."""
+    listener = Listener()
+    remove_environment(folder or paths.venv, paths.kept_files, paths.work, listener)
+    return listener.notices
 
 
 def write(file, text="mine"):
@@ -54,24 +51,20 @@ def kept(paths):
 
 
 def test_what_installers_wrote_goes_without_a_word(paths):
-    listener = Listener()
-    assert remove(paths, listener) > 0
+    assert remove(paths) == []
     assert {path.name for path in paths.folder.iterdir()} == {paths.work.name}
     assert [*paths.work.iterdir()] == []
-    assert listener.notices == []
 
 
 def test_the_users_files_alone_are_kept_and_named_with_their_bytes(paths):
     write(paths.venv / "notebooks" / "a.ipynb", "n" * 4000)
     write(paths.venv / "lib/python3.12/site-packages/mine.py")
-    listener = Listener()
-    remove(paths, listener)
+    [notice] = remove(paths)
     assert not paths.venv.exists()
     assert kept(paths) == {
         ".venv/notebooks/a.ipynb",
         ".venv/lib/python3.12/site-packages/mine.py",
     }
-    [notice] = listener.notices
     assert "lib, notebooks, which no installer wrote" in notice
     assert f"4 kB, now in {next(paths.kept_files.iterdir())}/.venv" in notice
 
@@ -88,17 +81,14 @@ def test_kept_files_are_never_replaced(paths):
 def test_a_folder_that_is_no_environment_is_kept_as_it_is(paths, tmp_path):
     write(tmp_path / "thesis" / ".git" / "HEAD")
     write(tmp_path / "thesis" / "bin" / "python")
-    remove_environment(tmp_path / "thesis", paths.kept_files, paths.work, Reporter())
+    remove(paths, tmp_path / "thesis")
     assert kept(paths) == {"thesis/.git/HEAD", "thesis/bin/python"}
 
 
 def test_packages_that_were_added_are_named_with_their_versions(paths):
     (paths.venv / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
-    listener = Listener()
-    remove(paths, listener)
-    assert listener.notices == [
-        f"Removed cowsay 6.1: added by pip or uv to {paths.venv}"
-    ]
+    removed = f"Removed cowsay 6.1: added by pip or uv to {paths.venv}"
+    assert remove(paths) == [removed]
 
 
 @pytest.mark.parametrize("place", ["link", "file"])
@@ -120,7 +110,7 @@ def test_of_a_link_only_the_link_goes(paths, tmp_path):
     write(tmp_path / "elsewhere" / "thesis")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")
-    remove_environment(link, paths.kept_files, paths.work, Reporter())
+    remove(paths, link)
     assert not link.is_symlink()
     assert files(tmp_path / "elsewhere") == {"thesis"}
 
@@ -208,12 +198,9 @@ def test_a_checkout_that_is_linked_into_the_packages_is_left_alone(
 
 
 def test_what_a_killed_run_has_left_is_removed_by_the_next(paths, monkeypatch):
-    def dies(_path):
-        raise Killed
-
     with monkeypatch.context() as patched:
-        patched.setattr(kept_files, "remove_path", dies)
-        with pytest.raises(Killed):
+        patched.setattr(kept_files, "remove_path", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
             remove(paths)
     assert len([*paths.work.iterdir()]) == 1
     clear_away(paths)

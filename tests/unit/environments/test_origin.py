@@ -1,5 +1,3 @@
-import pytest
-
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import Marker, Origin, fingerprint, read_origin
@@ -8,31 +6,28 @@ NONE = Machine("linux", "x86_64")
 TWO = Machine("linux", "x86_64", gpus=(Gpu(0, uuid="GPU-a"), Gpu(1, uuid="GPU-b")))
 
 
-def made(venv, machine, backend="cu126", *, is_for_cpu=False, devices=()):
-    """Leave in a folder what an installation leaves in an environment."""
-    verdict = {
-        "status": "passed",
-        "devices": [{"index": index} for index in devices],
-    }
-    Marker(
-        "1",
-        "pylock.cpu.toml",
-        "0",
-        "3.12",
-        "2.15.0",
-        backend,
-        fingerprint(machine),
-        verdict,
-        is_for_cpu=is_for_cpu,
-    ).write(venv)
-
-
 RADEON = Machine(
     "linux",
     "x86_64",
     gpus=(Gpu(0, vendor="amd", architecture="gfx1201"),),
     makers={"amd": {"kernel": "6.12.1", "driver": "6.14"}},
 )
+CPU = Origin(for_cpu=True)
+CASES = {
+    "the CPU, beside GPUs": (("cpu", True, TWO, ()), TWO, CPU),
+    "the CPU, which was proven": (("cpu", True, TWO, (0,)), TWO, CPU),
+    "the CPU, without GPUs": (("cpu", True, NONE, ()), NONE, CPU),
+    "all there was, and is": (("cpu", False, NONE, ()), NONE, CPU),
+    "all that fitted": (("cpu", False, TWO, ()), TWO, Origin()),
+    "GPUs that are elsewhere": (("cu126", False, NONE, ()), NONE, Origin()),
+    "a GPU that the plan left out": (
+        ("cu126", False, TWO, (1,)),
+        TWO,
+        Origin(gpus=(1,)),
+    ),
+    "another machine": (("cu126", False, NONE, (1,)), TWO, Origin()),
+}
+"""What an environment was made of: backend, whether the CPU was requested, machine, proven devices; where it is now."""
 
 
 def test_a_proof_is_of_the_chip_and_the_driver_of_every_maker():
@@ -41,37 +36,23 @@ def test_a_proof_is_of_the_chip_and_the_driver_of_every_maker():
     assert len({*map(fingerprint, (RADEON, chip, driver))}) == 3
 
 
-@pytest.mark.parametrize(
-    ("backend", "is_requested", "machine", "for_cpu"),
-    [
-        ("cpu", True, TWO, True),
-        ("cpu", True, NONE, True),
-        ("cpu", False, NONE, True),
-        ("cpu", False, TWO, False),
-        ("cu126", False, NONE, False),
-    ],
-)
-def test_the_marker_says_whether_the_cpu_was_requested(
-    tmp_path, backend, is_requested, machine, for_cpu
-):
-    made(tmp_path, machine, backend, is_for_cpu=is_requested)
-    assert read_origin(tmp_path, machine).for_cpu is for_cpu
-
-
-def test_a_gpu_that_the_plan_left_out_is_left_out_again(tmp_path):
-    made(tmp_path, TWO, devices=(1,))
-    assert read_origin(tmp_path, TWO).gpus == (1,)
-
-
-def test_the_cpu_is_no_gpu_that_the_plan_had(tmp_path):
-    made(tmp_path, TWO, "cpu", is_for_cpu=True, devices=(0,))
-    assert read_origin(tmp_path, TWO) == Origin(for_cpu=True)
-
-
-def test_on_another_machine_every_gpu_is_proven(tmp_path):
-    made(tmp_path, NONE, devices=(1,))
-    assert read_origin(tmp_path, TWO).gpus is None
-
-
-def test_an_environment_that_is_not_ours_was_asked_nothing(tmp_path):
+def test_the_marker_says_what_an_environment_was_made_for(tmp_path):
     assert read_origin(tmp_path, TWO) == Origin()
+    wrong = {}
+    for name, ((backend, is_for_cpu, machine, devices), here, origin) in CASES.items():
+        verdict = {"devices": [{"index": index} for index in devices]}
+        Marker(
+            "1",
+            "pylock.cpu.toml",
+            "0",
+            "3.12",
+            "2.15.0",
+            backend,
+            fingerprint(machine),
+            verdict,
+            is_for_cpu=is_for_cpu,
+        ).write(tmp_path)
+        found = read_origin(tmp_path, here)
+        if found != origin:
+            wrong[name] = found
+    assert wrong == {}

@@ -58,7 +58,16 @@ def site(venv):
     return next(venv.glob("lib/python*/site-packages"))
 
 
-def test_nothing_of_an_installed_environment_is_the_users(venv):
+def test_nothing_that_an_installer_python_or_we_wrote_is_the_users(venv):
+    assert user_paths(venv) == ()
+    for path in (
+        ".gpuinstall/last/journal.json",
+        "tool/__pycache__/inner.cpython-313.opt-1.pyc",
+        "tool/__pycache__/inner.fast-3.py311.nbi",
+        "tool/__pycache__/inner.fast-3.py311.1.nbc",
+    ):
+        (site(venv) / path).parent.mkdir(parents=True, exist_ok=True)
+        (site(venv) / path).touch()
     assert user_paths(venv) == ()
 
 
@@ -91,24 +100,6 @@ def test_everything_else_in_an_environment_is_the_users(venv):
     assert set(user_paths(venv)) == expected
 
 
-def test_the_journal_of_an_installation_into_it_is_not_the_users(venv):
-    journal = site(venv) / ".gpuinstall" / "last" / "journal.json"
-    journal.parent.mkdir(parents=True)
-    journal.touch()
-    assert user_paths(venv) == ()
-
-
-def test_what_is_compiled_of_a_recorded_module_is_not_the_users(venv):
-    cache = site(venv) / "tool" / "__pycache__"
-    for name in (
-        "inner.cpython-313.opt-1.pyc",
-        "inner.fast-3.py311.nbi",
-        "inner.fast-3.py311.1.nbc",
-    ):
-        (cache / name).touch()
-    assert user_paths(venv) == ()
-
-
 def test_a_record_gives_away_no_file_outside_its_packages(venv):
     (venv / "thesis.txt").write_text("mine", "utf-8")
     rows = "../../../thesis.txt,sha256=x,9999\n../../../thesis.txt,,\n../../../../env/train.py,,\n"
@@ -128,28 +119,18 @@ def test_in_a_folder_that_is_no_environment_everything_is_the_users(tmp_path):
 
 def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
-    write_guard(
-        venv,
-        tmp_path / "a b" / ".venv",
-        "pylock.cu126.toml",
-        ["torch==2.14.1"],
-        ("/srv/mine.txt",),
-    )
-    assert user_paths(venv) == ()
-    for name, line in (
-        ("pip.conf", "index-url = https://index.example/simple\n"),
-        ("constraints.txt", "six==1.0\n"),
-    ):
-        with (venv / name).open("a", encoding="utf-8") as file:
-            file.write(line)
-    (venv / "pylock.mine.toml").touch()
-    assert user_paths(venv) == ("constraints.txt", "pip.conf", "pylock.mine.toml")
-
-
-def test_a_pip_configuration_like_gpuinstalls_is_the_users(tmp_path):
-    venv = make_environment(tmp_path / ".venv", "ours")
+    # It is like one of ours.
     (venv / "pip.conf").write_text("[install]\nconstraint = file:///srv/team.txt\n")
     assert user_paths(venv) == ("pip.conf",)
+    final = tmp_path / "a b" / ".venv"
+    lines = ["torch==2.14.1"]
+    write_guard(venv, final, "pylock.cu126.toml", lines, ("/srv/mine.txt",))
+    assert user_paths(venv) == ()
+    for name in ("pip.conf", "constraints.txt"):
+        with (venv / name).open("a", encoding="utf-8") as file:
+            file.write("six==1.0\n")
+    (venv / "pylock.mine.toml").touch()
+    assert user_paths(venv) == ("constraints.txt", "pip.conf", "pylock.mine.toml")
 
 
 def test_packages_that_were_added_are_those_in_no_lock(tmp_path):

@@ -1,8 +1,5 @@
 """What wheels write where they may not: records as uv completes them, files as they lie there."""
 
-import base64
-import hashlib
-
 from gpuinstall.environments.ownership import misplaced_file, overwritten_files
 from gpuinstall.environments.packages import read_packages
 
@@ -10,25 +7,11 @@ SITE = "lib/python3.12/site-packages"
 
 
 def add_package(root, name, files):
-    """Lay out a package as uv does."""
-    rows = []
-    for path, content in files.items():
-        rows.append(f"{path},{digest(content)},{len(content)}")
+    """Lay out the record of a package as uv does; a text stands for its digest."""
+    rows = [f"{path},sha256={text},{len(text)}" for path, text in files.items()]
     record = root / SITE / f"{name}-1.0.dist-info" / "RECORD"
     record.parent.mkdir(parents=True)
     record.write_text("\n".join([*rows, f"{name}-1.0.dist-info/RECORD,,"]))
-
-
-def digest(content):
-    return "sha256=" + base64.urlsafe_b64encode(
-        hashlib.sha256(content.encode()).digest()
-    ).decode().rstrip("=")
-
-
-def misplaced(root):
-    """What is said of the one package that lies there."""
-    (package,) = read_packages([root / SITE])
-    return misplaced_file(package, root)
 
 
 REFUSED = {
@@ -62,49 +45,31 @@ TAKEN = (
 )
 
 
-def test_a_package_writes_neither_into_the_environment_nor_out_of_it(tmp_path):
+def test_a_package_writes_its_own_files_scripts_and_data_alone(tmp_path):
     wrong = {}
-    for number, (path, message) in enumerate(REFUSED.items()):
+    expected = {**REFUSED, **dict.fromkeys(TAKEN)}
+    for number, (path, message) in enumerate(expected.items()):
         root = tmp_path / str(number)
         add_package(root, "evil", {path: "x"})
-        if misplaced(root) != message:
-            wrong[path] = misplaced(root)
+        [package] = read_packages([root / SITE])
+        found = misplaced_file(package, root)
+        if found != message:
+            wrong[path] = found
     assert wrong == {}
 
 
-def test_a_package_writes_its_own_files_scripts_and_data(tmp_path):
-    add_package(tmp_path, "evil", dict.fromkeys(TAKEN, "x"))
-    assert misplaced(tmp_path) is None
-
-
-def overwritten(root):
-    """The packages that write the same files with different contents, and these."""
-    packages = read_packages([root / SITE])
-    return {
-        tuple(package.name for package in writers): files
-        for writers, files in overwritten_files(packages, root).items()
+def test_packages_that_write_the_same_files_with_other_contents_are_named(tmp_path):
+    packages = {
+        "nvidia_nccl": {"nvidia/__init__.py": "a"},
+        "other": {"nvidia/__init__.py": "a", "other.py": "b"},
+        "opencv_contrib": dict.fromkeys(("cv2/a.py", "cv2/b.py", "cv2/x.py"), "1"),
+        "opencv_headless": dict.fromkeys(("cv2/a.py", "cv2/b.py", "cv2/c.py"), "2"),
+        "opencv_python": dict.fromkeys(("cv2/a.py", "cv2/b.py", "cv2/c.py"), "3"),
     }
-
-
-def test_the_same_bytes_of_two_packages_are_no_fault(tmp_path):
-    add_package(tmp_path, "nvidia_nccl", {"nvidia/__init__.py": "a"})
-    add_package(tmp_path, "other", {"nvidia/__init__.py": "a", "other.py": "b"})
-    assert overwritten(tmp_path) == {}
-
-
-def test_packages_that_share_files_are_named_together(tmp_path):
-    add_package(
-        tmp_path,
-        "opencv_contrib",
-        {"cv2/a.py": "1", "cv2/b.py": "1", "cv2/x.py": "1", "cv2/y.py": "1"},
-    )
-    add_package(
-        tmp_path, "opencv_headless", {"cv2/a.py": "2", "cv2/b.py": "2", "cv2/c.py": "2"}
-    )
-    add_package(
-        tmp_path, "opencv_python", {"cv2/a.py": "3", "cv2/b.py": "3", "cv2/c.py": "3"}
-    )
-    assert overwritten(tmp_path) == {
+    for name, files in packages.items():
+        add_package(tmp_path, name, files)
+    found = overwritten_files(read_packages([tmp_path / SITE]), tmp_path)
+    assert {tuple(one.name for one in who): files for who, files in found.items()} == {
         ("opencv-contrib", "opencv-headless", "opencv-python"): [
             f"{SITE}/cv2/a.py",
             f"{SITE}/cv2/b.py",

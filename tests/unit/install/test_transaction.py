@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -312,11 +312,9 @@ def test_a_replaced_environment_is_kept_whole_and_comes_back(place):
     assert any(str(kept.parent) in notice for notice in notices)
 
 
-MOMENTS = ("rename", "replace", "unlink", "rmdir", "mkdir", "link")
-
-
-def dying(monkeypatch, moment):
-    """Let this process die at one of the calls that change a file system; return the counter of them."""
+@contextmanager
+def dying(moment):
+    """Let what is done die at one of the calls that change a file system; yield the counter of them."""
     calls = [0]
 
     def counted(real):
@@ -331,10 +329,14 @@ def dying(monkeypatch, moment):
 
         return call
 
-    for name in MOMENTS:
-        monkeypatch.setattr(os, name, counted(getattr(os, name)))
-    monkeypatch.setattr(Owner, "is_alive", property(lambda _owner: False))
-    return calls
+    with (
+        suppress(KeyboardInterrupt, SystemExit),
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        for name in ("rename", "replace", "unlink", "rmdir", "mkdir", "link"):
+            patched.setattr(os, name, counted(getattr(os, name)))
+        patched.setattr(Owner, "is_alive", property(lambda _owner: False))
+        yield calls
 
 
 def rebuild(place):
@@ -346,7 +348,7 @@ PARTS = {"change": change, "heal": heal_now, "back": back, "rebuild": rebuild}
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_run_that_dies_at_any_call_leaves_the_old_state_or_the_new(
-    place, tmp_path, tmp_path_factory, monkeypatch, part
+    place, tmp_path, tmp_path_factory, part
 ):
     """And the next one dies at another call; nothing of the user's is missing after the third."""
     first = tree(place)
@@ -364,20 +366,15 @@ def test_a_run_that_dies_at_any_call_leaves_the_old_state_or_the_new(
     for moment in range(1, 400):
         shutil.rmtree(tmp_path)
         shutil.copytree(copy, tmp_path, symlinks=True)
-        with monkeypatch.context() as context:
-            calls = dying(context, moment)
-            with suppress(KeyboardInterrupt, SystemExit):
-                begins(place)
+        with dying(moment) as calls:
+            begins(place)
         if calls[0] < moment:
             break
         if place.root.exists():
             (place.root / "since.txt").write_text("mine")
-        with monkeypatch.context() as context:
-            dying(context, moment % 7 + 1)
-            with suppress(KeyboardInterrupt, SystemExit):
-                heal_now(place)
-        with monkeypatch.context() as context:
-            dying(context, 10**9)
+        with dying(moment % 7 + 1):
+            heal_now(place)
+        with dying(10**9):
             heal_now(place)
         now = tree(place)
         notes = [*place.root.rglob("notes.txt"), *place.work.rglob("notes.txt")]

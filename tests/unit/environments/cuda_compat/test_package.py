@@ -39,9 +39,8 @@ def test_the_newest_variant_of_this_processor_is_taken():
 
 
 def test_a_manifest_without_variants_is_read_too():
-    found = listed_archive(
-        listing(file("only.tar.xz"), "linux-sbsa"), MANIFEST, "aarch64"
-    )
+    text = listing(file("only.tar.xz"), "linux-sbsa")
+    found = listed_archive(text, MANIFEST, "aarch64")
 
     assert found
     assert found.address.endswith("/redist/cuda_compat/only.tar.xz")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import tomli_w
@@ -46,9 +45,11 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from gpuinstall.base.reporter import Meter, Progress, Reporter
+    from gpuinstall.base.reporter import Meter, Progress
     from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
+
+_Item = TypeVar("_Item")
 
 FILES_AT_ONCE = 16
 """How many are fetched side by side: a large lock has some two hundred, most of them small."""
@@ -128,24 +129,18 @@ def fetch_missing(
     """
     if not heads:
         return {}
+    hashes = dict[str, str]()
 
-    def sha256_at(file: LockedFile, head: Head) -> str:
+    def fetch(progress: Progress, file: LockedFile) -> None:
+        head = heads[file]
         chunks = session.client.chunks(file.url, head.size)
-        sha256 = _hash(chunks, partial(count, file.name))
+        sha256 = _hash(chunks, partial(progress, file.name))
         session.cache.keep(file.url, FileHash(sha256, head.etag))
-        return sha256
+        hashes[file.url] = sha256
 
     sizes = {file.name: head.size for file, head in heads.items()}
-    with transfers(sizes, session) as (pool, count):
-        digests = pool.map(sha256_at, heads, heads.values())
-        return {file.url: sha256 for file, sha256 in zip(heads, digests, strict=True)}
-
-
-def _name_left_out(lock: Lock, reporter: Reporter) -> None:
-    """Warn of packages that have no address to download a file from."""
-    if lock.addresses:
-        origin = f"{some([*lock.addresses])} from a folder or a repository"
-        reporter.warn(f"{lock.name} has {origin}: not downloaded")
+    _transfer(fetch, heads, sizes, session)
+    return hashes
 
 
 def download(
@@ -166,23 +161,26 @@ def download(
         raise LockError("lock-missing", message, hint="gpuinstall lock")
     files: dict[str, LockedFile] = {}
     for lock in locks:
-        _name_left_out(lock, session.reporter)
+        if lock.addresses:
+            origin = f"{some([*lock.addresses])} from a folder or a repository"
+            session.reporter.warn(f"{lock.name} has {origin}: not downloaded")
         for file in lock.files:
+            if file.sha256 is None:
+                message = f"{lock.name} has no sha256 for {file.name}"
+                hint = "gpuinstall lock --upgrade"
+                raise LockError("lock-unhashed", message, hint=hint)
             if files.setdefault(file.name, file).sha256 != file.sha256:
                 files[f"{file.sha256}/{file.name}"] = file
-    for name, file in files.items():
-        if file.sha256 is None:
-            message = f"a lock has no sha256 for {name}"
-            raise LockError("lock-unhashed", message, hint="gpuinstall lock --upgrade")
 
-    def bring(name: str, file: LockedFile) -> None:
+    def bring(progress: Progress, name: str) -> None:
+        file = files[name]
         path = folder / name
         if path.is_file() and sha256_of(path) == file.sha256:
             return
         local = local_path(file.url)
         chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
         with written(path) as copy:
-            sha256 = _hash(chunks, partial(count, name), copy)
+            sha256 = _hash(chunks, partial(progress, name), copy)
             if sha256 != file.sha256:
                 raise InstallationError(
                     "hash-mismatch",
@@ -191,21 +189,23 @@ def download(
                     evidence=f"sha256 {sha256}, not {file.sha256}",
                 )
 
-    with transfers(dict.fromkeys(files), session) as (pool, count):
-        list(pool.map(bring, files, files.values()))
+    _transfer(bring, files, dict.fromkeys(files), session)
     return sorted(files)
 
 
-@contextmanager
-def transfers(
+def _transfer(
+    bring: Callable[[Progress, _Item], None],
+    items: Iterable[_Item],
     sizes: Mapping[str, int | None],
     session: Session,
-) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
-    """Run transfers side by side, and report their size at the end.
+) -> None:
+    """Bring files side by side, and report their size at the end.
 
     If one fails or the user interrupts, the others end at their next chunk.
 
     Args:
+        bring: Brings one of the items, and tells of its bytes.
+        items: What is brought.
         sizes: The bytes of each file by its name; None if they are not known.
         session: The run, whose reporter shows the progress.
     """
@@ -221,11 +221,10 @@ def transfers(
         ThreadPoolExecutor(FILES_AT_ONCE) as pool,
     ):
         try:
-            yield pool, count
+            for _ in pool.map(partial(bring, count), items):
+                pass
         finally:
             stopped.set()
-            # Not until each has ended: one that hangs would keep an interrupted run for minutes.
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def local_path(url: str) -> Path | None:
@@ -315,9 +314,7 @@ class Transfer(Value):
         """
         hashes = dict[str, str]()
         etags = {file.url: head.etag for file, head in self.heads.items()}
-        missing = self.missing.items()
-        sizes = {file.url: size or None for file, size in missing}
-        by_name = {file.name: size or None for file, size in missing}
+        sizes = {file.name: size or None for file, size in self.missing.items()}
         environment = uv.without_tokens({**session.environment, **variables})
         environment |= uv.from_loopback(environment, session.patience)
 
@@ -326,14 +323,14 @@ class Transfer(Value):
             session.cache.keep(url, FileHash(sha256, etags.get(url)))
 
         with (
-            transfers(by_name, session) as (_, count),
-            Relay(session.client, count, keep) as relay,
+            session.reporter.progress("Download", sizes) as progress,
+            Relay(session.client, progress, keep) as relay,
         ):
 
             def address(file: LockedFile) -> str:
                 is_hashed = file.sha256 is not None
                 return relay.address(
-                    file.url, file.name, sizes.get(file.url), hashed=is_hashed
+                    file.url, file.name, sizes.get(file.name), hashed=is_hashed
                 )
 
             # Where several indexes may have a package, uv keeps its wheels by their address.

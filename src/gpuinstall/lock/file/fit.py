@@ -81,7 +81,7 @@ def fit(
         or _not_pinned(lock)
         or _not_from_wheels(lock, catalog)
         or _not_for(lock, python, machine)
-        or _not_held(lock, python, machine, request)
+        or _not_selected(lock, python, machine, request)
     )
     if reason:
         return Rejection(lock, reason)
@@ -303,8 +303,6 @@ def _not_for(
     python: str,
     machine: Machine,
 ) -> Reason | None:
-    from packaging.pylock import PylockSelectError
-
     if not python:
         message = f"it is for Python {lock.pylock.requires_python}, which is not installed here"
         return Reason("no-python", message)
@@ -312,21 +310,23 @@ def _not_for(
     environment = _environment_of(machine, python)
     if markers and not any(marker.evaluate(environment) for marker in markers):
         return Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
-    try:
-        _select(lock, python, machine)
-    except PylockSelectError as error:
-        return Reason("other-platform", str(error))
     return None
 
 
-def _not_held(
+def _not_selected(
     lock: Lock,
     python: str,
     machine: Machine,
     request: Request,
 ) -> Reason | None:
+    from packaging.pylock import PylockSelectError
+
+    try:
+        selection = _select(lock, python, machine)
+    except PylockSelectError as error:
+        return Reason("other-platform", str(error))
+    installed = {package.name for package, _ in selection}
     environment = _environment_of(machine, python)
-    installed = {package.name for package, _ in _select(lock, python, machine)}
     missing = [
         requirement
         for requirement in request.parsed
@@ -337,9 +337,9 @@ def _not_held(
         missing += map(parse_requirement, sorted(lock.names - installed))
     for constraint in map(parse_requirement, request.constraints):
         version = lock.versions.get(constraint.name)
-        if not version or not constraint.counts(environment):
+        if not version or constraint.allows(version):
             continue
-        if not constraint.allows(version):
+        if constraint.counts(environment):
             missing.append(constraint)
     relaxed = lock.record.relaxed
     texts = [one.text for one in missing if relaxed.get(one.name) != one.text]

@@ -16,7 +16,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +56,7 @@ PREFERRED = "pylock.preferred.toml"
 
 REQUEST_FILE = "request.in"
 OVERRIDES = "overrides.txt"
+_INPUTS = (REQUEST_FILE, "--override", OVERRIDES, "--output-file", PREFERRED)
 
 _CACHE_CONTROL = {"api": "max-age=600", "files": "max-age=600"}
 """For how long uv takes what the default index answered from its cache: for as long as that index itself says.
@@ -188,27 +188,6 @@ class ResolverProject(Value):
         requirements = map(parse_requirement, self.sources.overrides)
         return [one.text for one in requirements if one.name not in family]
 
-    def compile(self, folder: Path, session: Session) -> Finished:
-        """Have uv resolve it into a lock, in ``folder``."""
-        variables = dict(session.environment)
-        default_index = variables.pop("UV_DEFAULT_INDEX", session.default_index)
-        # A login in it stands in a file that we alone can read: a variable can be asked for by a stranger's METADATA.
-        self.write(folder, default_index)
-        # Whose code runs, and what it is built with.
-        python = session.python
-        if self.python != RUNNING_PYTHON:
-            python = find_python(self.python) or python
-        # uv takes X.Y for X.Y.0, and refuses what requires X.Y.4.
-        newest_patch = f"{self.python}.99"
-        command = uv.compile_lock(
-            python, newest_patch, self.target.uv_platform, self.wheels_only
-        )
-        inputs = (REQUEST_FILE, "--override", OVERRIDES, "--output-file", PREFERRED)
-        if self.target.os == "macos":
-            # The variable of Apple's own tools, by which uv goes too.
-            variables["MACOSX_DEPLOYMENT_TARGET"] = self.target.macos
-        return _Resolver(self, command, variables, folder, session).resolve(inputs)
-
 
 MISSING_EXTRAS = "missing-extras"
 """The key of a resolved document for what uv says of extras: packages with versions, and the names."""
@@ -231,7 +210,7 @@ def resolve_project(
         InstallationError: There is none for want of something else: a network, a build that works.
     """
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
-        done = project.compile(Path(folder), session)
+        done = _Resolver(project, Path(folder), session).resolve()
     if done.ok:
         document = tomli.loads(without_logins(done.out))
         document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(done.err))
@@ -288,27 +267,46 @@ def _link(wheel: Wheel | PageFile, has_stand_in: bool) -> str:
     return f'<a href="{href}"{attribute}>{html.escape(wheel.filename)}</a><br>\n'
 
 
-@dataclass
 class _Resolver:
-    """A project, uv's command to resolve it with, its variables and the folder where it runs."""
+    """uv, which resolves a project in a folder of its own."""
 
-    project: ResolverProject
-    command: list[str]
-    variables: Mapping[str, str]
-    folder: Path
-    session: Session
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        project: ResolverProject,
+        folder: Path,
+        session: Session,
+    ) -> None:
+        self.project = project
+        self.folder = folder
+        self.session = session
+        self.variables = dict(session.environment)
+        default_index = self.variables.pop("UV_DEFAULT_INDEX", session.default_index)
+        # A login in it stands in a file that we alone can read: a variable can be asked for by a stranger's METADATA.
+        project.write(folder, default_index)
+        # Whose code runs, and what it is built with.
+        python = session.python
+        if project.python != RUNNING_PYTHON:
+            python = find_python(project.python) or python
+        target = project.target
+        # uv takes X.Y for X.Y.0, and refuses what requires X.Y.4.
+        newest_patch = f"{project.python}.99"
+        self.command = uv.compile_lock(
+            python, newest_patch, target.uv_platform, project.wheels_only
+        )
+        self.command += ["--cache-dir", str(session.uv_cache)]
+        if target.os == "macos":
+            # The variable of Apple's own tools, by which uv goes too.
+            self.variables["MACOSX_DEPLOYMENT_TARGET"] = target.macos
         self.has_stand_ins = True
-        self.only_wheels = self.session.sourcing.only_binary
+        self.only_wheels = session.sourcing.only_binary
         """Whether only what is requested by its address may be built; what the command excludes never is."""
-        requirements = self.project.requirements
+        requirements = project.requirements
         addresses = [text for text in requirements if parse_requirement(text).url]
-        self.addresses = requirement_lines(addresses, self.project.folder)
+        self.addresses = requirement_lines(addresses, project.folder)
         """What is requested by its address, of which uv has learned nothing yet."""
         self.exceptions = set[str]()
         """What may be built although only wheels are allowed."""
-        texts = requirements + self.project.constraints
+        texts = requirements + project.constraints
         remote = [one for one in map(parse_requirement, texts) if one.is_remote]
         # That their code runs is said first: before it does, uv fetches what builds them.
         self.unannounced = {one.name for one in remote}
@@ -317,13 +315,13 @@ class _Resolver:
             " @ " in one.text or one.text.endswith(".whl") for one in remote
         )
 
-    def resolve(self, inputs: Sequence[str]) -> Finished:
-        """Run uv on files of the folder; every package whose code has to run is named before."""
+    def resolve(self) -> Finished:
+        """Run uv on the project; every package whose code has to run is named before."""
         is_known = self.are_named and self.session.outdated.isdisjoint(self.addresses)
         failed = None if is_known else self.build_addresses()
         tried = set[str]()
         while failed is None:
-            done = self.run(*self.options, *inputs, code=False)
+            done = self.run(*self.options, *_INPUTS, code=False)
             message = unwrapped(done.err)
             unbuilt = FAILED_BUILD.findall(message)
             # A project is built with a torch that is really fetched, and uv does not say which project.
@@ -339,7 +337,7 @@ class _Resolver:
                 return done
             # uv has not kept what it learned of it.
             elif unbuilt[0] in tried:
-                return self.run(*self.options, *inputs)
+                return self.run(*self.options, *_INPUTS)
             else:
                 tried.add(unbuilt[0])
                 failed = self.build(unbuilt[0])
@@ -416,7 +414,7 @@ class _Resolver:
             variables = {**uv.without_secrets(variables, home), **_NO_CODE}
             words += tuple(f"--only-binary={name}" for name in sorted(self.unannounced))
         return process.run(
-            [*self.command, "--cache-dir", str(self.session.uv_cache), *words],
+            [*self.command, *words],
             env=variables,
             cwd=self.folder,
             patience=self.session.patience,

@@ -1,8 +1,5 @@
 """Locks of a stranger's: what a format cannot quote is refused, and nothing in it begins a line or moves a cursor."""
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import pytest
 import tomli
 import tomli_w
@@ -11,75 +8,29 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
 from gpuinstall.export.formats import conda, constraints, requirements
 from gpuinstall.export.uv_project import uv_tables
-from gpuinstall.lock.file.lock import Lock, parse
+from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import INDEX, cuda_lock, wheel
 
 SOUND = cuda_lock("cu126", wheel("extra", "1.0"))
 TEXTS = (
-    *(
-        "\nRUN touch executed\n",
-        "\\\nRUN touch executed",
-        "\r\n- evil",
-        "\u2028RUN touch executed",
-        "a\x00b",
-    ),
-    *(
-        "\x1b[2K\rFORGED",
-        "\u202e",
-        "$(touch executed)",
-        "`touch executed`",
-        "'; touch executed; '",
-        '"; x; "',
-    ),
-    *(
-        "${HOME}",
-        "{0}",
-        "%s",
-        " # all is well",
-        " --index-url https://evil.example",
-        ":",
-    ),
+    "\nRUN touch executed\n",
+    "\\\nRUN touch executed",
+    "\r\n- evil",
+    "\u2028RUN touch executed",
+    "a\x00b",
+    "\x1b[2K\rFORGED",
+    "\u202e",
+    "$(touch executed)",
+    "`touch executed`",
+    "'; touch executed; '",
+    '"; x; "',
+    "${HOME}",
+    "{0}",
+    "%s",
+    " # all is well",
+    " --index-url https://evil.example",
+    ":",
 )
-
-
-class Written(NamedTuple):
-    """How a format is written, and the places of a lock whose hostile text it cannot hold."""
-
-    write: Callable[[Lock], str]
-    refused: frozenset[str] = frozenset()
-
-
-def hostile(place, text):
-    """The sound lock with a text in one place; raise LockError where the lock is none."""
-    document = tomli.loads(SOUND.text)
-    packages = {package["name"]: package for package in document["packages"]}
-    extra, file = packages["extra"], packages["torch"]["wheels"][0]
-    if place == "file name":
-        return parse(f"pylock.cu126{text}.toml", SOUND.text)
-    if place == "host":
-        file["url"] = file["url"].replace("index", f"index{text}")
-    elif place == "address":
-        file["url"] += text
-    elif place == "folder":
-        hashes = extra.pop("wheels")[0]["hashes"]
-        extra["archive"] = {
-            "url": f"{INDEX}/extra-1.0.zip",
-            "hashes": hashes,
-            "subdirectory": f"inside{text}",
-        }
-    elif place == "Python":
-        document["requires-python"] = f"===3.12{text}"
-    elif place == "system":
-        document["environments"] = [f"sys_platform != 'x{text}'"]
-    elif place == "request":
-        document["tool"]["gpuinstall"]["inputs"] = [f"torch{text}"]
-    elif place == "marker":
-        extra["marker"] = f"sys_platform != 'x{text}'"
-    else:
-        extra[place] += text
-    return parse(SOUND.name, tomli_w.dumps(document))
-
-
 PLACES = (
     "file name",
     "host",
@@ -92,34 +43,71 @@ PLACES = (
     "system",
     "request",
 )
-ADDRESSED, NAMED = frozenset({"folder"}), frozenset({"file name"})
-WRITTEN = {
-    **{form.__name__: Written(form) for form in (constraints, requirements, conda)},
-    "dockerfile": Written(lambda lock: dockerfile(lock, ("jupyter",)), NAMED),
-    "image": Written(lambda lock: any_dockerfile([lock], ("ssh",)), NAMED),
-    "uv": Written(lambda lock: uv_tables([lock], INDEX)),
+FORMATS = {
+    "constraints": constraints,
+    "requirements": requirements,
+    "conda": conda,
+    "dockerfile": lambda lock: dockerfile(lock, ("jupyter",)),
+    "image": lambda lock: any_dockerfile([lock], ("ssh",)),
+    "uv": lambda lock: uv_tables([lock], INDEX),
 }
-for name in ("requirements", "conda"):
-    WRITTEN[name] = WRITTEN[name]._replace(refused=ADDRESSED)
+REFUSED = {
+    "requirements": "folder",
+    "conda": "folder",
+    "dockerfile": "file name",
+    "image": "file name",
+}
+"""The place whose hostile text a format cannot hold."""
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+def hostile(place, text):
+    """The sound lock with a text in one place; raise LockError where the lock is none."""
+    document = tomli.loads(SOUND.text)
+    packages = {package["name"]: package for package in document["packages"]}
+    extra, file = packages["extra"], packages["torch"]["wheels"][0]
+    name = SOUND.name
+    match place:
+        case "file name":
+            name = f"pylock.cu126{text}.toml"
+        case "host":
+            file["url"] = file["url"].replace("index", f"index{text}")
+        case "address":
+            file["url"] += text
+        case "folder":
+            [archive] = extra.pop("wheels")
+            archive["url"] = f"{INDEX}/extra-1.0.zip"
+            extra["archive"] = {**archive, "subdirectory": f"inside{text}"}
+        case "Python":
+            document["requires-python"] = f"===3.12{text}"
+        case "system":
+            document["environments"] = [f"sys_platform != 'x{text}'"]
+        case "request":
+            document["tool"]["gpuinstall"]["inputs"] = [f"torch{text}"]
+        case "marker":
+            extra["marker"] = f"sys_platform != 'x{text}'"
+        case _:
+            extra[place] += text
+    return parse(name, tomli_w.dumps(document))
+
+
+@pytest.mark.parametrize("name", FORMATS)
 def test_no_text_of_a_lock_begins_a_line_or_leaves_its_quotes(name):
-    form, faults = WRITTEN[name], []
-    sound = form.write(SOUND).count("\n")
+    write = FORMATS[name]
+    sound = write(SOUND).count("\n")
+    faults = []
     for place in PLACES:
         for text in TEXTS:
             try:
-                written = form.write(hostile(place, text))
+                lines = write(hostile(place, text)).split("\n")
             except GpuInstallError:
                 continue
-            raw = [line for line in written.split("\n") if not line.isprintable()]
-            more = name != "dockerfile" and written.count("\n") > sound
+            raw = [line for line in lines if not line.isprintable()]
+            has_more = name != "dockerfile" and len(lines) > sound + 1
             commands = [
                 line
-                for line in written.split("\n")
+                for line in lines
                 if line.lstrip().startswith(("RUN touch", "- evil"))
             ]
-            if place in form.refused or raw or more or commands:
-                faults.append((place, text, raw[:1], more, commands))
+            if place == REFUSED.get(name) or raw or has_more or commands:
+                faults.append((place, text, raw[:1], has_more, commands))
     assert faults == []

@@ -1,42 +1,24 @@
 from gpuinstall.lock.file.lock import (
     change_lines,
     compare_versions,
-    parse,
     split_packages,
     version_conflicts,
 )
-
-HEAD = 'lock-version = "1.0"\nrequires-python = "==3.12.*"\ncreated-by = "gpuinstall"\n'
-ENTRY = """
-[[packages]]
-name = "{name}"
-version = "{version}"
-[[packages.wheels]]
-url = "https://index.example/{name}-{version}-py3-none-any.whl"
-hashes = {{ sha256 = "{sha256}" }}
-"""
+from tests.unit.export.locks import lock, wheel
 
 
-def lock(target="cpu", **versions):
-    entries = (
-        ENTRY.format(
-            name=name,
-            version=version.partition("#")[0],
-            sha256=(version.partition("#")[2] or "1") * 64,
-        )
-        for name, version in versions.items()
-    )
-    return parse(f"pylock.{target}.toml", HEAD + "".join(entries))
+def locked(target, **versions):
+    return lock(target, *(wheel(name, versions[name]) for name in versions))
 
 
 def test_a_package_has_its_version_by_target_where_that_differs():
-    locks = [lock("cpu", numpy="1", torch="2"), lock("cu126", numpy="2", torch="2")]
+    locks = [locked("cpu", numpy="1", torch="2"), locked("cu126", numpy="2", torch="2")]
     assert split_packages(locks) == {"numpy": {"cpu": "1", "cu126": "2"}}
     assert version_conflicts(locks) == {"numpy": "1 for cpu, 2 for cu126"}
 
 
 def test_a_backend_in_a_version_and_a_package_of_one_target_make_no_difference():
-    locks = [lock("cpu", torch="2+cpu", only="1"), lock("cu126", torch="2+cu126")]
+    locks = [locked("cpu", torch="2+cpu", only="1"), locked("cu126", torch="2+cu126")]
     assert split_packages(locks) == {}
 
 

@@ -1,12 +1,13 @@
+from typing import Any
+
 import pytest
 import tomli
 import tomli_w
 
-from gpuinstall.base.codec import MalformedError
-from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.errors import LockError
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
-from gpuinstall.lock.file.lock import Record, parse, sealed
+from gpuinstall.lock.file.lock import Record, parse
 
 REQUEST = Request(
     ("torch >=2", "NumPy"), constraints=("rich<15",), preferred=("numpy==2.3.4",)
@@ -33,29 +34,25 @@ def test_a_record_is_read_as_it_was_written():
     }
 
 
-@pytest.mark.parametrize(
-    ("request_now", "changes"),
-    [
-        (replace(REQUEST, requirements=("numpy", "Torch>=2")), []),
-        (replace(REQUEST, requirements=("torch>=2", "rich")), ["+ rich", "- numpy"]),
-        (replace(REQUEST, constraints=()), ["- -c rich<15"]),
-        (
-            replace(REQUEST, sources=("--index-url https://index.example/",)),
-            ["+ --index-url https://index.example/"],
-        ),
-        (
-            replace(REQUEST, sources=("--hash of 2 files: 0",)),
-            ["other hashes of files"],
-        ),
-        (replace(REQUEST, preferred=()), ["other versions in the project's own lock"]),
-        (
-            replace(REQUEST, preferred=(), sources=("--hash of 2 files: 0",)),
-            ["other versions in the project's own lock"],
-        ),
-    ],
-)
-def test_what_changed_of_a_request_is_named(request_now, changes):
-    assert Record.of(REQUEST).changes(Record.of(request_now)) == changes
+def test_what_changed_of_a_request_is_named():
+    other_hashes = ("--hash of 2 files: 0",)
+    other_versions = ["other versions in the project's own lock"]
+    rows: tuple[Any, ...] = (
+        ({"requirements": ("numpy", "Torch>=2")}, []),
+        ({"requirements": ("torch>=2", "rich")}, ["+ rich", "- numpy"]),
+        ({"constraints": ()}, ["- -c rich<15"]),
+        ({"sources": ("--index-url https://a/",)}, ["+ --index-url https://a/"]),
+        ({"sources": other_hashes}, ["other hashes of files"]),
+        ({"preferred": ()}, other_versions),
+        ({"preferred": (), "sources": other_hashes}, other_versions),
+    )
+    wrong = []
+    for change, expected in rows:
+        now = Record.of(replace(REQUEST, **change))
+        changes = Record.of(REQUEST).changes(now)
+        if changes != expected:
+            wrong.append((change, changes))
+    assert wrong == []
 
 
 def test_a_lock_of_another_program_is_made_from_nothing_else():
@@ -63,22 +60,17 @@ def test_a_lock_of_another_program_is_made_from_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("table", "error"),
+    "table",
     [
-        ({"inputs": "torch"}, MalformedError),
-        ({"inputs": ["torch=="]}, UsageError),
-        ({"relaxed": {"torch": 5}}, MalformedError),
-        ({"requirements-files": {"a": "torch"}}, MalformedError),
+        {"inputs": "torch"},
+        {"inputs": ["torch=="]},
+        {"relaxed": {"torch": 5}},
+        {"requirements-files": {"a": "torch"}},
     ],
 )
-def test_a_record_of_another_form_is_none(table, error):
-    with pytest.raises(error):
-        Record.read(table)
-    document = sealed(
-        {"lock-version": "1.0", "packages": [], "tool": {"gpuinstall": table}}
-    )
+def test_a_lock_with_a_record_of_another_form_is_malformed(table):
+    head = {"lock-version": "1.0", "created-by": "gpuinstall", "packages": []}
+    text = tomli_w.dumps({**head, "tool": {"gpuinstall": table}})
     with pytest.raises(LockError) as raised:
-        parse(
-            "pylock.cpu.toml", tomli_w.dumps({"created-by": "gpuinstall", **document})
-        )
+        parse("pylock.cpu.toml", text)
     assert raised.value.code == "lock-malformed"

@@ -1,6 +1,9 @@
+"""What uv writes, and the error that it is."""
+
+from typing import Any
+
 import pytest
 
-from gpuinstall.base.errors import InstallationError
 from gpuinstall.lock.uv.errors import (
     Conflict,
     build_failure,
@@ -13,6 +16,9 @@ CONFLICT = """  × No solution found when resolving dependencies:
       that torch==2.14.1+cu126 cannot be used.
       And because you require torch==2.14.1+cu126, your requirements are unsatisfiable.
 """
+CONFLICT_IN_A_LINE = """No solution found when resolving dependencies: Because there is no version of triton==3.8.0 and \
+torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude that torch==2.14.1+cu126 cannot be used. \
+And because you require torch==2.14.1+cu126, your requirements are unsatisfiable."""
 COMPILER = """  × Failed to build `fastlib==1.0`
   ├─▶ The build backend returned an error
   ╰─▶ Call to `setuptools.build_meta.build_wheel` failed (exit status: 1)
@@ -32,8 +38,6 @@ COMPILER = """  × Failed to build `fastlib==1.0`
       hint: This usually indicates a problem with the package or the build environment.
 """
 INDEX = "× Failed to build `fastlib==1.0`\n╰─▶ error sending request for url (https://index.example/setuptools/)"
-
-
 GIT = """   Updating https://git.example/mcubes.git (HEAD)
   × Failed to download and build `mcubes @ git+https://git.example/mcubes.git`
   ├─▶ Git operation failed
@@ -42,8 +46,6 @@ GIT = """   Updating https://git.example/mcubes.git (HEAD)
       --- stderr
       fatal: unable to access 'https://git.example/mcubes.git/': Could not resolve host: git.example
 """
-
-
 NEWER = """error: No solution found when resolving dependencies
   cause: Because there is no version of six==1.16 and you require six==1.16, your requirements are unsatisfiable.
 
@@ -52,104 +54,158 @@ hint: `six` was filtered by `exclude-newer` to only include packages uploaded be
 `exclude-newer-package` to override the cutoff for this package.
 hint: Another one.
 """
+NEWER_IN_A_LINE = """No solution found when resolving dependencies; Because there is no version of six==1.16 and you \
+require six==1.16, your requirements are unsatisfiable. `six` was filtered by `exclude-newer` to only include \
+packages uploaded before 2019-01-02T00:00:00Z. The requested version, v1.16.0, was published at \
+2021-05-05T14:18:17Z."""
+LONG = ". And ".join(
+    f"because a{number} depends on b{number}, c" for number in range(90)
+)
+LOGIN = """error: No solution found
+  cause: Because six was not found in the package registry and you require six
+
+hint: An index URL (https://x/simple) could not be queried due to a lack of valid authentication credentials \
+(401 Unauthorized)
+"""
+FETCH = "error: Failed to fetch: `https://x/x.whl`\n  Caused by: "
+POWER_CUT = """error: Failed to install: alpha-2.0-py3-none-any.whl (alpha==2.0)
+  Caused by: The wheel is invalid: Invalid Wheel-Version in `WHEEL` file: None
+"""
+DENIED = "error: failed to create directory: Permission denied (os error 13)"
+DENIED_THERE = f'{DENIED} at path "/srv/a uv/.tmpzj"'
 
 
-def failed(message):
-    error = explain_failure(message)
-    assert isinstance(error, InstallationError)
-    return error
+def resolving(message, unlisted=()):
+    failure = explain_failure(message, unlisted)
+    return failure.error if isinstance(failure, Conflict) else failure
 
 
-def conflict(message, unlisted=()):
-    found = explain_failure(message, unlisted)
-    assert isinstance(found, Conflict)
-    return found.error
+installing = explain_installation
+building: Any = build_failure
 
 
-def test_a_setting_that_hides_the_version_is_named():
-    why = conflict(NEWER).why
-    assert why
-    assert why.endswith(
-        "unsatisfiable. `six` was filtered by `exclude-newer` to only include packages uploaded before "
-        "2019-01-02T00:00:00Z. The requested version, v1.16.0, was published at 2021-05-05T14:18:17Z."
-    )
+@pytest.mark.parametrize(
+    ("explain", "text", "code", "part"),
+    [
+        (resolving, CONFLICT, "requirements-conflict", "triton"),
+        (
+            resolving,
+            "× No solution found\n╰─▶ Because nosuch was not found in the package registry and you require nosuch",
+            "package-not-found",
+            "nosuch",
+        ),
+        (resolving, LOGIN, "http-status", "https://x/simple answered 401"),
+        (resolving, LOGIN, "http-status", "user name and password"),
+        (resolving, f"{FETCH}error sending request for url", "network", ""),
+        # An index that fails in a build is no fault of the package.
+        (resolving, INDEX, "network", ""),
+        # An index that refuses a file is not called unreachable.
+        (
+            resolving,
+            f"{FETCH}HTTP status client error (404 Not Found)",
+            "http-status",
+            "",
+        ),
+        (resolving, GIT, "repository", "a Git repository could not be fetched"),
+        (
+            resolving,
+            "error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`",
+            "not-writable",
+            "UV_CACHE_DIR",
+        ),
+        (resolving, "error: the sky is falling", "resolution-failed", "sky"),
+        (
+            installing,
+            "Downloaded torch\nerror: Hash mismatch for `torch==2.14.1`\n\nExpected:\n  sha256:1",
+            "hash-mismatch",
+            "torch==2.14.1 is not the file that was locked",
+        ),
+        (
+            installing,
+            "error: failed to write: No space left on device (os error 28)",
+            "no-space",
+            "",
+        ),
+        (installing, DENIED, "not-writable", "ls -ld .  "),
+        (installing, DENIED_THERE, "not-writable", "ls -ld '/srv/a uv'   # "),
+        (installing, f"{FETCH}error sending request for url", "network", ""),
+        (
+            installing,
+            f"{FETCH}HTTP status client error (404 Not Found)",
+            "file-gone",
+            "",
+        ),
+        (
+            installing,
+            f"{FETCH}HTTP status server error (503 Service Unavailable)",
+            "http-status",
+            "",
+        ),
+        (
+            installing,
+            "error: Failed to download `x==1`\n  cause: Network connectivity is disabled, but the data wasn't found",
+            "offline",
+            "",
+        ),
+        (
+            installing,
+            "error: Failed to download `idna==3.2`\n  cause: Failed to extract archive: idna.whl\n  cause: BufError",
+            "file-damaged",
+            "idna==3.2 arrived damaged",
+        ),
+        (
+            installing,
+            POWER_CUT,
+            "cache-damaged",
+            "uv cache clean alpha   # then run it again",
+        ),
+        (installing, "error: something new", "installation-failed", "something new"),
+    ],
+)
+def test_uvs_failure_gets_a_name_of_ours(explain, text, code, part):
+    error = explain(f"Using Python 3.12.1 environment at: .venv\n{text}")
+    assert error.code == code
+    assert error.exit_code == (3 if code == "requirements-conflict" else 4)
+    assert "\n" not in error.message
+    assert part in f"{error.message}\n{error.why}\n{error.hint}"
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (CONFLICT, CONFLICT_IN_A_LINE),
+        (NEWER, NEWER_IN_A_LINE),
+        (
+            GIT,
+            "fatal: unable to access 'https://git.example/mcubes.git/': Could not resolve host: git.example",
+        ),
+        # What came before the failure is no cause.
+        ("Downloaded torch\nerror: the sky is falling", "the sky is falling"),
+    ],
+)
+def test_uvs_reason_is_kept_in_one_line_without_its_arrows(message, why):
+    assert resolving(message).why == why
+
+
+def test_of_a_long_account_the_end_is_told():
+    why = resolving(f"No solution found: {LONG}. And because you require a, no").why
+    assert why.startswith("… because a")
+    assert why.endswith("because you require a, no")
+    assert len(why) < 1300
 
 
 def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_ask_for_it():
     said = CONFLICT.replace(
         "there is no version of triton==3.8.0", "there are no versions of torchtriton"
     )
-    error = conflict(said, {"torchtriton", "torchdata"})
+    error = resolving(said, {"torchtriton", "torchdata"})
     assert (error.code, error.exit_code) == ("family-unlisted", 4)
-    assert (error.hint or "").startswith("Request torchtriton too:")
-    assert conflict(said, {"torchdata"}).code == "requirements-conflict"
+    assert error.hint.startswith("Request torchtriton too:")
+    assert resolving(said, {"torchdata"}).code == "requirements-conflict"
 
 
-def test_a_repository_that_cannot_be_fetched_is_told_in_the_words_of_git():
-    error = failed(GIT)
-    assert (error.code, error.message) == (
-        "repository",
-        "a Git repository could not be fetched",
-    )
-    assert (
-        error.why
-        == "fatal: unable to access 'https://git.example/mcubes.git/': Could not resolve host: git.example"
-    )
-
-
-def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network():
-    assert conflict(CONFLICT).exit_code == 3
-    missing = conflict(
-        "× No solution found\n╰─▶ Because nosuch was not found in the package registry and you require nosuch"
-    )
-    assert (missing.code, missing.exit_code) == ("package-not-found", 4)
-    assert "nosuch" in missing.message
-    refused = failed(
-        "error: No solution found\n  cause: Because six was not found in the package registry and you require six\n\n"
-        "hint: An index URL (https://x/simple) could not be queried due to a lack of valid authentication credentials"
-        " (401 Unauthorized)"
-    )
-    assert (refused.code, refused.message) == (
-        "http-status",
-        "https://x/simple answered 401",
-    )
-    assert "user name and password" in refused.hint
-    silent = failed(
-        "error: Failed to fetch: `https://x/`\n  Caused by: error sending request for url (https://x/)"
-    )
-    assert (silent.code, silent.exit_code) == ("network", 4)
-
-
-def test_an_index_that_refuses_a_file_is_not_called_unreachable():
-    error = failed(
-        "error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)"
-    )
-    assert (error.code, error.exit_code) == ("http-status", 4)
-
-
-def test_uvs_reason_is_kept_in_one_line_without_its_arrows():
-    why = conflict(CONFLICT).why or ""
-    assert "\n" not in why
-    assert "╰" not in why
-    assert "cause:" not in why
-    assert "torch==2.14.1+cu126 depends on triton==3.8.0" in why
-
-
-def test_anything_else_is_an_installation_that_failed():
-    assert failed("error: the sky is falling").why == "the sky is falling"
-
-
-def test_a_cache_that_cannot_be_written_is_named_with_the_way_out():
-    error = failed(
-        "error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`"
-    )
-    assert (error.code, error.exit_code) == ("not-writable", 4)
-    assert "UV_CACHE_DIR" in (error.hint or "")
-
-
-@pytest.mark.parametrize("explain", [explain_installation, failed, build_failure])
+@pytest.mark.parametrize("explain", [installing, resolving, building])
 def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain):
-    assert callable(explain)
     error = explain(COMPILER)
     assert (error.code, error.exit_code) == ("build-failed", 4)
     assert "fastlib==1.0" in error.message
@@ -162,44 +218,9 @@ def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain):
 
 def test_a_traceback_ends_with_its_error_and_keeps_no_password():
     told = "Traceback (most recent call last):\n  fetch('https://me:secret@index.example/x')\nKeyError: 'HOME'\nbye"
-    error = build_failure(
+    error = building(
         f"Failed to build `a @ file:///a`\nThe build backend returned an error\n{told}"
     )
-    assert error
-    assert (error.hint or "").startswith("Bring all files of a here")
-    assert (error.evidence or "").endswith("KeyError: 'HOME'")
-    assert "secret" not in (error.evidence or "")
-
-
-def test_an_index_that_fails_in_a_build_is_no_fault_of_the_package():
-    assert build_failure(INDEX) is None
-    assert failed(INDEX).code == "network"
-
-
-def test_what_came_before_the_failure_is_no_cause():
-    error = explain_installation("Downloaded torch\nerror: Hash mismatch for `six==1`")
-
-    assert error.why == "Hash mismatch for `six==1`"
-
-
-def test_what_a_power_cut_left_in_the_cache_is_named_with_the_way_out():
-    error = explain_installation(
-        "error: Failed to install: alpha-2.0-py3-none-any.whl (alpha==2.0)\n"
-        "  Caused by: The wheel is invalid: Invalid Wheel-Version in `WHEEL` file: None\n"
-    )
-    assert error.code == "cache-damaged"
-    assert error.hint is not None
-    assert error.hint.endswith("uv cache clean alpha   # then run it again")
-
-
-def test_of_a_long_account_the_end_is_told():
-    steps = [f"because a{number} depends on b{number}, c" for number in range(90)]
-    message = (
-        f"No solution found: {'. And '.join(steps)}. And because you require a, no"
-    )
-    failure = explain_failure(message)
-
-    assert isinstance(failure, Conflict)
-    assert failure.why.startswith("… because a")
-    assert failure.why.endswith("because you require a, no")
-    assert len(failure.why) < 1300
+    assert error.hint.startswith("Bring all files of a here")
+    assert error.evidence.endswith("KeyError: 'HOME'")
+    assert "secret" not in error.evidence

@@ -242,18 +242,18 @@ class Machine(Value):
         return tuple(one for one in self.problems if one.blocking and not one.gpus)
 
     @cached_property
-    def faulty(self) -> frozenset[int]:
-        """The indices of the GPUs that a problem leaves unusable."""
-        indices: set[int] = set()
+    def faulty(self) -> Mapping[int, str]:
+        """What leaves GPUs unusable, by their indices."""
+        faults: dict[int, str] = {}
         for problem in self.problems:
             if problem.blocking:
-                indices.update(problem.gpus)
-        return frozenset(indices)
+                faults |= dict.fromkeys(problem.gpus, problem.message)
+        return faults
 
     @property
     def refusing(self) -> tuple[Finding, ...]:
         """The problems that leave nothing to work with: the machine's own, or those of its GPUs if all have one."""
         indices = {gpu.index for gpu in self.gpus}
-        if self.blocking or not indices or not indices <= self.faulty:
+        if self.blocking or not indices or not indices <= self.faulty.keys():
             return self.blocking
         return tuple(problem for problem in self.problems if problem.blocking)

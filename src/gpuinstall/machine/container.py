@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 
 from gpuinstall.base.values import Value
 from gpuinstall.machine.source import Source
@@ -65,6 +66,19 @@ class ContainerInfo(Value):
     def shares_the_bus(self) -> bool:
         """Whether the bus may show cards that this process was not given: sysfs is not namespaced."""
         return self.engine is not None or self.job is not None
+
+
+def job_devices(
+    environ: Mapping[str, str],
+    variables: Sequence[str],
+) -> dict[str, str]:
+    """Return those of the variables that list the devices of a scheduler's job; none outside a job.
+
+    There they are the user's for some program, and say nothing about what the machine has.
+    """
+    if any(environ.get(job) for job in JOBS):
+        return {name: environ[name] for name in variables if name in environ}
+    return {}
 
 
 def read_container(source: Source) -> ContainerInfo:

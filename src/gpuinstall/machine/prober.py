@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
 from abc import ABC, abstractmethod
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.machine.container import JOBS, ContainerInfo, Wsl
+from gpuinstall.machine.container import ContainerInfo, Wsl, job_devices
 from gpuinstall.machine.host import Host
-from gpuinstall.machine.vendors import vendor_of
+from gpuinstall.machine.vendors import FIRST_VENDOR, vendor_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from gpuinstall.base.finding import Finding
-    from gpuinstall.base.machine import Driver, Gpu, JetsonRelease, Machine
+    from gpuinstall.base.machine import (
+        Driver,
+        Gpu,
+        JetsonRelease,
+        Machine,
+        MigDevice,
+    )
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog.failures.problems import FixContext
     from gpuinstall.machine.bus import PciDevice
@@ -125,6 +132,17 @@ class Preflight(Value):
         }
 
 
+class GpuPart(NamedTuple):
+    """What kernels are tried on: a GPU, or one MIG slice of it."""
+
+    gpu: Gpu
+    slice: MigDevice | None
+    name: str
+    """What shows it to a program: its UUID, else its place among the GPUs of its maker."""
+    withheld: str | None
+    """Why it cannot be tried: the probe found a fault, or this process was not given it."""
+
+
 class Prober(ABC):
     """One maker's half of the probe."""
 
@@ -150,32 +168,43 @@ class Prober(ABC):
 
         Without a kernel to run they stay unproven: kernels come with the build.
         """
-        ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor]
-        indices = [gpu.index for gpu in ours if gpu.index not in machine.faulty]
+        indices = [part.gpu.index for part in self.usable_parts(machine)]
         return Preflight(dict.fromkeys(indices, "unproven"))
 
-    def withheld(
+    def usable_parts(self, machine: Machine) -> list[GpuPart]:
+        """Return what can be tried now; nothing if the machine as a whole has a fault."""
+        if machine.blocking:
+            return []
+        parts = self.parts(machine, os.environ)
+        return [part for part in parts if part.withheld is None]
+
+    def parts(
         self,
-        gpu: Gpu,
-        ordinal: int,
-        name: str,
+        machine: Machine,
         environ: Mapping[str, str],
-    ) -> str | None:
-        """Return why this process may not use a GPU or a slice of it: its job does not have it. Pure.
+    ) -> Iterator[GpuPart]:
+        """Yield the GPUs of this maker, or the slices of each, and whether this process can use them. Pure.
 
         Args:
-            gpu: The GPU.
-            ordinal: Its place among those of its maker.
-            name: The UUID of the GPU or the slice.
-            environ: The environment variables.
+            machine: The machine.
+            environ: The variables by which a scheduler's job has some of them alone.
         """
-        if not any(environ.get(job) for job in JOBS):
-            return None
-        for variable in self.job_variables:
-            devices = environ.get(variable)
-            if devices is not None and not is_visible(devices, ordinal, gpu, name):
-                return f"not assigned to this job: {variable}={devices}"
-        return None
+        # One of no known maker counts as the first's: a Jetson's GPU has no PCI id.
+        ours = [
+            gpu
+            for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)
+            if (vendor_of(gpu, machine) or FIRST_VENDOR) == self.vendor
+        ]
+        given = job_devices(environ, self.job_variables)
+        # CUDA counts the cards that it was given from 0, whatever NVML calls them.
+        for ordinal, gpu in enumerate(ours):
+            for part in gpu.mig_devices or (None,):
+                name = part.uuid if part else gpu.uuid or str(ordinal)
+                withheld = machine.faulty.get(gpu.index)
+                for variable, devices in given.items():
+                    if not (withheld or is_visible(devices, ordinal, gpu, name)):
+                        withheld = f"not assigned to this job: {variable}={devices}"
+                yield GpuPart(gpu, part, name, withheld)
 
 
 def is_visible(

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.probe import PROBERS
-from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, vendor_of
+from gpuinstall.machine.vendors import VENDORS
 from gpuinstall.verify.verdict import Device, DeviceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpuinstall.base.finding import CheckResult
     from gpuinstall.base.machine import Gpu, Machine
+    from gpuinstall.machine.prober import GpuPart
     from gpuinstall.machine.vendors import Vendor
 
 
@@ -92,25 +93,12 @@ def device_targets(
         gpus: The indices that were requested; None: all.
         environ: The variables by which a scheduler's job has some of them alone.
     """
-    targets = []
-    for prober in PROBERS:
-        ours = [
-            gpu
-            for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)
-            if (vendor_of(gpu, machine) or FIRST_VENDOR) == prober.vendor
-        ]
-        for ordinal, gpu in enumerate(ours):
-            if gpus is not None and gpu.index not in gpus:
-                continue
-            fault = None
-            for problem in machine.problems:
-                if problem.blocking and gpu.index in problem.gpus:
-                    fault = problem.message
-            for target in _parts(gpu, prober.vendor, ordinal):
-                reason = fault or prober.withheld(
-                    gpu, ordinal, target.visible[0], environ
-                )
-                targets.append(target.untried(reason) if reason else target)
+    targets = [
+        _target(part, prober.vendor)
+        for prober in PROBERS
+        for part in prober.parts(machine, environ)
+        if gpus is None or part.gpu.index in gpus
+    ]
     served = [
         target
         for target in targets
@@ -127,31 +115,20 @@ def device_targets(
     return (target,)
 
 
-def _parts(
-    gpu: Gpu,
-    vendor: str,
-    ordinal: int,
-) -> Iterator[DeviceTarget]:
-    """Yield a GPU, or each of its slices.
-
-    Args:
-        gpu: The GPU.
-        vendor: Its maker.
-        ordinal: Its place among those of its maker, by which it is named if it has no UUID.
-    """
-    whole = DeviceTarget(
+def _target(part: GpuPart, vendor: str) -> DeviceTarget:
+    gpu = part.gpu
+    name = gpu.name or gpu.label
+    if part.slice:
+        name = f"{name} MIG {part.slice.profile or part.name}"
+    target = DeviceTarget(
         gpu.index,
-        gpu.name or gpu.label,
+        name,
         VENDORS[vendor].torch_device or VENDORS[vendor].kind,
-        visible=(gpu.uuid or str(ordinal),),
+        visible=(part.name,),
         gpu=gpu,
         vendor=vendor,
     )
-    if not gpu.mig_devices:
-        yield whole
-    for part in gpu.mig_devices:
-        name = f"{whole.name} MIG {part.profile or part.uuid}"
-        yield replace(whole, name=name, visible=(part.uuid,))
+    return target.untried(part.withheld) if part.withheld else target
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:

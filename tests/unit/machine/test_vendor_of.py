@@ -6,7 +6,6 @@ from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.machine.vendors import vendor_of
-from gpuinstall.verify.devices import DeviceTarget
 from tests.frozen import frozen_catalog
 
 LEAST = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
@@ -79,15 +78,6 @@ def test_a_gpu_that_says_its_architecture_alone_is_planned_for():
     )
 
     assert (plan.status, plan.gpus[0].how) == ("ok", "sass")
-
-
-def test_devices_are_made_visible_in_the_order_of_the_bus():
-    both = DeviceTarget(0, "two", "cuda", ("GPU-1", "GPU-0"), vendor="nvidia")
-
-    assert both.environment == {
-        "CUDA_VISIBLE_DEVICES": "GPU-1,GPU-0",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    }
 
 
 def test_a_gpu_of_nobody_without_a_name_is_not_called_nvidias():

@@ -1,6 +1,9 @@
+import pytest
+
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine, MigDevice
 from gpuinstall.base.values import replace
+from gpuinstall.machine.words import machine_in_words
 from gpuinstall.verify.devices import all_gpus_target, device_targets
 
 MACHINE = Machine(
@@ -17,12 +20,8 @@ SLICED = Gpu(
 )
 
 
-def targets(machine=MACHINE, environ=(), kind="cuda", gpus=None):
-    return device_targets(machine, kind=kind, gpus=gpus, environ=dict(environ))
-
-
-def reasons(environ=(), machine=MACHINE):
-    return [target.unproven for target in targets(machine, environ)]
+def targets(machine=MACHINE, kind="cuda", gpus=None):
+    return device_targets(machine, kind=kind, gpus=gpus, environ={})
 
 
 def test_gpus_are_shown_one_by_one_by_uuid():
@@ -30,51 +29,23 @@ def test_gpus_are_shown_one_by_one_by_uuid():
     visible = [target.environment["CUDA_VISIBLE_DEVICES"] for target in found]
     assert [target.index for target in found] == [0, 1]
     assert visible == ["GPU-aaa", "GPU-bbb"]
-    assert found[0].environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
-def test_the_display_of_a_virtual_machine_is_no_gpu_of_nvidia():
-    display = Gpu(2, pci_id="1af4:1050")
-    found = targets(replace(MACHINE, gpus=(*MACHINE.gpus, display)))
-    assert [target.index for target in found] == [0, 1]
-
-
-def test_a_gpu_without_a_uuid_is_shown_by_its_place():
-    found = targets(Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(3))))
-    assert [(target.index, target.visible) for target in found] == [
-        (0, ("0",)),
-        (3, ("1",)),
-    ]
-
-
-def test_a_job_is_given_gpus_by_index_or_by_the_beginning_of_a_uuid():
-    other = "not assigned to this job: CUDA_VISIBLE_DEVICES="
-    expected = {
-        "1": [f"{other}1", None],
-        "0, 1": [None, None],
-        "GPU-bb": [f"{other}GPU-bb", None],
-        "": [other, other],
-    }
-    job = {"SLURM_JOB_ID": "7"}
-    found = {text: reasons({**job, "CUDA_VISIBLE_DEVICES": text}) for text in expected}
-    assert found == expected
-    assert reasons(job) == reasons({"CUDA_VISIBLE_DEVICES": "1"}) == [None, None]
-
-
-def test_a_jobs_ordinals_count_cards_and_not_their_slices():
-    machine = replace(MACHINE, gpus=(SLICED, Gpu(1, "NVIDIA H100", "GPU-b")))
-    found = targets(machine, {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "1"})
-    assert [(target.device, target.visible) for target in found] == [
-        ("none", ()),
-        ("none", ()),
-        ("cuda", ("GPU-b",)),
-    ]
-
-
-def test_a_gpu_that_the_probe_found_broken_is_left_alone():
+def test_a_gpu_that_cannot_be_used_is_named_and_hidden_from_its_child():
     lost = Finding("gpu-lost", "GPU 1 is lost", gpus=(1,))
-    machine = MACHINE.with_problems([lost])
-    assert reasons(machine=machine) == [None, "GPU 1 is lost"]
+    found = targets(MACHINE.with_problems([lost]))
+    assert [(target.device, target.visible, target.unproven) for target in found] == [
+        ("cuda", ("GPU-aaa",), None),
+        ("none", (), "GPU 1 is lost"),
+    ]
+
+
+def test_a_slice_is_named_after_its_card_and_its_profile():
+    found = targets(replace(MACHINE, gpus=(SLICED,)))
+    assert [(target.name, target.visible) for target in found] == [
+        ("NVIDIA H100 MIG 1g.10gb", ("MIG-1",)),
+        ("NVIDIA H100 MIG MIG-2", ("MIG-2",)),
+    ]
 
 
 def test_only_whole_gpus_that_can_be_tried_work_together():
@@ -92,23 +63,40 @@ def test_a_machine_without_gpus_has_a_device_of_no_kind():
     assert target.tested(unproven="none").label == "no usable GPU"
 
 
-def test_level_zero_counts_cards_as_the_bus_does():
-    card = Gpu(0, "Intel Arc B580", vendor="intel", architecture="20.1")
-    (target,) = targets(replace(MACHINE, gpus=(card,)), kind="xpu")
-    assert target.environment == {
-        "ONEAPI_DEVICE_SELECTOR": "level_zero:0",
-        "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
-        "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
-    }
-    assert target.misleading == {"ZE_AFFINITY_MASK"}
-
-
-def test_hip_counts_all_gpus_whatever_hides_some():
-    card = Gpu(0, "AMD Instinct MI300X", vendor="amd", architecture="gfx942")
-    (target,) = targets(replace(MACHINE, gpus=(card,)), kind="rocm")
-    assert target.environment == {"HIP_VISIBLE_DEVICES": "0"}
-    assert target.misleading == {
-        "ROCR_VISIBLE_DEVICES",
-        "GPU_DEVICE_ORDINAL",
-        "CUDA_VISIBLE_DEVICES",
-    }
+@pytest.mark.parametrize(
+    ("name", "kind", "device", "environment", "misleading"),
+    [
+        (
+            "RTX 4090",
+            "cuda",
+            "cuda",
+            {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+            {"NVIDIA_TF32_OVERRIDE"},
+        ),
+        (
+            "MI300X",
+            "rocm",
+            "cuda",
+            {"HIP_VISIBLE_DEVICES": "0"},
+            {"ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"},
+        ),
+        (
+            "Arc B580",
+            "xpu",
+            "xpu",
+            {
+                "ONEAPI_DEVICE_SELECTOR": "level_zero:0",
+                "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
+                "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
+            },
+            {"ZE_AFFINITY_MASK"},
+        ),
+        ("M3 Max", "cpu", "mps", {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}, set()),
+    ],
+)
+def test_a_child_sees_its_gpu_alone_in_the_variables_of_the_maker(
+    name, kind, device, environment, misleading
+):
+    (target,) = targets(machine_in_words((name,), "580"), kind=kind)
+    assert (target.device, target.environment) == (device, environment)
+    assert target.misleading == misleading

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import COMPAT_FOLDER
@@ -27,11 +27,15 @@ from gpuinstall.machine.children import (
     json_lines,
     run_children,
 )
-from gpuinstall.machine.container import JOBS
+from gpuinstall.machine.container import job_devices
 from gpuinstall.machine.source import Source
+
+if TYPE_CHECKING:
+    from gpuinstall.machine.children import Command
 
 NVML = "libnvidia-ml.so.1"
 LIBCUDA = "libcuda.so.1"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 LOADER_CACHE = "/etc/ld.so.cache"
 
 _CHILD = "import sys; sys.path.append(sys.argv.pop(1)); import {0}; {0}.main()"
@@ -41,7 +45,7 @@ _MISLEADING = {
     "LD_PRELOAD",
     "CUDA_DISABLE_PTX_JIT",
     "CUDA_FORCE_PTX_JIT",
-    "CUDA_VISIBLE_DEVICES",
+    VISIBLE,
 }
 # CUDA counts the fastest card first unless told otherwise; and nothing is to be written into the user's ~/.nv.
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
@@ -150,13 +154,18 @@ def ask_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
 
     In a scheduler's job libcuda is asked only about the cards given.
     """
-    given = child_environment(os.environ, job_devices(os.environ))
     commands = {
         "NVML": (nvml_command(), child_environment(os.environ)),
-        "libcuda": (child_command("libcuda_child", "devices"), given),
+        "libcuda": _devices_command(os.environ),
     }
     nvml, cuda = source.run_children(commands)
     return parse_nvml(nvml), parse_libcuda(cuda)
+
+
+def _devices_command(environ: Mapping[str, str]) -> Command:
+    """Return what starts the child that asks libcuda about the cards that this process was given."""
+    environment = child_environment(environ) | job_devices(environ, [VISIBLE])
+    return child_command("libcuda_child", "devices"), environment
 
 
 def nvml_command() -> list[str]:
@@ -182,9 +191,7 @@ def _nvml_binding() -> str:
     return ""
 
 
-def child_environment(
-    environ: Mapping[str, str], visible: str | None = None
-) -> dict[str, str]:
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a child, without what changes CUDA's answer.
 
     LD_LIBRARY_PATH stays: some systems have libcuda only there.
@@ -194,18 +201,7 @@ def child_environment(
         for name, value in environ.items()
         if name not in _MISLEADING and not name.startswith("CUDA_INJECTION")
     }
-    environment |= _STEADY
-    if visible is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = visible
-    return environment
-
-
-def job_devices(environ: Mapping[str, str]) -> str | None:
-    """Return the CUDA_VISIBLE_DEVICES of a scheduler's job; None outside a job, or if it narrows nothing."""
-    # Outside a job the variable is the user's for some program, and says nothing about what the machine has.
-    if not any(environ.get(name) for name in JOBS):
-        return None
-    return environ.get("CUDA_VISIBLE_DEVICES")
+    return environment | _STEADY
 
 
 def is_compat(library: str | None) -> bool:
@@ -241,10 +237,7 @@ def with_compat(
 
 def ask_libcuda_in(environments: Sequence[Mapping[str, str]]) -> list[LibcudaFacts]:
     """Ask the libcuda that is loaded in each environment, each in a child of its own."""
-    commands = []
-    for environ in environments:
-        environment = child_environment(environ, job_devices(environ))
-        commands.append((child_command("libcuda_child", "devices"), environment))
+    commands = list(map(_devices_command, environments))
     ended = run_children(commands, DRIVER_SECONDS)
     return list(map(parse_libcuda, ended))
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import replace
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.children import (
     DRIVER_SECONDS,
@@ -19,90 +19,65 @@ from gpuinstall.machine.children import (
     json_lines,
     run_children,
 )
-from gpuinstall.machine.nvidia.diagnosis import explain_refusal
+from gpuinstall.machine.nvidia.diagnosis import Cause, explain_refusal
 from gpuinstall.machine.nvidia.libraries import (
+    VISIBLE,
     child_command,
     child_environment,
-    job_devices,
 )
-from gpuinstall.machine.prober import (
-    OUTCOMES,
-    Preflight,
-    ProofOutcome,
-    is_visible,
-)
-from gpuinstall.machine.symptoms import KnownFacts, Symptom, finding_of, symptoms
-from gpuinstall.machine.vendors import vendor_of
+from gpuinstall.machine.prober import OUTCOMES, Preflight, ProofOutcome
+from gpuinstall.machine.symptoms import Symptom, finding_of, symptoms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.base.process import Finished
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.machine.prober import GpuPart
 
 _FAULTS = {"timeout": "driver-hangs", "crash": "driver-crashes"}
 """The codes of what the end of a child shows that gave no answer."""
 KERNEL = Path(__file__).with_name("kernel.ptx")
 
 
-class GpuTrial(Value):
+class GpuTrial(NamedTuple):
     """How one child ended."""
 
     gpu: int
     """Its index."""
-    outcome: ProofOutcome
-    symptom: Symptom | None = None
-    """What is wrong."""
-    circumstances: KnownFacts = field(default_factory=dict)
-    evidence: str = ""
+    cause: Cause | None = None
+    """Why it did not prove the GPU."""
     at_start: bool = False
     """Whether nothing about its own card had been asked yet."""
 
+    @property
+    def outcome(self) -> ProofOutcome:
+        """What it shows: a cause that does not block leaves the GPU unproven."""
+        if self.cause is None:
+            return "proven"
+        return "failed" if self.cause.symptom.blocking else "unproven"
 
-def run_preflight(machine: Machine, reporter: Reporter) -> Preflight:
-    """Run a kernel on every usable GPU at once.
 
-    A machine with a blocking problem is not tried, nor are its GPUs with one, nor cards outside a scheduler's job.
-    """
-    planned = list(trials(machine, os.environ))
+def run_preflight(
+    machine: Machine,
+    parts: Sequence[GpuPart],
+    reporter: Reporter,
+) -> Preflight:
+    """Run a kernel on each of these GPUs and slices, all at once."""
     command = child_command("libcuda_child", "preflight", str(KERNEL))
-    children = [
-        (command, child_environment(os.environ, visible)) for _, visible in planned
-    ]
+    environment = child_environment(os.environ)
+    children = [(command, environment | {VISIBLE: part.name}) for part in parts]
     waiting = f"the driver initialises its GPUs, up to {DRIVER_SECONDS:.0f} s"
     ended = run_children(children, DRIVER_SECONDS, lambda: reporter.wait(waiting))
     tried = [
-        judge_trial(gpu, machine, finished)
-        for (gpu, _), finished in zip(planned, ended, strict=True)
+        judge_trial(part.gpu, machine, finished)
+        for part, finished in zip(parts, ended, strict=True)
     ]
     return Preflight(
         outcomes_of(tried), problems_of(tried, FixContext.of_machine(machine))
     )
-
-
-def trials(
-    machine: Machine,
-    environ: Mapping[str, str],
-) -> Iterator[tuple[Gpu, str]]:
-    """Yield what is tried: every MIG slice or card that this process was given and that the probe found usable.
-
-    Each is a card and what its child finds in CUDA_VISIBLE_DEVICES.
-    """
-    if machine.blocking:
-        return
-    given = job_devices(environ)
-    # One of no known maker counts as NVIDIA's: a Jetson's GPU has no PCI id.
-    ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) in {"nvidia", None}]
-    # CUDA counts the cards that it was given from 0, whatever NVML calls them.
-    for ordinal, gpu in enumerate(ours):
-        if gpu.index in machine.faulty:
-            continue
-        slices = [part.uuid for part in gpu.mig_devices]
-        for name in slices or [gpu.uuid or str(ordinal)]:
-            if given is None or is_visible(given, ordinal, gpu, name):
-                yield gpu, name
 
 
 def judge_trial(
@@ -120,56 +95,37 @@ def judge_trial(
     answers = json_lines(finished)
     if not answers:
         error = f"libcuda: {how_it_ended(finished, DRIVER_SECONDS)}"
+        symptom = Symptom("driver-not-asked", why=error, blocking=False)
         code = _FAULTS.get(fault_of(finished))
         if code:
-            return _failed(gpu, code, error, at_start=True)
-        symptom = Symptom("driver-not-asked", why=error, blocking=False)
-        return GpuTrial(gpu.index, "unproven", symptom)
+            symptom = Symptom(code)
+        return GpuTrial(gpu.index, Cause(symptom, {}, error), at_start=bool(code))
     answer = answers[-1]
     if "fault" in answer:
-        return _failed(gpu, "libcuda-missing", answer["error"], at_start=True)
-    wrong = answer.get("wrong")
-    if wrong is not None:
-        if wrong == 0:
-            return GpuTrial(gpu.index, "proven")
-        return _failed(gpu, "gpu-computes-wrong", f"{wrong} of its words are wrong")
+        cause = Cause(Symptom("libcuda-missing"), {}, answer["error"])
+        return GpuTrial(gpu.index, cause, at_start=True)
+    if "wrong" in answer:
+        wrong = answer["wrong"]
+        evidence = f"{wrong} of its words are wrong"
+        cause = Cause(Symptom("gpu-computes-wrong"), {}, evidence)
+        return GpuTrial(gpu.index, cause if wrong else None)
     place = {
         "container": machine.environment.container,
         "wsl": machine.environment.wsl,
         "without-slices": gpu.mig and not gpu.mig_devices,
     }
-    refusal = explain_refusal(
+    cause = explain_refusal(
         answer["status"],
         answer["path"],
         machine.driver.version if machine.driver else None,
         [other.compute_capability for other in machine.gpus],
         place,
     )
-    is_start = answer["call"] == "cuInit"
     # At cuInit nothing was asked of the card yet, so that another's use of it explains nothing.
-    harmless = None
-    if not is_start:
-        harmless = next(symptoms("preflight", refusal.circumstances), None)
-    return GpuTrial(
-        gpu.index,
-        "unproven" if harmless else "failed",
-        harmless or refusal.symptom,
-        refusal.circumstances,
-        refusal.evidence,
-        at_start=is_start,
-    )
-
-
-def _failed(
-    gpu: Gpu,
-    code: str,
-    evidence: str,
-    *,
-    at_start: bool = False,
-) -> GpuTrial:
-    return GpuTrial(
-        gpu.index, "failed", Symptom(code), evidence=evidence, at_start=at_start
-    )
+    if answer["call"] == "cuInit":
+        return GpuTrial(gpu.index, cause, at_start=True)
+    harmless = next(symptoms("preflight", cause.circumstances), cause.symptom)
+    return GpuTrial(gpu.index, cause._replace(symptom=harmless))
 
 
 def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, ProofOutcome]:
@@ -184,25 +140,23 @@ def problems_of(
     tried: Sequence[GpuTrial], fix_context: FixContext
 ) -> tuple[Finding, ...]:
     """Return one problem for each cause: of the GPUs that show it, or of the machine if no child got any further."""
-    alike: dict[Symptom, list[GpuTrial]] = {}
+    alike: dict[Symptom, dict[int, Cause]] = {}
     for trial in tried:
-        if trial.symptom:
-            alike.setdefault(trial.symptom, []).append(trial)
+        if trial.cause:
+            causes = alike.setdefault(trial.cause.symptom, {})
+            causes.setdefault(trial.gpu, trial.cause)
+    is_machines = len(alike) == 1 and all(trial.at_start for trial in tried)
     problems = []
-    for cause, trials_of_cause in alike.items():
-        symptom = cause
-        gpus = tuple(dict.fromkeys(trial.gpu for trial in trials_of_cause))
-        if trials_of_cause == [*tried] and all(trial.at_start for trial in tried):
-            gpus = ()
-        if gpus and symptom.code == "cuda-no-device":
-            symptom = replace(symptom, code="gpu-hidden-from-cuda")
-        first = trials_of_cause[0]
+    for symptom, causes in alike.items():
+        gpus = () if is_machines else tuple(causes)
+        is_hidden = gpus and symptom.code == "cuda-no-device"
+        cause = next(iter(causes.values()))
         problem = finding_of(
-            symptom,
-            first.circumstances,
+            replace(symptom, code="gpu-hidden-from-cuda") if is_hidden else symptom,
+            cause.circumstances,
             fix_context,
             gpus=gpus,
-            evidence=first.evidence,
+            evidence=cause.evidence,
         )
         problems.append(problem)
     return tuple(problems)

@@ -67,7 +67,7 @@ class NvidiaProber(Prober):
         """Run a kernel on each usable GPU."""
         from gpuinstall.machine.nvidia.preflight import run_preflight
 
-        return run_preflight(machine, reporter)
+        return run_preflight(machine, self.usable_parts(machine), reporter)
 
 
 def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:

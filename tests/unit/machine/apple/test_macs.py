@@ -13,7 +13,6 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.words import machine_in_words
-from gpuinstall.verify.devices import device_targets
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import platform, recording
 
@@ -123,17 +122,6 @@ def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(
 def test_mps_is_no_backend():
     with pytest.raises(UsageError, match="is not a backend such as cu126"):
         choose(machine_in_words(("M3 Max",)), Request(backend="mps"), frozen_catalog())
-
-
-def test_a_child_tries_the_gpu_and_may_not_fall_back_to_the_cpu():
-    (target,) = device_targets(
-        machine_in_words(("M3 Max",)), kind="cpu", gpus=None, environ={}
-    )
-
-    assert (target.device, target.environment) == (
-        "mps",
-        {"PYTORCH_ENABLE_MPS_FALLBACK": "0"},
-    )
 
 
 def test_the_shipped_rows_have_a_floor_for_every_build_of_macos():

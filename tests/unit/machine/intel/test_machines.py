@@ -9,8 +9,6 @@ import json
 import pytest
 
 from gpuinstall.base.machine import Machine
-from gpuinstall.machine.words import machine_in_words
-from gpuinstall.verify.devices import device_targets
 from tests.lab.recorded import (
     PCI,
     bus,
@@ -21,12 +19,6 @@ from tests.lab.recorded import (
 from tests.unit.machine.made import DOCKER, Made, outcome, planned, read
 
 LOADER = {"/usr/lib/x86_64-linux-gnu/libze_loader.so.1": ""}
-
-
-ORDER = {
-    "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
-    "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
-}
 
 
 def arc(number, device, driver="xe", node="open"):
@@ -147,13 +139,3 @@ def test_windows_is_served_by_its_adapters(tmp_path):
     machine = read(tmp_path, files)
 
     assert (outcome(planned(machine)), machine.problems) == ("2.15.0+xpu", ())
-
-
-def test_a_child_sees_the_gpu_that_it_tries():
-    machine = machine_in_words(("Arc B580", "Arc A770"))
-    targets = device_targets(machine, kind="xpu", gpus=None, environ={})
-
-    assert [(target.device, target.environment) for target in targets] == [
-        ("xpu", {"ONEAPI_DEVICE_SELECTOR": "level_zero:0", **ORDER}),
-        ("xpu", {"ONEAPI_DEVICE_SELECTOR": "level_zero:1", **ORDER}),
-    ]

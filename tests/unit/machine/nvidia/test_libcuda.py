@@ -104,9 +104,21 @@ def test_the_childs_environment_holds_nothing_that_changes_cudas_answer():
     kept = {"LD_LIBRARY_PATH": "/.singularity.d/libs", "HOME": "/root"}
     steady = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
     assert child_environment(misleading | kept) == kept | steady
-    assert child_environment(misleading, "GPU-1") == steady | {
-        "CUDA_VISIBLE_DEVICES": "GPU-1"
-    }
+
+
+def test_in_a_job_libcuda_is_asked_about_its_cards_and_nvml_about_all(monkeypatch):
+    asked = {}
+
+    class Recorder(Source):
+        def run_children(self, commands):
+            for library, (_, environment) in commands.items():
+                asked[library] = environment.get("CUDA_VISIBLE_DEVICES")
+            return [ended(""), ended("")]
+
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    ask_driver(Recorder())
+    assert asked == {"NVML": None, "libcuda": "3"}
 
 
 @pytest.mark.parametrize(

@@ -3,97 +3,24 @@ import json
 import pytest
 
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Gpu, Machine, MigDevice
+from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.process import Finished
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.nvidia.preflight import (
-    GpuTrial,
     judge_trial,
     outcomes_of,
     problems_of,
-    trials,
 )
-from gpuinstall.machine.prober import Preflight, ProofOutcome
+from gpuinstall.machine.prober import Preflight
 
-ALONE = Gpu(0, uuid="GPU-aaaa")
-SLICED = Gpu(
-    1, uuid="GPU-bbbb", mig=True, mig_devices=(MigDevice("MIG-1"), MigDevice("MIG-2"))
-)
-MACHINE = Machine(os="linux", arch="x86_64", gpus=(ALONE, SLICED))
+MACHINE = Machine(os="linux", arch="x86_64", gpus=(Gpu(0),))
 HERE = FixContext.of_machine(MACHINE)
-JOB = {"SLURM_JOB_ID": "42"}
 
 
-def visible(machine, environ):
-    return [visible for _, visible in trials(machine, environ)]
-
-
-def answered(**answer):
-    return judge_trial(
-        ALONE,
-        MACHINE,
-        Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), ""),
-    )
-
-
-def test_every_card_and_every_slice_is_tried_by_its_uuid():
-    assert visible(MACHINE, {"CUDA_VISIBLE_DEVICES": "7"}) == [
-        "GPU-aaaa",
-        "MIG-1",
-        "MIG-2",
-    ]
-
-
-def test_a_card_without_a_uuid_is_tried_by_its_place_among_those_given():
-    assert visible(Machine(os="linux", arch="aarch64", gpus=(ALONE, Gpu(2))), {}) == [
-        "GPU-aaaa",
-        "1",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("given", "tried"),
-    [
-        ("0", ["GPU-aaaa"]),
-        ("1", ["MIG-1", "MIG-2"]),
-        ("1, 0", ["GPU-aaaa", "MIG-1", "MIG-2"]),
-        ("MIG-2", ["MIG-2"]),
-        ("GPU-bb", ["MIG-1", "MIG-2"]),
-        ("", []),
-        ("NoDevFiles", []),
-    ],
-)
-def test_a_job_is_tried_on_its_own_cards(given, tried):
-    assert visible(MACHINE, JOB | {"CUDA_VISIBLE_DEVICES": given}) == tried
-
-
-@pytest.mark.parametrize(
-    ("given", "tried"),
-    [
-        ("0", ["GPU-dddd"]),
-        ("1", ["GPU-ffff"]),
-        ("3", []),
-        ("0,1", ["GPU-dddd", "GPU-ffff"]),
-    ],
-)
-def test_cuda_counts_the_cards_of_a_job_from_0_whatever_nvml_calls_them(given, tried):
-    gpus = (Gpu(3, uuid="GPU-dddd"), Gpu(5, uuid="GPU-ffff"))
-    assert (
-        visible(
-            Machine(os="linux", arch="x86_64", gpus=gpus),
-            JOB | {"CUDA_VISIBLE_DEVICES": given},
-        )
-        == tried
-    )
-
-
-def test_what_the_probe_found_broken_is_not_tried():
-    broken, slow = (
-        Finding("gpu-lost", "lost", gpus=(0,)),
-        Finding("slow", "slow", blocking=False, gpus=(1,)),
-    )
-    assert visible(MACHINE.with_problems([broken, slow]), {}) == ["MIG-1", "MIG-2"]
-    assert visible(MACHINE.with_problems([Finding("no-driver", "no driver")]), {}) == []
+def tried_on(index, ended=0, **answer):
+    """How a child ended that was to try a GPU: with an answer, unless it was stopped."""
+    out = "" if ended is None else json.dumps({"path": "libcuda.so.1"} | answer)
+    return judge_trial(Gpu(index), MACHINE, Finished((), ended, out, ""))
 
 
 @pytest.mark.parametrize(
@@ -112,12 +39,12 @@ def test_what_the_probe_found_broken_is_not_tried():
     ],
 )
 def test_an_answer_becomes_an_outcome(answer, outcome):
-    assert answered(**answer).outcome == outcome
+    assert tried_on(0, **answer).outcome == outcome
 
 
 def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
-    found = answered(
-        fault="missing", error="libcuda.so.1: cannot open shared object file"
+    found = tried_on(
+        0, fault="missing", error="libcuda.so.1: cannot open shared object file"
     )
     (problem,) = problems_of([found], HERE)
     assert (problem.code, problem.evidence) == (
@@ -127,7 +54,7 @@ def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
 
 
 def test_a_child_that_was_killed_says_nothing_of_the_card():
-    killed = judge_trial(ALONE, MACHINE, Finished((), -9, "", ""))
+    killed = judge_trial(Gpu(0), MACHINE, Finished((), -9, "", ""))
     (problem,) = problems_of([killed], HERE)
     assert (killed.outcome, problem.code, problem.blocking, problem.why) == (
         "unproven",
@@ -138,27 +65,18 @@ def test_a_child_that_was_killed_says_nothing_of_the_card():
 
 
 def test_a_gpu_is_as_good_as_its_worst_slice():
-    outcomes: list[tuple[int, ProofOutcome]] = [
-        (0, "proven"),
-        (1, "unproven"),
-        (1, "failed"),
-        (1, "proven"),
-    ]
-    findings = [GpuTrial(index, outcome) for index, outcome in outcomes]
-    assert outcomes_of(findings) == {0: "proven", 1: "failed"}
-    one_failed = [GpuTrial(0, "failed"), GpuTrial(1, "proven")]
-    assert list(outcomes_of(one_failed)) == [0, 1]
+    slices = [(0, 0), (1, 0), (1, 3), (1, 0)]
+    tried = [tried_on(index, wrong=wrong) for index, wrong in slices]
+    assert outcomes_of(tried) == {0: "proven", 1: "failed"}
 
 
 def test_what_stops_every_card_at_the_start_is_the_machines_problem():
-    stuck = [
-        judge_trial(Gpu(index), MACHINE, Finished((), None, "", ""))
-        for index in range(2)
-    ]
+    stuck = [tried_on(0, ended=None), tried_on(1, ended=None)]
     assert [problem.gpus for problem in problems_of(stuck, HERE)] == [()]
-    assert [
-        problem.gpus for problem in problems_of([*stuck, GpuTrial(2, "proven")], HERE)
-    ] == [(0, 1)]
+    alone = problems_of([*stuck, tried_on(2, wrong=0)], HERE)
+    assert [problem.gpus for problem in alone] == [(0, 1)]
+    differing = problems_of([tried_on(0, ended=None), tried_on(1, ended=-11)], HERE)
+    assert [problem.gpus for problem in differing] == [(0,), (1,)]
 
 
 def test_the_document_names_each_gpu_and_its_outcome():

@@ -19,7 +19,7 @@ HERE = FixContext.of_machine(MACHINE)
 
 def tried_on(index, ended=0, **answer):
     """How a child ended that was to try a GPU: with an answer, unless it was stopped."""
-    out = "" if ended is None else json.dumps({"path": "libcuda.so.1"} | answer)
+    out = json.dumps({"path": "libcuda.so.1"} | answer) if ended == 0 else ""
     return judge_trial(Gpu(index), MACHINE, Finished((), ended, out, ""))
 
 
@@ -54,7 +54,7 @@ def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
 
 
 def test_a_child_that_was_killed_says_nothing_of_the_card():
-    killed = judge_trial(Gpu(0), MACHINE, Finished((), -9, "", ""))
+    killed = tried_on(0, ended=-9)
     (problem,) = problems_of([killed], HERE)
     assert (killed.outcome, problem.code, problem.blocking, problem.why) == (
         "unproven",

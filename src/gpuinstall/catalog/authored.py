@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -26,3 +27,9 @@ def read_data(name: str) -> dict[str, Any]:
     import tomli
 
     return tomli.loads(text.decode())
+
+
+@cache
+def read_chips(maker: str) -> dict[str, Any]:
+    """Return the rows about the chips of a maker other than NVIDIA."""
+    return read_data(f"gpus_{maker}.toml")

@@ -120,7 +120,7 @@ def other_chips() -> tuple[Product, ...]:
     """Return the chips of all other makers, each maker's together."""
     chips: list[Product] = []
     for maker in OTHER_MAKERS:
-        table = authored.read_data(f"gpus_{maker}.toml")
+        table = authored.read_chips(maker)
         for row in table["chips"]:
             whole = {**table, **row, "name": row["chip"]}
             chips.append(read_object(Product, whole))

@@ -54,7 +54,7 @@ def parse_catalog(
         companions=_companions(builds),
         settled_python=builds["settled_python"]["version"],
         further={kind: partial(rows.of_kind, kind) for kind in FURTHER},
-        chips=_chips,
+        chips=authored.read_chips,
         cuda_names=_cuda_names,
         driver_commands=_driver_commands,
     )
@@ -68,11 +68,6 @@ def _companions(builds: _Row) -> dict[tuple[str, str], Companion]:
         for version in row["versions"].split():
             companions[row["package"], version] = companion
     return companions
-
-
-@cache
-def _chips(maker: str) -> Mapping[str, Any]:
-    return authored.read_data(f"gpus_{maker}.toml")
 
 
 @cache

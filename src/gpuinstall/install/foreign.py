@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, below
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.values import Value
@@ -55,7 +54,7 @@ def inspect_foreign(python: Path) -> EnvironmentPaths:
         UsageError: it is no interpreter, the environment is one of ours, or it is the system's own.
     """
     argv = (python, "-I", "-c", _LOOK)
-    answer = answer_of(argv, lambda answer: read_object(_Answer, answer))
+    answer = answer_of(_Answer, argv)
     if read_marker(answer.prefix):
         raise UsageError(
             "ours",

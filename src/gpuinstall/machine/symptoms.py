@@ -49,13 +49,11 @@ class Symptom(Value):
 
 
 @cache
-def _table() -> Mapping[str, object]:
-    return authored.read_data(SYMPTOMS)
-
-
-@cache
-def _load(subject: str) -> tuple[Symptom, ...]:
-    return tuple(read(tuple[Symptom, ...], _table()[subject], subject))
+def _load() -> Mapping[str, tuple[Symptom, ...]]:
+    table = authored.read_data(SYMPTOMS)
+    rows: Mapping[str, tuple[Symptom, ...]]
+    rows = read(dict[str, tuple[Symptom, ...]], table, "symptoms")
+    return rows
 
 
 def symptoms(
@@ -64,7 +62,7 @@ def symptoms(
 ) -> Iterator[Symptom]:
     """Yield the rows of a subject that hold."""
     known = {name for name, fact in circumstances.items() if fact}
-    for symptom in _load(subject):
+    for symptom in _load()[subject]:
         if symptom.holds(known):
             yield symptom
 

@@ -6,12 +6,11 @@ torch is not imported to find it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gpuinstall.base import process
 from gpuinstall.base.codec import read_object
@@ -92,13 +91,13 @@ class Interpreter(Value):
 
 def inspect_interpreter(python: Path) -> Interpreter:
     """Return what an interpreter would import; raise UsageError if there is none that runs."""
+    isolated_look = (python, "-I", "-B", LOOK)
+    # As ``python -c`` starts it, with the working folder on its path.
+    plain_look = (python, "-B", "-c", LOOK.read_text(encoding="utf-8"))
     # Starting Python twice takes most of the time, so both start at once.
     with ThreadPoolExecutor(2) as pool:
-        isolated = pool.submit(_look, [python, "-I", "-B", LOOK])
-        # As ``python -c`` starts it, with the working folder on its path.
-        plain = pool.submit(
-            _look, [python, "-B", "-c", LOOK.read_text(encoding="utf-8")]
-        )
+        isolated = pool.submit(answer_of, FoundTorch, isolated_look)
+        plain = pool.submit(answer_of, FoundTorch, plain_look)
     try:
         return Interpreter(isolated.result(), plain.result())
     except UsageError as error:
@@ -110,18 +109,12 @@ def inspect_interpreter(python: Path) -> Interpreter:
         )
 
 
-def _look(argv: Sequence[str | Path]) -> FoundTorch:
-    return answer_of(argv, partial(read_object, FoundTorch))
-
-
-def answer_of(
-    argv: Sequence[str | Path], parse: Callable[[Mapping[str, Any]], _Answer]
-) -> _Answer:
+def answer_of(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
     """Run a script of ours with an interpreter; return what it reports, in a line that begins with our mark.
 
     Args:
+        kind: What the script reports.
         argv: The interpreter, and how it is started.
-        parse: Reads the answer; raises ValueError if it is none.
 
     Raises:
         UsageError: it is no interpreter, or does not run.
@@ -135,7 +128,7 @@ def answer_of(
     answers = json_lines(done, MARK)
     if answers:
         with suppress(ValueError):
-            return parse(answers[-1])
+            return read_object(kind, answers[-1])
     raise _unusable(python, last_words(done, read_patience(os.environ).look))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value
@@ -150,14 +150,8 @@ class AmdProber(Prober):
         )
 
 
-@cache
-def amd_chips() -> dict[str, Any]:
-    """Return the rows about chips."""
-    return authored.read_data("gpus_amd.toml")
-
-
 def _is_integrated(node: KfdNode) -> bool:
-    return is_integrated(amd_chips(), node.architecture)
+    return is_integrated(authored.read_chips("amd"), node.architecture)
 
 
 @cache
@@ -182,7 +176,9 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
 
 
 def _gpu(index: int, node: KfdNode) -> Gpu:
-    names = {row["architecture"]: row["chip"] for row in amd_chips()["chips"]}
+    names = {
+        row["architecture"]: row["chip"] for row in authored.read_chips("amd")["chips"]
+    }
     name = node.product or names.get(node.architecture, "GPU")
     return Gpu(
         index,
@@ -203,7 +199,7 @@ def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
         # "AMD Radeon(TM) RX 7900 XT".
         name = re.sub(r"\((R|TM)\)", "", card.name or "")
         product = " ".join(name.removeprefix("AMD ").split())
-        for row in amd_chips()["chips"]:
+        for row in authored.read_chips("amd")["chips"]:
             if product in row["products"]:
                 yield Gpu(
                     index,

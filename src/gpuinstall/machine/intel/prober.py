@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 from gpuinstall.base.machine import Gpu
@@ -43,15 +42,10 @@ def _cards_of(facts: MachineFacts) -> Iterator[XeCard]:
     makers = {f"{device.vendor:04x}" for device in facts.devices}
     has_others = not makers.isdisjoint(PCI_IDS.keys() - {f"{INTEL_ON_PCI:04x}"})
     for device in facts.cards(INTEL_ON_PCI):
-        for chip in _chips():
+        for chip in authored.read_chips("intel")["chips"]:
             is_idle = has_others and chip.get("integrated")
             if f"{device.device:04x}" in chip["pci"].split() and not is_idle:
                 yield XeCard(device, chip)
-
-
-@cache
-def _chips() -> tuple[Mapping[str, Any], ...]:
-    return tuple(authored.read_data("gpus_intel.toml")["chips"])
 
 
 def _read_nodes(

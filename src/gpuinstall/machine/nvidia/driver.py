@@ -55,6 +55,7 @@ def split_code(
     return tuple(sass), tuple(ptx)
 
 
+@lru_cache(maxsize=4096)
 def code_for(
     build: Build,
     chip: ComputeCapability,
@@ -69,39 +70,15 @@ def code_for(
         drivers: What is known of chips, toolkits and cuDNN.
         cuda: The newest CUDA that the driver serves, which has to compile PTX; None: unknown.
     """
-    made = (build.code, build.toolkit, build.libraries)
-    return _code_for(*made, chip=chip, drivers=drivers, cuda=cuda)
-
-
-@lru_cache(maxsize=4096)
-def _code_for(
-    names: tuple[str, ...],
-    toolkit: Toolkit,
-    libraries: tuple[tuple[str, str], ...],
-    *,
-    chip: ComputeCapability,
-    drivers: Drivers,
-    cuda: CudaVersion | None,
-) -> Code | Reason:
-    """Decide once for all builds that are made alike.
-
-    Args:
-        names: The code of a build.
-        toolkit: Its toolkit.
-        libraries: The libraries in it.
-        chip: What the GPU can execute.
-        drivers: What is known of chips, toolkits and cuDNN.
-        cuda: The newest CUDA that the driver serves; None: unknown.
-    """
-    sass, _ = split_code(names)
-    runnable = [code for code in sass if _runs(code, chip, toolkit, drivers)]
-    code = _ptx_for(chip, names, toolkit, cuda)
+    sass, _ = split_code(build.code)
+    runnable = [code for code in sass if _runs(code, chip, build.toolkit, drivers)]
+    code = _ptx_for(chip, build.code, build.toolkit, cuda)
     if runnable:
         code = Code(str(max(runnable)), "sass")
-    cudnn = dict(libraries).get("cudnn")
+    cudnn = dict(build.libraries).get("cudnn")
     if cudnn is None or isinstance(code, Reason):
         return code
-    return _cudnn_lacks(chip, cudnn, toolkit, drivers) or code
+    return _cudnn_lacks(chip, cudnn, build.toolkit, drivers) or code
 
 
 def _runs(

@@ -150,7 +150,7 @@ def _is_silent(evidence: NvidiaEvidence) -> bool:
     return is_refused or (says_nothing and is_without_cuda)
 
 
-class Cause(NamedTuple):
+class CudaFault(NamedTuple):
     """What is wrong, and the facts that show it."""
 
     symptom: Symptom
@@ -164,7 +164,7 @@ def explain_refusal(
     driver: DriverVersion | None,
     chips: Sequence[ComputeCapability | None],
     place: KnownFacts,
-) -> Cause:
+) -> CudaFault:
     """Return the closest row for a CUresult, else the one that the table of failures has for its number.
 
     Args:
@@ -201,7 +201,7 @@ def explain_refusal(
     name, code = load_cuda_errors().get(status, (f"CUresult {status}", "cuda-error"))
     symptom = next(symptoms("cuda", circumstances), Symptom(code))
     facts = [f"CUDA error {status} ({name})", driver and f"driver {driver}", library]
-    return Cause(symptom, circumstances, " · ".join(filter(None, facts)))
+    return CudaFault(symptom, circumstances, " · ".join(filter(None, facts)))
 
 
 def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:

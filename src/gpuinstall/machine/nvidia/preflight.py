@@ -19,7 +19,7 @@ from gpuinstall.machine.children import (
     json_lines,
     run_children,
 )
-from gpuinstall.machine.nvidia.diagnosis import Cause, explain_refusal
+from gpuinstall.machine.nvidia.diagnosis import CudaFault, explain_refusal
 from gpuinstall.machine.nvidia.libraries import (
     VISIBLE,
     child_command,
@@ -47,7 +47,7 @@ class GpuTrial(NamedTuple):
 
     gpu: int
     """Its index."""
-    cause: Cause | None = None
+    cause: CudaFault | None = None
     """Why it did not prove the GPU."""
     at_start: bool = False
     """Whether nothing about its own card had been asked yet."""
@@ -99,15 +99,15 @@ def judge_trial(
         code = _FAULTS.get(fault_of(finished))
         if code:
             symptom = Symptom(code)
-        return GpuTrial(gpu.index, Cause(symptom, {}, error), at_start=bool(code))
+        return GpuTrial(gpu.index, CudaFault(symptom, {}, error), at_start=bool(code))
     answer = answers[-1]
     if "fault" in answer:
-        cause = Cause(Symptom("libcuda-missing"), {}, answer["error"])
+        cause = CudaFault(Symptom("libcuda-missing"), {}, answer["error"])
         return GpuTrial(gpu.index, cause, at_start=True)
     if "wrong" in answer:
         wrong = answer["wrong"]
         evidence = f"{wrong} of its words are wrong"
-        cause = Cause(Symptom("gpu-computes-wrong"), {}, evidence)
+        cause = CudaFault(Symptom("gpu-computes-wrong"), {}, evidence)
         return GpuTrial(gpu.index, cause if wrong else None)
     place = {
         "container": machine.environment.container,
@@ -140,7 +140,7 @@ def problems_of(
     tried: Sequence[GpuTrial], fix_context: FixContext
 ) -> tuple[Finding, ...]:
     """Return one problem for each cause: of the GPUs that show it, or of the machine if no child got any further."""
-    alike: dict[Symptom, dict[int, Cause]] = {}
+    alike: dict[Symptom, dict[int, CudaFault]] = {}
     for trial in tried:
         if trial.cause:
             causes = alike.setdefault(trial.cause.symptom, {})

@@ -130,11 +130,15 @@ class AmdRules(Rules):
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
     ) -> Iterator[str]:
-        """Yield what users met with such a ROCm on these chips."""
+        """Yield what users met with such a ROCm, or such a kernel, on these chips."""
         chips = {gpu.architecture for gpu in gpus}
+        rocm = toolkit or ()
         for row in self.chips["reports"]:
-            is_such_rocm = toolkit and toolkit < numbers(row["rocm_before"])
-            if is_such_rocm and row["architecture"] in chips:
+            if chips.isdisjoint(row["architectures"]):
+                continue
+            is_such_rocm = _is_within(rocm, row, "rocm")
+            is_such_kernel = _is_within(self._kernel, row, "kernel")
+            if is_such_rocm and is_such_kernel:
                 yield row["says"]
 
     def _distance(self, toolkit: Toolkit) -> str | None:
@@ -174,3 +178,22 @@ def _days_between(
         return None
     kernel_day = table["kernel"][max(older, key=numbers)]
     return abs(int((rocm_day - kernel_day).days))
+
+
+def _is_within(
+    version: tuple[int, ...],
+    row: _Table,
+    name: str,
+) -> bool:
+    """Whether a version is in a row's span; one that is not known is in none but the span of everything.
+
+    Args:
+        version: The numbers of a release; empty: it is unknown.
+        row: A row of reports.
+        name: How the keys of the span begin: ``rocm`` or ``kernel``.
+    """
+    first = numbers(row.get(f"{name}_from", ""))
+    before = numbers(row.get(f"{name}_before", ""))
+    if not version:
+        return not (first or before)
+    return first <= version and (not before or version < before)

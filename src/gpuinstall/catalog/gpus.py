@@ -284,11 +284,7 @@ def _model(words: _Words) -> _Words:
 @cache
 def _entries() -> tuple[tuple[Product, _Words], ...]:
     """Return every GPU with the words of its name."""
-    entries = []
-    for gpu in _gpus():
-        words = _words(_spaced(gpu.name), gpu.maker)
-        entries.append((gpu, words))
-    return tuple(entries)
+    return tuple((gpu, _words(_spaced(gpu.name), gpu.maker)) for gpu in _gpus())
 
 
 def _gpus() -> Iterator[Product]:

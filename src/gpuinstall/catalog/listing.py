@@ -92,8 +92,7 @@ def read_listing(
     names = tuple(dict.fromkeys(packages))
     index = [
         partial(_from_index, client, sources.torch_index, tag, name)
-        for tag in tags
-        for name in names
+        for tag, name in product(tags, names)
     ]
     links = [
         partial(_read, client, place, place, names) for place in sources.find_links
@@ -104,26 +103,23 @@ def read_listing(
 
     # A torch index that the user named comes before the links, and else after them.
     if sources.is_torch_index_requested:
-        asks = index + links
+        asks = index + links + default
     else:
-        asks = links + index
-    asks += default
-    silent: dict[str, UnreachableError] = {}
-    unanswered = []
+        asks = links + index + default
+    silent = {}
     wheels: dict[Wheel, None] = {}
     for ask, answer in zip(asks, side_by_side(_answer, asks), strict=True):
         if isinstance(answer, UnreachableError):
-            silent[answer.host] = answer
-            unanswered.append(ask)
+            silent[ask] = answer
         else:
             wheels.update(dict.fromkeys(answer))
     return Listing(
         wheels=tuple(wheels),
         backends=frozenset(tags),
         packages=frozenset(names),
-        index_answers=not any(ask in unanswered for ask in index),
-        default_listed=any(ask not in unanswered for ask in default),
-        silent=tuple(silent.values()),
+        index_answers=silent.keys().isdisjoint(index),
+        default_listed=any(ask not in silent for ask in default),
+        silent=tuple({error.host: error for error in silent.values()}.values()),
     )
 
 
@@ -194,11 +190,8 @@ def own_names(
     read_hosts = partial(_hosts, sources, client, backend)
     own_hosts, *others = side_by_side(read_hosts, ("torch", *names))
     own_hosts.add(Location.parse(sources.torch_index).server)
-    own = set()
-    for name, hosts in zip(names, others, strict=True):
-        if not hosts.isdisjoint(own_hosts):
-            own.add(name)
-    return frozenset(own)
+    hosts_of = zip(names, others, strict=True)
+    return frozenset(name for name, hosts in hosts_of if hosts & own_hosts)
 
 
 def _hosts(
@@ -208,11 +201,10 @@ def _hosts(
     package: str,
 ) -> set[str]:
     """Return the hosts of the files that the torch index lists of a package."""
-    try:
+    with suppress(UnreachableError):
         wheels = _from_index(client, sources.torch_index, backend, package)
-    except UnreachableError:
-        return set()
-    return {Location.parse(wheel.url).server for wheel in wheels}
+        return {Location.parse(wheel.url).server for wheel in wheels}
+    return set()
 
 
 def _from_index(
@@ -287,7 +279,7 @@ _PLATFORMS = {
 
 
 def narrowed(
-    builds: Iterable[Build],
+    builds: Collection[Build],
     listing: Listing,
     platform: str,
 ) -> tuple[Build, ...]:
@@ -301,18 +293,10 @@ def narrowed(
         listing: What the sources list.
         platform: As the catalogue names it.
     """
-    other_platforms = []
-    known = []
-    kinds = set()
-    for build in builds:
-        kinds.add(build.backend.kind)
-        if build.platform == platform:
-            known.append(build)
-        else:
-            other_platforms.append(build)
-
+    kinds = {build.backend.kind for build in builds}
+    known = [build for build in builds if build.platform == platform]
+    narrowed = [build for build in builds if build.platform != platform]
     listed = _by_build(listing.wheels, known, platform)
-    narrowed = other_platforms
     for build in known:
         by_source = listed.get((build.torch, build.backend), {})
         narrowed += _as_listed(build, by_source, listing)
@@ -343,6 +327,8 @@ def _by_build(
 ) -> _Listed:
     """Return torch's wheels for a platform by build and source, the first source first.
 
+    What the default index has counts only where no other source has it.
+
     Args:
         wheels: What the sources list.
         known: The builds of the catalogue: they tell which backend a torch without a label has.
@@ -361,15 +347,21 @@ def _by_build(
         backend = known_backend(wheel.backend) or defaults.get(min(torch, newest))
         if backend is not None:
             by_build[torch, backend][wheel.source].append(wheel)
+    for by_source in by_build.values():
+        if len(by_source) > 1:
+            by_source.pop(DEFAULT_INDEX, None)
     return by_build
 
 
-def _without_default(by_source: _Sources) -> _Sources:
-    """Return the sources without the default index, unless it is the only one."""
-    own = dict(by_source)
-    # It is the last of the sources of the family.
-    own.pop(DEFAULT_INDEX, None)
-    return own or by_source
+def _from_source(build: Build, source: WheelSource, wheels: Sequence[Wheel]) -> Build:
+    """Return a build as the wheels of a source have it."""
+    return replace(
+        build,
+        source=source,
+        pythons=_pythons(wheels),
+        labelled=wheels[0].version.local is not None,
+        macos=_macos_floor(wheels) or build.macos,
+    )
 
 
 def _as_listed(
@@ -377,14 +369,8 @@ def _as_listed(
     by_source: _Sources,
     listing: Listing,
 ) -> Iterator[Build]:
-    for source, wheels in _without_default(by_source).items():
-        yield replace(
-            build.published(),
-            source=source,
-            pythons=_pythons(wheels),
-            labelled=wheels[0].version.local is not None,
-            macos=_macos_floor(wheels) or build.macos,
-        )
+    for source, wheels in by_source.items():
+        yield _from_source(build.published(), source, wheels)
     if by_source:
         return
     was_asked_for = build.backend.tag in listing.backends
@@ -414,21 +400,18 @@ def _unknown(
         if key in known_keys:
             continue
         torch, backend = key
-        for source, wheels in _without_default(by_source).items():
-            yield Build(
-                torch=torch,
-                backend=backend,
-                os=os,
-                arch=arch,
+        for source, wheels in by_source.items():
+            build = Build(
+                torch,
+                backend,
+                os,
+                arch,
                 toolkit=toolkit_of(backend.version),
-                pythons=_pythons(wheels),
                 glibc=platform_floor(wheels[0].tags, "manylinux"),
-                macos=_macos_floor(wheels),
                 on_default_index=source == DEFAULT_INDEX,
-                labelled=wheels[0].version.local is not None,
-                source=source,
                 unread=tuple(wheels),
             )
+            yield _from_source(build, source, wheels)
 
 
 def unknown_builds(

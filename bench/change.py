@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -101,15 +102,8 @@ class Project:
     def install(self) -> tuple[float, float]:
         """Install with gpuinstall; return its seconds without those of its proof, and those of the proof."""
         (self.folder / self.place).mkdir(exist_ok=True)
-        command = [
-            GPUINSTALL,
-            "install",
-            f"torch=={VERSION}",
-            "numpy",
-            "--python",
-            PYTHON,
-            "--replace",
-        ]
+        words = f"install torch=={VERSION} numpy --python {PYTHON} --replace"
+        command = [GPUINSTALL, *words.split()]
         return installed(command, env=self.environment, cwd=self.folder / self.place)
 
     def install_afresh(self) -> None:
@@ -176,16 +170,8 @@ def _served(folder: Path, torch: Path) -> Path:
     family = folder / "whl" / "cpu"
     family.mkdir(parents=True)
     (family / torch.name).symlink_to(torch)
-    download = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--only-binary",
-        ":all:",
-    ]
-    run([*download, "--dest", folder / "simple", torch, *OTHERS])
+    download = "-m pip download --quiet --only-binary :all: --dest"
+    run([sys.executable, *download.split(), folder / "simple", torch, *OTHERS])
     (folder / "simple" / torch.name).unlink()
     return folder
 
@@ -213,16 +199,12 @@ def _rows(project: Project, chosen: str) -> Iterator[Row]:
 
 
 def _journeys(project: Project, journeys: Sequence[Journey]) -> Iterator[Row]:
-    taken: dict[Journey, list[tuple[float, float]]] = {
-        journey: [] for journey in journeys
-    }
+    turns: dict[Journey, list[tuple[float, float]]] = defaultdict(list)
     project.write_files()
     for _ in range(RUNS + 1):
         for journey in journeys:
-            taken[journey].append(
-                (project.ours(journey.ours), project.uv(journey.beside))
-            )
-    for journey, turns in taken.items():
-        yield Pair.of_turns(turns[1:]).more(
-            f"{journey.what}, against uv", journey.most_more_s
-        )
+            turn = project.ours(journey.ours), project.uv(journey.beside)
+            turns[journey].append(turn)
+    for journey, own_turns in turns.items():
+        pair = Pair.of_turns(own_turns[1:])
+        yield pair.more(f"{journey.what}, against uv", journey.most_more_s)

@@ -44,42 +44,26 @@ class Contest:
 
     def ours(self) -> float:
         """Install with gpuinstall; the proof does not count."""
-        command = [
-            GPUINSTALL,
-            "install",
-            self.requirement,
-            "--python",
-            PYTHON,
-            "--backend",
-            "cpu",
-        ]
+        words = f"install {self.requirement} --python {PYTHON} --backend cpu"
+        command = [GPUINSTALL, *words.split()]
         took, _ = installed(command, env=self.environment, cwd=self.empty())
         return took
 
     def uv(self) -> float:
         """Install with ``uv venv`` and ``uv pip install``."""
-        install = [
-            UV,
-            "pip",
-            "install",
-            "--python",
-            ".venv/bin/python",
-            *self.uv_sources,
-            self.requirement,
-        ]
-        return self.both([UV, "venv", "--python", sys.executable, ".venv"], install)
+        words = "pip install --python .venv/bin/python"
+        return self.both(
+            [UV, "venv", "--python", sys.executable, ".venv"],
+            [UV, *words.split(), *self.uv_sources, self.requirement],
+        )
 
     def pip(self) -> float:
         """Install with ``python -m venv`` and ``pip install``."""
-        install = [
-            ".venv/bin/python",
-            "-m",
-            "pip",
-            "install",
-            *self.pip_sources,
-            self.requirement,
-        ]
-        return self.both([sys.executable, "-m", "venv", ".venv"], install)
+        words = ".venv/bin/python -m pip install"
+        return self.both(
+            [sys.executable, "-m", "venv", ".venv"],
+            [*words.split(), *self.pip_sources, self.requirement],
+        )
 
     def both(self, *commands: Sequence[str | Path]) -> float:
         """Run commands one after the other in an empty folder."""

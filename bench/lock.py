@@ -82,17 +82,10 @@ class Desk:
         project = self.project()
         file = project["cwd"] / "requirements.in"
         file.write_text("\n".join(requirements), encoding="utf-8")
-        sources = ["--index", self.family, "--index-strategy", "unsafe-best-match"]
-        words = [
-            "pip",
-            "compile",
-            "--python",
-            sys.executable,
-            *sources,
-            "requirements.in",
-            "-o",
-        ]
-        commands = [[UV, *words, f"pylock.uv-{number}.toml"] for number in range(locks)]
+        words = f"--index {self.family} --index-strategy unsafe-best-match"
+        command = [UV, "pip", "compile", "--python", sys.executable, *words.split()]
+        command += ["requirements.in", "-o"]
+        commands = [[*command, f"pylock.uv-{number}.toml"] for number in range(locks)]
         return timed(partial(side_by_side, partial(run, **project), commands, locks))
 
     def project(self) -> Project:

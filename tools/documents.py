@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -38,63 +39,34 @@ RTX_4090 = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
 NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
 SLICES = ROOT / "tests" / "data" / "machines" / "kubernetes-a100-seven-slices"
 BROKEN = ROOT / "tests" / "data" / "machines" / "ubuntu-24.04-mismatch"
-PREPARATION: tuple[tuple[str, ...], ...] = (
-    ("install", "torch==2.13.0", "--python", PYTHON),
-    ("lock", "torch", "--python", PYTHON, "--target", "cpu"),
-    ("probe", "--record", "records"),
+PREPARATION = (
+    f"install torch==2.13.0 --python {PYTHON}",
+    f"lock torch --python {PYTHON} --target cpu",
+    "probe --record records",
 )
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "probe": ("probe",),
-    "probe-slices": ("probe", "--machine", "slices.json"),
-    "probe-refusing": ("probe", "--machine", "broken.json"),
-    "plan": ("plan", "torch", "torchvision", "--python", PYTHON),
-    "plan-refused": (
-        "plan",
-        "torch==2.15.0",
-        "--gpu",
-        "RTX 5090",
-        "--driver",
-        "570.86.15",
-        "--python",
-        PYTHON,
-    ),
-    "install-dry-run": (
-        "install",
-        "torch",
-        "--upgrade",
-        "--python",
-        PYTHON,
-        "--dry-run",
-    ),
-    "install": ("install", "torch", "--upgrade", "--python", PYTHON),
-    "install-into": ("install", "--into", "--venv", "app", "torch"),
-    "sync": ("sync",),
-    "verify": ("verify",),
-    "doctor": ("doctor",),
-    "explain": ("explain", f"RuntimeError: {NO_KERNEL}"),
-    "explain-other": (
-        "explain",
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
-    ),
-    "lock": (
-        "lock",
-        "torch",
-        "--python",
-        PYTHON,
-        "--target",
-        "cu126",
-        "--target",
-        "cpu",
-        "--upgrade",
-    ),
-    "lock-check": ("lock", "check", "torch", "numpy", "--target", "cpu"),
-    "lock-download": ("lock", "download", "wheels"),
-    "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "cpu.txt"),
-    "report": ("report", "records"),
-    "env-list": ("env", "list"),
-    "env-remove": ("env", "remove", "--yes"),
+COMMANDS = {
+    "probe": "probe",
+    "probe-slices": "probe --machine slices.json",
+    "probe-refusing": "probe --machine broken.json",
+    "plan": f"plan torch torchvision --python {PYTHON}",
+    "plan-refused": f"plan torch==2.15.0 --gpu 'RTX 5090' --driver 570.86.15 --python {PYTHON}",
+    "install-dry-run": f"install torch --upgrade --python {PYTHON} --dry-run",
+    "install": f"install torch --upgrade --python {PYTHON}",
+    "install-into": "install --into --venv app torch",
+    "sync": "sync",
+    "verify": "verify",
+    "doctor": "doctor",
+    "explain": f"explain 'RuntimeError: {NO_KERNEL}'",
+    "explain-other": "explain 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB'",
+    "lock": f"lock torch --python {PYTHON} --target cu126 --target cpu --upgrade",
+    "lock-check": "lock check torch numpy --target cpu",
+    "lock-download": "lock download wheels",
+    "export": "export requirements --lock pylock.cpu.toml -o cpu.txt",
+    "report": "report records",
+    "env-list": "env list",
+    "env-remove": "env remove --yes",
     # Last, for what it writes is read by every command after it.
-    "hook": ("hook", "uv"),
+    "hook": "hook uv",
 }
 FAILING = {"verify", "doctor"}
 
@@ -145,22 +117,20 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, recording in {"slices": SLICES, "broken": BROKEN}.items():
             machine = json.dumps(read_recording(recording).to_dict())
             (workshop.folder / f"{name}.json").write_text(machine, "utf-8")
-        for words in PREPARATION:
-            workshop.document(*words)
-        for name, words in COMMANDS.items():
-            printed = (
-                (failing if name in FAILING else workshop).run(*words, "--json").out
-            )
+        for command in PREPARATION:
+            workshop.document(*shlex.split(command))
+        for name, command in COMMANDS.items():
+            runner = failing if name in FAILING else workshop
+            printed = runner.run(*shlex.split(command), "--json").out
             yield name, json.loads(_elsewhere(printed, folder, index))
 
 
 def shortened(value: Any, depth: int = 0) -> Any:
     """Keep one entry of each list of objects, three of any other list, and of a document inside another its name."""
     if isinstance(value, list):
-        return [
-            shortened(entry, depth + 1)
-            for entry in value[: 1 if any(isinstance(e, dict) for e in value) else 3]
-        ]
+        has_objects = any(isinstance(entry, dict) for entry in value)
+        kept = value[: 1 if has_objects else 3]
+        return [shortened(entry, depth + 1) for entry in kept]
     if not isinstance(value, dict):
         return value
     if depth > 1 and "schema" in value:

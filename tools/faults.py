@@ -18,18 +18,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.GtE,
-    ast.LtE: ast.Gt,
-    ast.Gt: ast.LtE,
-    ast.GtE: ast.Lt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
+_PAIRS: tuple[tuple[type[ast.cmpop], type[ast.cmpop]], ...] = (
+    (ast.Lt, ast.GtE),
+    (ast.Gt, ast.LtE),
+    (ast.Eq, ast.NotEq),
+    (ast.In, ast.NotIn),
+    (ast.Is, ast.IsNot),
+)
+OPPOSITES = {**dict(_PAIRS), **{second: first for first, second in _PAIRS}}
 
 
 @dataclass(frozen=True)
@@ -106,15 +102,14 @@ def tests_that_fail(tests: Sequence[str], seconds: float) -> set[str]:
         tests: what pytest takes.
         seconds: when a run counts as one that does not end.
     """
-    words = [*("-m", "pytest", "-q", "-p", "no:cacheprovider"), *tests]
-    environment = {
-        name: os.environ[name] for name in os.environ if name != "PYTHONPYCACHEPREFIX"
-    }
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    # A module may change twice within a second, in which its bytecode looks new enough.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTHONPYCACHEPREFIX", None)
     try:
         done = subprocess.run(
             [sys.executable, *words],
-            # A module may change twice within a second, in which its bytecode looks new enough.
-            env=environment | {"PYTHONDONTWRITEBYTECODE": "1"},
+            env=environment,
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -162,12 +157,10 @@ def main() -> None:
     )
     arguments = parser.parse_args()
 
-    paths = [
-        path
-        for each in arguments.modules
-        for path in sorted(each.rglob("*.py")) or [each]
-    ]
-    candidates = [fault for path in paths for fault in faults_of(path)]
+    candidates: list[Fault] = []
+    for each in arguments.modules:
+        for path in sorted(each.rglob("*.py")) or [each]:
+            candidates += faults_of(path)
     generator = random.Random(arguments.seed)  # noqa: S311  anyone draws the same
     drawn = generator.sample(candidates, min(arguments.count, len(candidates)))
     failing_anyway = tests_that_fail(arguments.tests, arguments.seconds)

@@ -25,22 +25,19 @@ class Site:
         self.folder.mkdir(parents=True)
         (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.4\n")
 
-    def add(self, name, version, *requires, files=None):
-        """Put a package with its record there."""
-        files = files or {f"{name.replace('-', '_')}/__init__.py": b"x = 1\n"}
-        record = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
-        record.mkdir()
-        for path, content in files.items():
-            (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / path).write_bytes(content)
-        rows = [f"{path},sha256=x,{len(content)}" for path, content in files.items()]
-        (record / "RECORD").write_text(
-            "\n".join([*rows, f"{record.name}/RECORD,,", ""])
-        )
+    def add(self, name, version, *requires):
+        """Put a package of one file with its record there."""
+        module = f"{name}/__init__.py"
+        info = f"{name}-{version}.dist-info"
         demands = "".join(f"Requires-Dist: {each}\n" for each in requires)
-        (record / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}\ntext"
-        )
+        texts = {
+            module: "x = 1\n",
+            f"{info}/RECORD": f"{module},sha256=x,6\n{info}/RECORD,,\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}\ntext",
+        }
+        for path, text in texts.items():
+            (self.folder / path).parent.mkdir(exist_ok=True)
+            (self.folder / path).write_text(text)
 
     def findings(self, machine=LINUX):
         """What the doctor says of it."""

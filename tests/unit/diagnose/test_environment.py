@@ -2,25 +2,11 @@
 
 import pytest
 
-from gpuinstall.base.machine import Gpu, Machine
-from gpuinstall.base.versions import ComputeCapability
 from tests.unit.diagnose.evidence import found as found_in
 from tests.unit.diagnose.evidence import holding
+from tests.unit.plan.machines import machine
 
-PASCAL = Machine(
-    "linux",
-    "x86_64",
-    gpus=(
-        Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1)),
-    ),
-)
-ADA = Machine(
-    "linux",
-    "x86_64",
-    gpus=(
-        Gpu(0, "NVIDIA GeForce RTX 4090", compute_capability=ComputeCapability(8, 9)),
-    ),
-)
+PASCAL, ADA = machine("GTX 1080"), machine("RTX 4090")
 SOUND = (
     ("torch", "2.11.0+cu126"),
     ("torchvision", "0.26.0+cu126"),
@@ -37,9 +23,9 @@ def installed(*changes, without=""):
     return holding(*kept, *changes)
 
 
-@pytest.mark.parametrize("machine", [PASCAL, ADA])
-def test_a_sound_environment_has_no_findings(machine):
-    assert found_in(machine, packages=installed()) == []
+@pytest.mark.parametrize("on", [PASCAL, ADA])
+def test_a_sound_environment_has_no_findings(on):
+    assert found_in(on, packages=installed()) == []
 
 
 def test_two_torches_in_one_environment_are_found_with_a_command():

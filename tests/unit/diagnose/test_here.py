@@ -3,15 +3,9 @@
 from pathlib import Path
 
 import pytest
-from packaging.version import Version
 
-from gpuinstall.base.machine import Driver, Gpu, Machine
-from gpuinstall.base.versions import (
-    Backend,
-    ComputeCapability,
-    CudaVersion,
-    DriverVersion,
-)
+from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import load_catalog
 from gpuinstall.diagnose.explanation import explain_text
 from gpuinstall.diagnose.this_machine import (
@@ -21,30 +15,16 @@ from gpuinstall.diagnose.this_machine import (
     other_libraries,
 )
 from tests.unit.catalog.failures.held_out import answers
+from tests.unit.plan.machines import card, machine
 
 
-def machine(folder, driver="580.95.05", cuda="13.0", build="cu128", environ=None):
-    served = CudaVersion.parse(cuda)
-    gpu = Gpu(0, "NVIDIA GeForce RTX 4090", compute_capability=ComputeCapability(8, 9))
+def looked_at(folder, driver="580.95.05", cuda="13.0", build="cu128", environ=None):
     backend = Backend.parse(build)
     builds = load_catalog().serving(backend.kind).builds_for("linux", "x86_64")
-    (own,) = (
-        each
-        for each in builds
-        if each.torch == Version("2.9.1") and each.backend == backend
-    )
-    torch = InstalledTorch(f"2.9.1+{build}", backend, own)
-    return ThisMachine(
-        Machine(
-            "linux",
-            "x86_64",
-            driver=Driver(DriverVersion.parse(driver), served),
-            gpus=(gpu,),
-        ),
-        folder,
-        torch=torch,
-        environ=environ or {},
-    )
+    (own,) = (each for each in builds if each.name == f"2.9.1+{build}")
+    torch = InstalledTorch(own.name, backend, own)
+    there = machine("RTX 4090", driver=driver, cuda=cuda)
+    return ThisMachine(there, folder, torch=torch, environ=environ or {})
 
 
 @pytest.mark.parametrize(
@@ -59,7 +39,7 @@ def machine(folder, driver="580.95.05", cuda="13.0", build="cu128", environ=None
 def test_a_healthy_machine_or_another_fault_makes_no_wrong_answer_sure(
     tmp_path, faults
 ):
-    here = machine(tmp_path, **faults)
+    here = looked_at(tmp_path, **faults)
     wrong = []
     for answer in answers()[::3]:
         cause = explain_text(answer.text, lambda: here).causes[0]
@@ -69,7 +49,7 @@ def test_a_healthy_machine_or_another_fault_makes_no_wrong_answer_sure(
     assert wrong == []
 
 
-NVIDIA = Gpu(0, "NVIDIA GeForce RTX 4090", compute_capability=ComputeCapability(8, 9))
+NVIDIA = card("RTX 4090")
 AMD = Gpu(1, "AMD Radeon RX 7900 XTX", vendor="amd", architecture="gfx1100")
 OLD_AMD = Gpu(1, "AMD Radeon HD 8570", vendor="amd")
 ARC = Gpu(1, "Intel Arc A770", vendor="intel", architecture="acm-g10")
@@ -87,13 +67,9 @@ def test_a_gpu_is_idle_if_torch_uses_none():
     ]
     found = []
     for name, build, gpus, _ in cases:
-        here = ThisMachine(
-            Machine("linux", "x86_64", gpus=gpus),
-            Path("absent"),
-            torch=InstalledTorch(f"2.9.1+{build}", Backend.parse(build)),
-        )
-        causes = [fault.id for fault in idle_gpus(here)]
-        found.append((name, build, gpus, causes))
+        torch = InstalledTorch(f"2.9.1+{build}", Backend.parse(build))
+        here = ThisMachine(machine(*gpus, driver=None), Path("absent"), torch=torch)
+        found.append((name, build, gpus, [fault.id for fault in idle_gpus(here)]))
     assert found == cases
 
 

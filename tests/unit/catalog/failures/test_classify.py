@@ -13,14 +13,14 @@ import tomli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuinstall.base.machine import Driver, Environment, Gpu, JetsonRelease, Machine
-from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.catalog.failures.classify import (
     cause_of,
     classify,
     lookalikes,
 )
 from gpuinstall.catalog.failures.table import load_failures
+from tests.unit.plan.machines import jetson, machine
 
 LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
 FAILING = sorted(LOGS.glob("F*.txt"))
@@ -32,29 +32,12 @@ NO_KERNEL = (
 TOO_OLD = (
     "RuntimeError: The NVIDIA driver on your system is too old (found version 12080)."
 )
+NOT_SUPPORTED = "CUDA error: operation not supported"
+NO_DRIVER = "Found no NVIDIA driver on your system."
+NO_DEVICES = "No devices were found"
+IN_DOCKER = Environment(container="docker")
 # nvidia-smi's words for three faults: the kernel's log tells them apart.
-SHARED = {"No devices were found": {"F06", "F07", "F31"}}
-
-
-def machine(
-    *capabilities,
-    driver=None,
-    cuda=None,
-    environment=None,
-):
-    version = DriverVersion.parse(driver) if driver else None
-    gpus = tuple(
-        Gpu(index, compute_capability=ComputeCapability.parse(text))
-        for index, text in enumerate(capabilities)
-    )
-    found = Driver(version, CudaVersion.parse(cuda) if cuda else None)
-    return Machine(
-        "linux",
-        "x86_64",
-        driver=found,
-        gpus=gpus,
-        environment=environment or Environment(),
-    )
+SHARED = {NO_DEVICES: {"F06", "F07", "F31"}}
 
 
 def first(text, machine=None):
@@ -242,52 +225,29 @@ def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it():
     assert any("libcublasLt.so.12" in line for line in other)
 
 
-def test_the_machine_decides_between_causes():
-    rows = [
-        (NO_KERNEL, machine("6.1"), "F37"),
-        (NO_KERNEL, machine("12.0"), "F38"),
-        (NO_KERNEL, machine("8.9", "6.1"), "F40"),
-        (
-            NO_KERNEL,
-            machine("8.7", environment=Environment(jetson=JetsonRelease("36.4.0"))),
-            "F29",
-        ),
-        (TOO_OLD, machine("12.0", driver="570.86", cuda="12.8"), "F39"),
-        (TOO_OLD, machine("8.9", driver="570.86", cuda="12.8"), "F02"),
-        (
-            "CUDA error: operation not supported",
-            machine("8.0", driver="525.60.13"),
-            "F19",
-        ),
-        (
-            "CUDA error: operation not supported",
-            machine("8.0", driver="535.183.01"),
-            "F18",
-        ),
-        ("No devices were found", machine("6.1", driver="590.48.01"), "F06"),
-        (
-            "Found no NVIDIA driver on your system.",
-            machine(environment=Environment(container="docker")),
-            "F25",
-        ),
-        (
-            "Found no NVIDIA driver on your system.",
-            machine(environment=Environment(wsl=True)),
-            "F23",
-        ),
-    ]
-
-    assert [
-        (text, known, found)
-        for text, known, cause in rows
-        if (found := first(text, known)) != cause
-    ] == []
+@pytest.mark.parametrize(
+    ("text", "known", "cause"),
+    [
+        (NO_KERNEL, machine("GTX 1080", driver=None), "F37"),
+        (NO_KERNEL, machine("RTX 5090", driver=None), "F38"),
+        (NO_KERNEL, machine("RTX 4090", "GTX 1080", driver=None), "F40"),
+        (NO_KERNEL, jetson("Orin", "36.4.0", driver=None), "F29"),
+        (TOO_OLD, machine("RTX 5090", driver="570.86", cuda="12.8"), "F39"),
+        (TOO_OLD, machine("RTX 4090", driver="570.86", cuda="12.8"), "F02"),
+        (NOT_SUPPORTED, machine("A100", driver="525.60.13"), "F19"),
+        (NOT_SUPPORTED, machine("A100", driver="535.183.01"), "F18"),
+        (NO_DEVICES, machine("GTX 1080", driver="590.48.01"), "F06"),
+        (NO_DRIVER, machine(driver=None, environment=IN_DOCKER), "F25"),
+        (NO_DRIVER, machine(driver=None, environment=Environment(wsl=True)), "F23"),
+    ],
+)
+def test_the_machine_decides_between_causes(text, known, cause):
+    assert first(text, known) == cause
 
 
 def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause():
-    text = "Found no NVIDIA driver on your system."
-    here = machine(environment=Environment(container="docker"))
-    (cause, *_), (plain, *_) = classify(text, here=here), classify(text)
+    here = machine(driver=None, environment=IN_DOCKER)
+    (cause, *_), (plain, *_) = classify(NO_DRIVER, here=here), classify(NO_DRIVER)
     assert cause.id == plain.id == "F01"
     assert cause.fix[0].startswith("On the host: ")
     assert not plain.fix[0].startswith("On the host: ")
@@ -311,8 +271,8 @@ def test_a_command_for_an_environment_that_is_not_known_can_be_pasted():
 
 
 def test_a_path_of_wsl_does_not_silence_another_driver():
-    text = "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64\nFound no NVIDIA driver on your system."
-    assert first(text) == "F01"
+    path = "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64"
+    assert first(f"{path}\n{NO_DRIVER}") == "F01"
 
 
 def test_what_follows_from_a_cause_counts_less_than_it():
@@ -334,17 +294,11 @@ def test_what_is_little_and_explained_is_not_named_nor_a_sixth_cause():
 
 
 @pytest.mark.parametrize(
-    ("name", "identity"),
-    [
-        ("out-of-memory", "out-of-memory"),
-        ("device-assert", "device-assert"),
-        ("killed-for-memory", "killed-for-memory"),
-        ("file-watches", "file-watches"),
-    ],
+    "name", ["out-of-memory", "device-assert", "killed-for-memory", "file-watches"]
 )
-def test_what_only_looks_like_a_gpu_fault_is_named_apart(name, identity):
+def test_what_only_looks_like_a_gpu_fault_is_named_apart(name):
     text = (LOGS / f"healthy-{name}.txt").read_text("utf-8")
-    assert [other.id for other in lookalikes(text)] == [identity]
+    assert [other.id for other in lookalikes(text)] == [name]
 
 
 @pytest.mark.parametrize(

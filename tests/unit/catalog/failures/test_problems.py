@@ -55,40 +55,30 @@ KEYS = {
     *subjects(),
     "debian-12",
 }
+
+
+def on(distribution=None, os="linux", arch="x86_64", **environment):
+    around = Environment(**environment)
+    return Machine(os, arch, distribution=distribution, environment=around)
+
+
 MACHINES = {
-    "ubuntu": Machine("linux", "x86_64", distribution="Ubuntu 24.04"),
-    "debian": Machine("linux", "x86_64", distribution="Debian 12"),
-    "fedora": Machine("linux", "x86_64", distribution="Fedora Linux 42"),
-    "rhel": Machine("linux", "x86_64", distribution="Rocky Linux 9.4"),
-    "arch": Machine("linux", "x86_64", distribution="Arch Linux"),
-    "suse": Machine("linux", "x86_64", distribution="openSUSE Leap 15.6"),
-    "nixos": Machine("linux", "x86_64", distribution="NixOS 25.11"),
-    "alpine": Machine("linux", "x86_64", distribution="Alpine Linux 3.22"),
-    "unknown": Machine("linux", "x86_64"),
-    "windows": Machine("windows", "x86_64"),
-    "macos": Machine("macos", "arm64"),
-    "wsl": Machine(
-        "linux",
-        "x86_64",
-        distribution="Ubuntu 24.04",
-        environment=Environment(wsl=True),
-    ),
-    "jetson": Machine(
-        "linux",
-        "aarch64",
-        distribution="Ubuntu 22.04",
-        environment=Environment(jetson=JetsonRelease("36.4.0")),
-    ),
-    **{
-        engine: Machine(
-            "linux",
-            "x86_64",
-            distribution="Debian 12",
-            environment=Environment(container=engine),
-        )
-        for engine in CONTAINERS
-    },
+    "ubuntu": on("Ubuntu 24.04"),
+    "debian": on("Debian 12"),
+    "fedora": on("Fedora Linux 42"),
+    "rhel": on("Rocky Linux 9.4"),
+    "arch": on("Arch Linux"),
+    "suse": on("openSUSE Leap 15.6"),
+    "nixos": on("NixOS 25.11"),
+    "alpine": on("Alpine Linux 3.22"),
+    "unknown": on(),
+    "windows": on(os="windows"),
+    "macos": on(os="macos", arch="arm64"),
+    "wsl": on("Ubuntu 24.04", wsl=True),
+    "jetson": on("Ubuntu 22.04", arch="aarch64", jetson=JetsonRelease("36.4.0")),
+    **{engine: on("Debian 12", container=engine) for engine in CONTAINERS},
 }
+PLACES = {name: FixContext.of_machine(machine) for name, machine in MACHINES.items()}
 
 
 @pytest.mark.parametrize("place", MACHINES)
@@ -111,7 +101,7 @@ def test_probe_verify_and_doctor_give_the_same_fix(place):
     ],
 )
 def test_a_place_that_cannot_do_what_linux_does_has_its_own_fix(place, code, first):
-    assert fix(code, FixContext.of_machine(MACHINES[place]))[0].startswith(first)
+    assert fix(code, PLACES[place])[0].startswith(first)
 
 
 def _fixes(failure, machine):
@@ -252,33 +242,31 @@ def test_a_driver_is_installed_by_the_commands_of_the_place(keys, legacy, start)
     assert found[0].startswith(start)
 
 
-def test_an_entry_about_old_gpus_always_gives_the_old_driver():
-    assert (
-        "nvidia-driver-580 &&"
-        in fix("F07", FixContext.of_machine(MACHINES["ubuntu"]))[0]
-    )
-    assert (
-        "nvidia-driver-470 &&"
-        in fix("F06", FixContext.of_machine(MACHINES["ubuntu"]).knowing(branch=470))[0]
-    )
-    assert (
-        "580-open"
-        in fix("closed-module-on-new-gpu", FixContext.of_machine(MACHINES["ubuntu"]))[0]
-    )
-
-
-def test_a_word_is_filled_in_where_it_is_known_and_stays_visible_where_not():
-    assert "-i 3 " in fix("compute-mode-prohibited", FixContext().knowing(gpu=3))[0]
-    assert "-i <gpu> " in fix("compute-mode-prohibited", FixContext())[0]
+@pytest.mark.parametrize(
+    ("what", "words", "command"),
+    [
+        ("F07", {}, "nvidia-driver-580 &&"),
+        ("F06", {"branch": 470}, "nvidia-driver-470 &&"),
+        ("closed-module-on-new-gpu", {}, "580-open"),
+        ("compute-mode-prohibited", {"gpu": 3}, "-i 3 "),
+        # What is not known stays visible.
+        ("compute-mode-prohibited", {}, "-i <gpu> "),
+    ],
+)
+def test_a_fix_has_its_driver_and_its_words_filled_in(
+    what, words, command
+):
+    assert command in fix(what, PLACES["ubuntu"].knowing(**words))[0]
 
 
 def test_what_only_one_check_knows_goes_before_the_platform():
-    context = FixContext.of_machine(MACHINES["ubuntu"])
-    assert (
-        "uvm_disable_hmm"
-        in fix("cuda-not-initialized", context.near("several-blackwells"))[0]
+    general = PLACES["ubuntu"]
+    (first, *_), (other, *_) = (
+        fix("cuda-not-initialized", context)
+        for context in (general.near("several-blackwells"), general)
     )
-    assert "uvm_disable_hmm" not in fix("cuda-not-initialized", context)[0]
+    assert "uvm_disable_hmm" in first
+    assert "uvm_disable_hmm" not in other
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,12 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
 
     The scripts of ours find their own place, but for plain sh; our next command makes them right.
     """
-    activated = _activated_folder(evidence.venv / "bin" / "activate")
-    if activated and activated.resolve() != evidence.venv.resolve():
+    line = None
+    with suppress(OSError, ValueError):
+        line = _ACTIVATED.search(read_document(evidence.venv / "bin" / "activate"))
+    # None: the script finds out by itself, or is not there.
+    activated = Path(line[2]) if line else evidence.venv
+    if activated.resolve() != evidence.venv.resolve():
         is_ours = read_marker(evidence.venv) is not None
         yield evidence.fault(
             "environment-moved",
@@ -135,14 +139,6 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
             fixes=(evidence.install_advice(anew=not is_ours),),
             blocking=not is_ours,
         )
-
-
-def _activated_folder(script: Path) -> Path | None:
-    """Return the folder that a script of activation names; None if it finds out by itself, or is not there."""
-    with suppress(OSError, ValueError):
-        line = _ACTIVATED.search(read_document(script))
-        return Path(line[2]) if line else None
-    return None
 
 
 def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:

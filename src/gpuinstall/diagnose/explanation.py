@@ -20,6 +20,7 @@ from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.diagnose.this_machine import (
     LOCAL_CHECKS,
     MACHINE_CHECKS,
+    USUAL,
     LocalFault,
     ThisMachine,
 )
@@ -56,7 +57,9 @@ class LocalView(Value):
     @property
     def deciding(self) -> dict[str, str]:
         """The messages of those that tell one cause from another, by their entries."""
-        return {fault.id: fault.message for fault in self.fitting if not fault.is_usual}
+        return {
+            fault.id: fault.message for fault in self.fitting if fault.id not in USUAL
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the Explanation document has it."""
@@ -159,7 +162,7 @@ def _view(transcript: Transcript, machine: ThisMachine) -> LocalView:
             if machine.torch and not libraries[name]:
                 message = f"{name} is neither in {machine.venv} nor on the system"
                 entry = "F166" if is_of_system else "F102"
-                faults[LocalFault(entry, message, is_usual=True)] = None
+                faults[LocalFault(entry, message)] = None
     return LocalView(
         machine,
         libraries,

@@ -41,6 +41,8 @@ _LOADER_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/cuda/
 _FIRST_OF_NUMPY_2 = Version("2.3")
 """The first torch that was compiled with NumPy 2."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  nothing is written there
+USUAL = {"F57", "F69", "F102", "F105", "F166"}
+"""The entries of what machines that work have too: it decides between no causes."""
 COMPANION_FAULTS = {"torchvision": "F47", "torchaudio": "F48"}
 
 
@@ -50,8 +52,6 @@ class LocalFault(NamedTuple):
     id: str
     """Its entry in the table of failures."""
     message: str
-    is_usual: bool = False
-    """Whether machines that work have it too: then it decides between no causes."""
 
 
 class InstalledTorch(NamedTuple):
@@ -241,7 +241,7 @@ def absent_torch(here: ThisMachine) -> Iterator[LocalFault]:
     """Yield that an environment has no torch."""
     # Without a Python nothing lies there that could have one.
     if here.torch is None and interpreter(here.venv).exists():
-        yield LocalFault("F105", f"there is no torch in {here.venv}", is_usual=True)
+        yield LocalFault("F105", f"there is no torch in {here.venv}")
 
 
 def other_companions(here: ThisMachine) -> Iterator[LocalFault]:
@@ -298,10 +298,10 @@ def compiler_of_another_cuda(here: ThisMachine) -> Iterator[LocalFault]:
     compiler = find_compiler(here.environ)
     if compiler is None:
         message = "there is no nvcc: neither CUDA_HOME nor PATH leads to one"
-        yield LocalFault("F57", message, is_usual=True)
+        yield LocalFault("F57", message)
     elif toolkit and not compiler.serves(toolkit):
         message = f"{compiler.path} is of CUDA {compiler.version}, torch of {toolkit}"
-        yield LocalFault("F57", message, is_usual=True)
+        yield LocalFault("F57", message)
 
 
 def full_places(_here: ThisMachine) -> Iterator[LocalFault]:
@@ -310,7 +310,7 @@ def full_places(_here: ThisMachine) -> Iterator[LocalFault]:
         shared = shutil.disk_usage(_SHARED_MEMORY)
         if shared.total <= USUAL_SHARED_MEMORY:
             message = f"{_SHARED_MEMORY} has {shared.total // _MIB} MiB"
-            yield LocalFault("F69", message, is_usual=True)
+            yield LocalFault("F69", message)
     for place in (Path.home(), Path.cwd()):
         with suppress(OSError):
             free = shutil.disk_usage(place).free

@@ -11,7 +11,7 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.failures.classify import Circumstances, cause_of
+from gpuinstall.catalog.failures.classify import Circumstances, classify
 from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.environments.environment import advice_words
@@ -185,7 +185,7 @@ def _cause(
         report: What else the child told.
         proof: What is known of the environment and the machine.
     """
-    known = cause_of(text, proof.machine)
+    known = next((cause.id for cause in classify(text, proof.machine)), None)
     # torch itself has passed: what is known of its own failures says nothing of a package beside it.
     if report.program:
         usual = program_check(report.program, target.device).cause

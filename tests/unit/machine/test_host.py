@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuinstall.catalog.failures.problems import distribution_keys
+from gpuinstall.catalog.failures.problems import own_keys
 from gpuinstall.machine import host
 from gpuinstall.machine.host import (
     parse_avx,
@@ -45,7 +45,8 @@ from tests.lab.recorded import platform, recording
 def test_a_distribution_is_named_with_its_package_manager(text, name, manager):
     names = parse_os_release(text)
     assert host.distribution(names) == name
-    assert (distribution_keys(name or "") or (None,))[-1] == manager
+    # Before the key of the system that of the manager, if the distribution is known.
+    assert (None, *own_keys("system", name))[-2] == manager
 
 
 @pytest.mark.parametrize(

@@ -229,15 +229,6 @@ def lookalikes(
     return _causes(matches, circumstances, here, placeholders)
 
 
-def cause_of(
-    message: str,
-    machine: Machine | None = None,
-) -> str | None:
-    """Return the failure behind one message; None if it is not known."""
-    causes = classify(message, machine)
-    return causes[0].id if causes else None
-
-
 class Circumstances:
     """Whether named circumstances hold; each is looked for once, when it is first asked for."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 
 from gpuinstall.base.values import Value
 from gpuinstall.catalog.failures.table import FixTable, Step, read_table, rows_of
@@ -54,11 +55,13 @@ def driver_steps(
     """
     if not ELSEWHERE.isdisjoint(keys):
         return ()
-    for key in (*keys, "linux"):
-        for row in load_packages():
-            if row.action == action and _holds(row, key, branch):
-                repository = load_repositories().get(row.first or "", ())
-                return repository + row.steps
+    for key, row in product((*keys, "linux"), load_packages()):
+        # A row of rhel-9 is for rhel-9.4 too.
+        is_system = key == row.system or key.startswith(f"{row.system}.")
+        has_branch = row.to is None or branch <= row.to
+        if row.action == action and is_system and has_branch:
+            repository = load_repositories().get(row.first or "", ())
+            return repository + row.steps
     return ()
 
 
@@ -69,9 +72,3 @@ def release_of(keys: Sequence[str]) -> str:
         if release:
             return release.partition(".")[0]
     return ""
-
-
-def _holds(row: DriverPackages, key: str, branch: int) -> bool:
-    # A row of rhel-9 is for rhel-9.4 too.
-    is_system = key == row.system or key.startswith(f"{row.system}.")
-    return is_system and (row.to is None or branch <= row.to)

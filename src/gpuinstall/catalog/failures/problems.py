@@ -97,23 +97,19 @@ def own_keys(
     os: str,
     distribution: str | None,
 ) -> tuple[str, ...]:
-    """Return the keys of a system itself; on a Linux that is not known, apt's commands are better than none."""
-    keys = (*distribution_keys(distribution or ""), os)
-    return (LINUX, "apt") if keys == (LINUX,) else keys
+    """Return the keys of a system itself, the closest first.
 
-
-def distribution_keys(name: str) -> tuple[str, ...]:
-    """Return the keys of a distribution by its name, the closest first; none if it is not known.
-
-    They are those of its release, its own, and that of its package manager: ``debian-12``, ``debian``, ``apt``.
+    Those of a distribution are that of its release, its own, and that of its package manager: ``debian-12``, ``debian``,
+    ``apt``. On a Linux that is not known, apt's commands are better than none.
     """
+    name = distribution or ""
     plain = re.sub(r"[^a-z]+", " ", name.lower()).strip()
     release = re.search(r"\d+(\.\d+)?", name)
     for family in load_distributions():
         if plain.startswith(family.names):
-            keys = (family.key, family.manager)
+            keys = (family.key, family.manager, os)
             return (f"{family.key}-{release[0]}", *keys) if release else keys
-    return ()
+    return (LINUX, "apt") if os == LINUX else (os,)
 
 
 def fix(what: str, context: FixContext) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.catalog.failures.classify import (
-    cause_of,
     classify,
     lookalikes,
 )
@@ -299,13 +298,6 @@ def test_what_is_little_and_explained_is_not_named_nor_a_sixth_cause():
 def test_what_only_looks_like_a_gpu_fault_is_named_apart(name):
     text = (LOGS / f"healthy-{name}.txt").read_text("utf-8")
     assert [other.id for other in lookalikes(text)] == [name]
-
-
-@pytest.mark.parametrize(
-    ("message", "cause"), [(NO_KERNEL, "F37"), ("out of memory", None)]
-)
-def test_one_message_has_one_cause(message, cause):
-    assert cause_of(message) == cause
 
 
 def test_a_full_memory_is_no_reason_to_end_ones_own_program():

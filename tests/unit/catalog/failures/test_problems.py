@@ -14,9 +14,9 @@ from gpuinstall.catalog.failures.classify import (
 from gpuinstall.catalog.failures.problems import (
     FixContext,
     code_told,
-    distribution_keys,
     finding_for,
     fix,
+    own_keys,
 )
 from gpuinstall.catalog.failures.table import (
     load_cuda_errors,
@@ -253,9 +253,7 @@ def test_a_driver_is_installed_by_the_commands_of_the_place(keys, legacy, start)
         ("compute-mode-prohibited", {}, "-i <gpu> "),
     ],
 )
-def test_a_fix_has_its_driver_and_its_words_filled_in(
-    what, words, command
-):
+def test_a_fix_has_its_driver_and_its_words_filled_in(what, words, command):
     assert command in fix(what, PLACES["ubuntu"].knowing(**words))[0]
 
 
@@ -279,12 +277,12 @@ def test_what_only_one_check_knows_goes_before_the_platform():
         ("AlmaLinux 9", ("rhel-9", "rhel", "dnf")),
         ("openSUSE Leap", ("suse", "zypper")),
         ("EndeavourOS", ("arch", "pacman")),
-        ("gibberish", ()),
-        ("", ()),
+        ("gibberish", None),
+        ("", None),
     ],
 )
 def test_a_distribution_is_known_by_its_name(name, keys):
-    assert distribution_keys(name) == keys
+    assert own_keys("linux", name) == ((*keys, "linux") if keys else ("linux", "apt"))
 
 
 def test_the_words_of_our_own_checks_lead_to_the_fix_that_was_tried():

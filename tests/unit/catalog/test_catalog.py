@@ -115,6 +115,17 @@ def test_every_linux_build_has_a_glibc_floor_and_no_other_has_one():
         assert (build.glibc is not None) == (build.os == "linux"), build.name
 
 
+def test_the_builds_for_gpus_whose_files_carry_no_label_are_known():
+    builds = [build for build in load_catalog().builds if build.backend != CPU]
+    unlabelled = {
+        (build.name, build.platform) for build in builds if not build.labelled
+    }
+    assert unlabelled == {
+        ("2.5.0+cu124", "linux_aarch64"),
+        ("2.5.1+cu124", "linux_aarch64"),
+    }
+
+
 def test_the_default_index_serves_one_build_of_a_release_to_a_platform():
     served = Counter(
         (build.torch, build.os, build.arch)
@@ -163,35 +174,23 @@ def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it():
 
 
 @pytest.mark.parametrize(
-    ("version", "floor"),
+    ("version", "cuda", "floor", "ceiling"),
     [
-        ("8.6.0.163", None),
-        ("8.7.0.84", "3.5"),
-        ("9.1.0.70", "5.0"),
-        ("9.11.0.98", "7.5"),
+        ("8.5.0.96", 11, "None", "8.9"),
+        ("8.6.0.163", 11, "None", "9.0"),
+        ("8.7.0.84", 11, "3.5", "9.0"),
+        ("8.9.2.26", 12, "3.5", "9.0"),
+        ("9.1.0.70", 11, "5.0", "9.0"),
+        ("9.1.0.70", 12, "5.0", "None"),
+        ("9.11.0.98", 12, "7.5", "None"),
+        ("9.28.0.42", 13, "7.5", "None"),
     ],
 )
-def test_a_cudnn_has_code_from_a_capability_on(version, floor):
-    found = load_drivers().cudnn_floor(version)
+def test_a_cudnn_serves_the_chips_between_two(version, cuda, floor, ceiling):
+    drivers = load_drivers()
 
-    assert (found and str(found)) == floor
-
-
-@pytest.mark.parametrize(
-    ("version", "cuda", "ceiling"),
-    [
-        ("8.5.0.96", 11, "8.9"),
-        ("8.7.0.84", 11, "9.0"),
-        ("8.9.2.26", 12, "9.0"),
-        ("9.1.0.70", 11, "9.0"),
-        ("9.1.0.70", 12, None),
-        ("9.28.0.42", 13, None),
-    ],
-)
-def test_a_cudnn_before_9_or_for_cuda_11_serves_no_later_chip(version, cuda, ceiling):
-    found = load_drivers().cudnn_ceiling(version, cuda)
-
-    assert (found and str(found)) == ceiling
+    assert str(drivers.cudnn_floor(version)) == floor
+    assert str(drivers.cudnn_ceiling(version, cuda)) == ceiling
 
 
 def test_every_companion_of_a_release_has_its_wheels_in_the_catalogue():

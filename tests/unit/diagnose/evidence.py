@@ -41,3 +41,36 @@ def found(machine=None, torch=None, **parts):
     """Make every check."""
     evidence = doctor_evidence(machine, torch, **parts)
     return [finding for check in CHECKS for finding in check(evidence)]
+
+
+class Site:
+    """An environment on a disk that a test fills."""
+
+    def __init__(self, venv):
+        self.venv = venv
+        self.folder = venv / "lib" / "python3.12" / "site-packages"
+        self.folder.mkdir(parents=True)
+        (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.4\n")
+
+    def add(self, name, version, *requires):
+        """Put a package of one file with its record there."""
+        module = f"{name}/__init__.py"
+        info = f"{name}-{version}.dist-info"
+        demands = "".join(f"Requires-Dist: {each}\n" for each in requires)
+        texts = {
+            module: "x = 1\n",
+            f"{info}/RECORD": f"{module},sha256=x,6\n{info}/RECORD,,\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}\ntext",
+        }
+        for path, text in texts.items():
+            (self.folder / path).parent.mkdir(exist_ok=True)
+            (self.folder / path).write_text(text)
+
+    @property
+    def evidence(self):
+        """What the doctor is given of it."""
+        return doctor_evidence(venv=self.venv, packages=installed_in(self.venv))
+
+    def findings(self):
+        """What the doctor says of it."""
+        return [finding for check in CHECKS for finding in check(self.evidence)]

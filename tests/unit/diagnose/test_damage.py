@@ -6,42 +6,10 @@ import pytest
 from packaging.requirements import Requirement
 
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Machine
 from gpuinstall.diagnose.repair import repair_steps
 from gpuinstall.environments.environment import Marker
 from gpuinstall.environments.records import remember
-from tests.unit.diagnose.evidence import doctor_evidence, installed_in
-from tests.unit.diagnose.evidence import found as found_in
-
-LINUX = Machine("linux", "x86_64", "glibc", "2.36")
-
-
-class Site:
-    """An environment on a disk that a test fills."""
-
-    def __init__(self, venv):
-        self.venv = venv
-        self.folder = venv / "lib" / "python3.12" / "site-packages"
-        self.folder.mkdir(parents=True)
-        (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.4\n")
-
-    def add(self, name, version, *requires):
-        """Put a package of one file with its record there."""
-        module = f"{name}/__init__.py"
-        info = f"{name}-{version}.dist-info"
-        demands = "".join(f"Requires-Dist: {each}\n" for each in requires)
-        texts = {
-            module: "x = 1\n",
-            f"{info}/RECORD": f"{module},sha256=x,6\n{info}/RECORD,,\n",
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}\ntext",
-        }
-        for path, text in texts.items():
-            (self.folder / path).parent.mkdir(exist_ok=True)
-            (self.folder / path).write_text(text)
-
-    def findings(self, machine=LINUX):
-        """What the doctor says of it."""
-        return found_in(machine, venv=self.venv, packages=installed_in(self.venv))
+from tests.unit.diagnose.evidence import Site, doctor_evidence, found, holding
 
 
 @pytest.fixture
@@ -142,6 +110,15 @@ def test_a_repair_keeps_what_only_the_user_has(site):
     assert (finding.fix or "").splitlines() == [
         f"{again}   # without mine, not installed from an index"
     ]
+
+
+def test_an_environment_of_condas_is_not_replaced(tmp_path):
+    (tmp_path / "conda-meta").mkdir()
+    packages = holding(("torch", "2.11.0+cu126"), ("torch", "2.9.1"))
+
+    (finding,) = found(packages=packages, venv=tmp_path)
+
+    assert str(finding.fix) == "gpuinstall install"
 
 
 def test_an_environment_of_ours_is_repaired_from_its_own_lock(

@@ -64,15 +64,6 @@ def test_the_exit_status_is_the_machines_before_the_environments():
     assert exit_code([ENVIRONMENT, MACHINE], sound) == 8
 
 
-def test_a_lost_gpu_beside_one_that_works_is_no_failure():
-    lost = [
-        Finding("gpu-lost", f"GPU {index} is lost", gpus=(index,)) for index in range(2)
-    ]
-    two = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
-    assert exit_code([], two.with_problems(lost[:1])) == 0
-    assert exit_code([], two.with_problems(lost)) == 8
-
-
 def test_a_failed_check_is_said_by_what_explains_it():
     assert merge_failures([POISON], [ENVIRONMENT]) == [replace(POISON, blocking=True)]
     assert merge_failures([POISON], []) == [POISON]

@@ -1,10 +1,13 @@
-"""Locks that no longer hold, and a uv project that undoes the right build."""
+"""A uv project that undoes the right build, and one that lies elsewhere than its lock says."""
+
+import hashlib
 
 import pytest
 
-from gpuinstall.base.advice import Advice
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.request import Request
+from gpuinstall.diagnose.checks import changed_by_hand
+from gpuinstall.environments.environment import Marker
+from tests.unit.diagnose.evidence import doctor_evidence, installed_in
 from tests.unit.diagnose.evidence import found as found_in
 
 HERE = Machine("linux", "x86_64", "glibc", "2.36")
@@ -25,21 +28,6 @@ torch-cu130 = ["torch==2.14.1"]
 [tool.uv.sources]
 torch = [{ index = "gpuinstall-cu126", group = "torch-cu126" }, { index = "gpuinstall-cu130", group = "torch-cu130" }]
 """
-LOCK = """
-lock-version = "1.0"
-environments = ["sys_platform == 'linux' and platform_machine == 'x86_64' and implementation_name == 'cpython'"]
-requires-python = "==3.12.*"
-created-by = "gpuinstall"
-
-[[packages]]
-name = "torch"
-version = "2.14.1+cpu"
-
-[[packages.wheels]]
-name = "torch-2.14.1+cpu-cp312-cp312-manylinux_2_28_x86_64.whl"
-url = "https://index.example/torch-2.14.1%2Bcpu-cp312-cp312-manylinux_2_28_x86_64.whl"
-hashes = {sha256 = "{sha256}"}
-""".replace("{sha256}", "0" * 64)
 
 
 def uv_codes(folder, text, torch):
@@ -77,32 +65,19 @@ def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path, text, torch):
     assert uv_codes(tmp_path, text, torch) == []
 
 
-def lock_codes(folder, **parts):
-    return [finding.code for finding in found_in(HERE, folder=folder, **parts)]
+def test_a_project_of_another_folder_is_named(tmp_path):
+    venv = tmp_path / "venv"
+    record = venv / "lib" / "python3.12" / "site-packages" / "lb-1.0.dist-info"
+    record.mkdir(parents=True)
+    lock = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\n[[packages]]\nname = "lb"\ndirectory = { path = "lb" }\n'
+    (venv / "pylock.cpu.toml").write_text(lock, "utf-8")
+    sha256 = hashlib.sha256(lock.encode()).hexdigest()
+    Marker("1", "pylock.cpu.toml", sha256, "3.12", "2.14.1", "cpu", "0", {}).write(venv)
+    evidence = doctor_evidence(venv=venv, packages=installed_in(venv))
 
+    [found] = changed_by_hand(evidence)
+    source = f'{{"url": "{(tmp_path / "lb").as_uri()}", "dir_info": {{}}}}'
+    (record / "direct_url.json").write_text(source, "utf-8")
 
-def test_a_lock_that_fits_is_no_finding(tmp_path):
-    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
-    assert lock_codes(tmp_path) == []
-
-
-def test_no_lock_is_no_finding(tmp_path):
-    assert lock_codes(tmp_path) == []
-
-
-def test_a_broken_lock_is_found(tmp_path):
-    (tmp_path / "pylock.cpu.toml").write_text(LOCK[:60])
-    assert lock_codes(tmp_path) == ["lock-malformed"]
-
-
-def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path):
-    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
-    request = Request(("torch", "einops"))
-    assert lock_codes(tmp_path, request=request) == ["lock-other-request"]
-
-
-def test_locks_for_other_machines_only_are_one_finding(tmp_path):
-    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
-    (finding,) = found_in(Machine("macos", "arm64"), folder=tmp_path)
-    assert finding.fixes == (Advice("gpuinstall", ("lock",), tmp_path),)
-    assert "pylock.cpu.toml" in finding.message
+    assert found.message == "lb is a copy, or from another folder"
+    assert list(changed_by_hand(evidence)) == []

@@ -1,5 +1,7 @@
 """The order of findings, the exit status, and failed checks that a finding explains."""
 
+import pytest
+
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.request import Request
@@ -79,34 +81,37 @@ def test_only_damage_that_blocks_explains_every_failed_check():
     assert merge_failures([lost], [ENVIRONMENT]) == [lost]
 
 
-def test_a_request_that_install_refuses_is_a_finding():
-    torch, for_cpu = Request(("torch",)), Request(("torch",), backend="cpu")
-    lost = Finding("gpu-lost", "GPU 0 is lost")
-    cases = {
-        "an old driver": (machine("GTX 1080", driver="430.40"), torch, ("machine", True, "driver-too-old")),
-        "a driver older than the GPU": (
-            machine("RTX 3090", driver="450.80.02"), torch, ("machine", True, "driver-older-than-gpu")
+TORCH, FOR_CPU = Request(("torch",)), Request(("torch",), backend="cpu")
+LOST = Finding("gpu-lost", "GPU 0 is lost")
+
+
+@pytest.mark.parametrize(
+    ("on", "request_", "refusal"),
+    [
+        (machine("GTX 1080", driver="430.40"), TORCH, ("machine", "driver-too-old")),
+        (
+            machine("RTX 3090", driver="450.80.02"),
+            TORCH,
+            ("machine", "driver-older-than-gpu"),
         ),
-        "no driver": (machine("RTX 3090", driver=None), torch, ("machine", True, "no-driver")),
-        "a GPU that no build supports": (machine("GT 710"), torch, ("project", False, "no-build-ever")),
-        "no such torch": (machine("H100"), Request(("torch==9.9",)), ("project", False, "other-torch")),
-        "a machine that works": (machine("H100"), torch, None),
-        "no GPU": (machine(driver=None), torch, None),
-        "the CPU build": (machine("GTX 1080", driver="430.40"), for_cpu, None),
-        "what the machine's problems say": (machine("H100").with_problems([lost]), torch, None),
-    }  # fmt: skip
-    found = {
-        name: list(refused_request(on, request, frozen_catalog()))
-        for name, (on, request, _) in cases.items()
-    }
-    said = {
-        name: (findings[0].where, findings[0].blocking, findings[0].code)
-        if findings
-        else None
-        for name, findings in found.items()
-    }
-    assert said == {name: expected for name, (*_, expected) in cases.items()}
-    assert (
-        "gpuinstall install --backend cpu   # the CPU build instead"
-        in found["an old driver"][0].fixes
-    )
+        (machine("RTX 3090", driver=None), TORCH, ("machine", "no-driver")),
+        (machine("GT 710"), TORCH, ("project", "no-build-ever")),
+        (machine("H100"), Request(("torch==9.9",)), ("project", "other-torch")),
+        (machine("H100"), TORCH, None),
+        (machine(driver=None), TORCH, None),
+        (machine("GTX 1080", driver="430.40"), FOR_CPU, None),
+        # What the machine's problems say.
+        (machine("H100").with_problems([LOST]), TORCH, None),
+    ],
+)
+def test_a_request_that_install_refuses_is_a_finding(on, request_, refusal):
+    found = [*refused_request(on, request_, frozen_catalog())]
+
+    assert [(one.where, one.code) for one in found] == ([refusal] if refusal else [])
+    assert all(one.blocking == (one.where == "machine") for one in found)
+
+
+def test_with_an_old_driver_the_cpu_build_is_left():
+    old = machine("GTX 1080", driver="430.40")
+    (finding,) = refused_request(old, TORCH, frozen_catalog())
+    assert "gpuinstall install --backend cpu   # the CPU build instead" in finding.fixes

@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-from packaging.version import Version
-
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import (
@@ -128,10 +125,3 @@ def test_a_source_with_several_releases_has_a_page_for_each():
 
     assert listing.files == ()
     assert sorted(pages) == ["/v1", "/v2"]
-
-
-@pytest.mark.parametrize(("torch", "minor"), [("2.7.1", "3.3"), ("2.9.1", "3.5")])
-def test_triton_for_windows_goes_with_the_triton_of_torch(torch, minor):
-    catalog = load_catalog()
-
-    assert f"triton-windows=={minor}.*" in catalog.constraints(Version(torch))

@@ -20,7 +20,7 @@ from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.diagnose.this_machine import (
     LOCAL_CHECKS,
     MACHINE_CHECKS,
-    USUAL,
+    USUAL_FAULTS,
     LocalFault,
     ThisMachine,
 )
@@ -58,7 +58,9 @@ class LocalView(Value):
     def deciding(self) -> dict[str, str]:
         """The messages of those that tell one cause from another, by their entries."""
         return {
-            fault.id: fault.message for fault in self.fitting if fault.id not in USUAL
+            fault.id: fault.message
+            for fault in self.fitting
+            if fault.id not in USUAL_FAULTS
         }
 
     def to_dict(self) -> dict[str, Any]:

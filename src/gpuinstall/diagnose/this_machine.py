@@ -41,7 +41,7 @@ _LOADER_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/cuda/
 _FIRST_OF_NUMPY_2 = Version("2.3")
 """The first torch that was compiled with NumPy 2."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  nothing is written there
-USUAL = {"F57", "F69", "F102", "F105", "F166"}
+USUAL_FAULTS = {"F57", "F69", "F102", "F105", "F166"}
 """The entries of what machines that work have too: it decides between no causes."""
 COMPANION_FAULTS = {"torchvision": "F47", "torchaudio": "F48"}
 

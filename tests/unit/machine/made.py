@@ -1,5 +1,6 @@
 """Machines of other makers than NVIDIA: read from made files, and planned for."""
 
+import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -22,6 +23,11 @@ class Made(NamedTuple):
     chips: tuple[str, ...]
     comes_to: str
     source: str
+
+
+def variables(**values):
+    """Return the variables of a machine, as its recording has them."""
+    return {"environment.json": json.dumps(values)}
 
 
 def read(folder, *files, **variables):

@@ -8,7 +8,12 @@ import pytest
 
 from gpuinstall.base.process import Finished
 from gpuinstall.machine import children
-from gpuinstall.machine.children import fault_of, how_it_ended, run_children
+from gpuinstall.machine.children import (
+    fault_of,
+    how_it_ended,
+    is_out_of_time,
+    run_children,
+)
 from tests.lab.pace import within
 
 
@@ -67,20 +72,58 @@ def test_a_program_that_cannot_be_started_is_an_answer(tmp_path):
     assert how_it_ended(finished, 5).startswith("ended with status 126: ")
 
 
-def test_only_a_fault_of_its_own_code_is_a_crash():
-    ends = {
-        None: "timeout",
-        -11: "crash",
-        -7: "crash",
-        -6: "crash",
-        0xC0000005: "crash",
-        # By the system that has no memory left, a job's limit, a person; and what could not be started.
-        -9: "unasked",
-        -15: "unasked",
-        1: "unasked",
-        126: "unasked",
-    }
-    assert {status: fault_of(Finished((), status, "", "")) for status in ends} == ends
+BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
+
+
+@pytest.mark.parametrize(
+    ("status", "err", "fault", "is_late", "message"),
+    [
+        (None, "", "timeout", True, "not finished after 180 s"),
+        # By its own faulthandler, whose words others may use.
+        (
+            1,
+            "Timeout (0:03:00)!\nThread\n",
+            "unasked",
+            True,
+            "not finished after 180 s",
+        ),
+        (
+            1,
+            "GET: Timeout (0:00:05)",
+            "unasked",
+            False,
+            "ended with status 1: GET: Timeout (0:00:05)",
+        ),
+        (-11, "Timeout (0:00:05)\n", "crash", False, "killed by SIGSEGV"),
+        (-7, "", "crash", False, "killed by SIGBUS"),
+        (-6, "", "crash", False, "killed by SIGABRT"),
+        (
+            -4,
+            "",
+            "crash",
+            False,
+            "killed by SIGILL: this processor lacks an instruction that the build uses",
+        ),
+        (0xC0000005, "", "crash", False, "ended by Windows exception 0xC0000005"),
+        # By the system that has no memory left, a job's limit, a person.
+        (-9, "", "unasked", False, f"killed by SIGKILL: {BY_SYSTEM}"),
+        (-15, "", "unasked", False, "killed by SIGTERM"),
+        (-64, "", "unasked", False, "killed by SIGRTMAX"),
+        (-99, "", "unasked", False, "killed by signal 99"),
+        (
+            3,
+            "first\nfree(): invalid pointer\n",
+            "unasked",
+            False,
+            "ended with status 3: free(): invalid pointer",
+        ),
+        (3, "", "unasked", False, "ended with status 3: no output"),
+    ],
+)
+def test_how_a_child_ended_is_said_in_a_line(status, err, fault, is_late, message):
+    finished = Finished((), status, "", err)
+    assert how_it_ended(finished, 180) == message
+    assert (fault_of(finished), is_out_of_time(finished)) == (fault, is_late)
 
 
 def test_a_system_without_room_for_a_process_is_no_answer(monkeypatch):
@@ -90,8 +133,3 @@ def test_a_system_without_room_for_a_process_is_no_answer(monkeypatch):
     monkeypatch.setattr(children, "run", refuse)
     with pytest.raises(BlockingIOError):
         run_children([python("")], 1, nothing)
-
-
-def test_a_signal_is_named():
-    assert how_it_ended(Finished((), -11, "", ""), 1) == "killed by SIGSEGV"
-    assert how_it_ended(Finished((), -99, "", ""), 1) == "killed by signal 99"

@@ -62,15 +62,9 @@ def test_a_library_that_cannot_be_loaded_is_told_in_the_loaders_words():
     assert (facts.fault, facts.error, facts.init) == ("missing", loader, None)
 
 
-def test_a_child_that_ran_out_of_time_or_died_has_no_status():
-    assert parse_libcuda(ended("", None)) == LibcudaFacts(
-        fault="timeout", error="not finished after 60 s"
-    )
-    assert parse_libcuda(ended("", -11)) == LibcudaFacts(
+def test_a_child_that_died_has_no_status():
+    assert parse_libcuda(ended("half an ans", -11)) == LibcudaFacts(
         fault="crash", error="killed by SIGSEGV"
-    )
-    assert parse_libcuda(ended("half an ans", 1)) == LibcudaFacts(
-        fault="unasked", error="ended with status 1: no output"
     )
 
 
@@ -147,19 +141,12 @@ def test_the_file_of_libcuda_is_found_among_the_mapped_ones():
     maps = (
         "7f0000000000-7f0000001000 r--p 00000000 08:01 131 /usr/lib/x86_64-linux-gnu/libc.so.6\n"
         f"7f0000001000-7f0000002000 r-xp 00001000 08:01 132                        {LIBRARY}\n"
+        # In WSL there are two.
+        "7f0000003000-7f0000004000 r-xp 00001000 08:01 133      /usr/lib/wsl/lib/libcuda.so.1\n"
         "7ffd00000000-7ffd00001000 rw-p 00000000 00:00 0                          [stack]\n"
     )
     assert mapped(maps) == LIBRARY
     assert mapped(maps.replace("libcuda", "libother")) is None
-
-
-def test_of_several_in_wsl_the_first_that_is_mapped_is_named():
-    folder = "/usr/lib/wsl/drivers/nv_dispi.inf_amd64_0a1b2c3d4e5f6071"
-    maps = (
-        f"7f0000001000-7f0000002000 r-xp 00001000 08:01 132      {folder}/libcuda.so.1.1\n"
-        "7f0000003000-7f0000004000 r-xp 00001000 08:01 133      /usr/lib/wsl/lib/libcuda.so.1\n"
-    )
-    assert mapped(maps) == f"{folder}/libcuda.so.1.1"
 
 
 @given(st.text())

@@ -37,9 +37,9 @@ def read(folder, *files, **variables):
     )
 
 
-def planned(machine, backend=None):
+def planned(machine, backend=None, requirements=("torch",)):
     """Return the plan for a machine, on the catalogue that stands still."""
-    return choose(machine, Request(backend=backend), frozen_catalog())
+    return choose(machine, Request(requirements, backend=backend), frozen_catalog())
 
 
 def outcome(plan):

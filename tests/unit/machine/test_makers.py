@@ -1,0 +1,388 @@
+"""Machines of other makers than NVIDIA: what their systems show, read and planned for. No card was at hand.
+
+Each row names where it is from. ``recorded``: the numbers stand in a public recording; ``documented``: in a public
+description of the chip; ``made``: the numbers of the chip are documented, the machine around them is made up here.
+"""
+
+import json
+
+import pytest
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.values import replace
+from gpuinstall.catalog import load_catalog
+from gpuinstall.machine.words import machine_in_words
+from tests.lab.recorded import PCI, bus, card, healthy, platform
+from tests.lab.topology import NODES, Node, topology
+from tests.unit.machine.made import DOCKER, Made, outcome, planned, read
+
+MI300X = Node(90402, 0x74A1, 192)
+RX_7900_XTX = Node(110000, 0x744C, 24)
+RAPHAEL = Node(100306, 0x164E)
+STRIX_HALO = Node(110501, 5510, 2)
+# Its open driver lists NVIDIA's card there too.
+BESIDE_NVIDIA = topology(Node(0, 0x2684, 24, vendor=4318), RX_7900_XTX)
+
+# ROCm/k8s-device-plugin testdata/topo-mi210-xgmi-pcie/nodes/2/properties, the lines that are read.
+MI210 = {
+    f"{NODES}/2/properties": (
+        "cpu_cores_count 0\nsimd_count 416\nmem_banks_count 1\ngfx_target_version 90010\nvendor_id 4098\n"
+        "device_id 29711\nlocation_id 25344\ndomain 0\ndrm_render_minor 128\nlocal_mem_size 0\n"
+        "unique_id 1801979520617338022\nnum_xcc 1\n"
+    ),
+    "/dev/dri/renderD128": "open\n",
+    "/dev/kfd": "open\n",
+}
+LEVEL_ZERO = {"/usr/lib/x86_64-linux-gnu/libze_loader.so.1": ""}
+
+
+def arc(number, device, driver="xe", node="open"):
+    """A GPU of Intel's on the bus, with its render node."""
+    files = card(number, f"8086:{device}", driver)
+    if node is None:
+        return files
+    minor = f"renderD{127 + number}"
+    return files | {
+        f"{PCI}/{bus(number)}/drm/{minor}/dev": "226:128\n",
+        f"/dev/dri/{minor}": f"{node}\n",
+    }
+
+
+def mac(chip, macos, machine="arm64", virtual=0, translated="0"):
+    """The answers of a Mac; platform.machine() and sysctl.proc_translated are as Apple documents them."""
+    return {
+        "platform.json": platform("Darwin", machine, "24.5.0", translated),
+        "sysctl.txt": f"kern.osproductversion: {macos}\nmachdep.cpu.brand_string: {chip}\n"
+        f"hw.memsize: {24 << 30}\nkern.hv_vmm_present: {virtual}\n",
+    }
+
+
+MACHINES = {
+    "one MI210": Made(
+        MI210, ("gfx90a",), "2.14.1+rocm7.2", "recorded: ROCm/k8s-device-plugin"
+    ),
+    "eight MI300X": Made(
+        topology(*[MI300X] * 8),
+        ("gfx942",) * 8,
+        "2.14.1+rocm7.2",
+        "documented: ROCm/TheRock tests",
+    ),
+    "an MI300X in CPX: eight nodes, one card on the bus": Made(
+        topology(*[Node(90402, 0x74A1, 24)] * 8)
+        | card(3, "1002:74a1", "amdgpu", "0x120000"),
+        ("gfx942",) * 8,
+        "2.14.1+rocm7.2",
+        "documented: amdgpu, partitions (amdgpu_xcp) have the device id of their card",
+    ),
+    "an RX 7900 XTX": Made(
+        topology(RX_7900_XTX),
+        ("gfx1100",),
+        "2.14.1+rocm7.2",
+        "recorded: tinygrad mockgpu",
+    ),
+    "an RX 9070": Made(
+        topology(Node(120001, 0x7550, 16)),
+        ("gfx1201",),
+        "2.14.1+rocm7.2",
+        "documented: TheRock",
+    ),
+    "a Strix Halo": Made(
+        topology(STRIX_HALO),
+        ("gfx1151",),
+        "2.14.1+rocm7.2",
+        "recorded: 8060S, a public test",
+    ),
+    "a Phoenix": Made(
+        topology(Node(110003, 0x15BF)),
+        ("gfx1103",),
+        "2.14.1+rocm7.2",
+        "documented: pytorch#179653",
+    ),
+    "a card beside its processor's graphics": Made(
+        topology(RAPHAEL, RX_7900_XTX),
+        ("gfx1036", "gfx1100"),
+        "2.14.1+rocm7.2",
+        "made: two documented chips",
+    ),
+    "an MI300X that its container was not given": Made(
+        topology(MI300X, render=None)
+        | card(3, "1002:74a1", "amdgpu", "0x120000")
+        | DOCKER,
+        (),
+        "2.15.0+cpu",
+        "made",
+    ),
+    "a card that may not be opened": Made(
+        topology(RX_7900_XTX, kfd="denied"),
+        ("gfx1100",),
+        "kfd-not-permitted",
+        "documented: ROCm/vllm#893",
+    ),
+    "a card whose own node may not be opened": Made(
+        topology(RX_7900_XTX, render="denied"),
+        ("gfx1100",),
+        "kfd-not-permitted",
+        "documented: ROCm/vllm#893",
+    ),
+    "a Radeon beside an NVIDIA card": Made(
+        healthy(1) | BESIDE_NVIDIA,
+        ("", "gfx1100"),
+        "2.15.0+cu130",
+        "documented",
+    ),
+    "an Arc B580": Made(
+        arc(3, "e20b") | LEVEL_ZERO,
+        ("xe 20.1",),
+        "2.15.0+xpu",
+        "recorded: lspci of intel/ipex-llm#12994",
+    ),
+    "a Panther Lake": Made(
+        arc(0, "b080") | LEVEL_ZERO,
+        ("xe 30",),
+        "2.15.0+xpu",
+        "recorded: lspci of intel/compute-runtime#949",
+    ),
+    "two Data Center GPU Max": Made(
+        arc(1, "0bd5", "i915") | arc(2, "0bd5", "i915") | LEVEL_ZERO,
+        ("xe 12.60",) * 2,
+        "2.15.0+xpu",
+        "made: Linux pciids.h",
+    ),
+    "an Arc beside the graphics of its processor": Made(
+        arc(0, "4680", "i915") | arc(3, "e20b") | LEVEL_ZERO,
+        ("xe 20.1",),
+        "2.15.0+xpu",
+        "made: intel-variant-provider devices.py",
+    ),
+    "the graphics of a Raptor Lake alone": Made(
+        card(0, "8086:a780", "i915"), (), "2.15.0+cpu", "made: Linux pciids.h"
+    ),
+    "an Arc B580 without Level Zero": Made(
+        arc(3, "e20b"),
+        ("xe 20.1",),
+        "level-zero-missing",
+        "documented: invoke-ai/launcher#137",
+    ),
+    "an Arc B580 that its container was not given": Made(
+        arc(3, "e20b", node=None) | DOCKER, (), "2.15.0+cpu", "made"
+    ),
+    "an Arc beside an NVIDIA card": Made(
+        healthy(1) | arc(9, "e20b") | LEVEL_ZERO,
+        ("", "xe 20.1"),
+        "2.15.0+cu130",
+        "made",
+    ),
+    "an M1": Made(mac("Apple M1", "13.7.2"), ("metal",), "2.8.0+cpu", "made"),
+    "an M3": Made(mac("Apple M3", "14.5"), ("metal",), "2.15.0+cpu", "made"),
+    "an M3 before its first macOS with Metal for torch": Made(
+        mac("Apple M3", "12.2"), ("metal",), "macos-too-old", "made"
+    ),
+    "a virtual Mac": Made(
+        mac("Apple M1 (Virtual)", "15.6", virtual=1), (), "2.15.0+cpu", "made"
+    ),
+    "a Mac with Intel's processor": Made(
+        mac("Intel(R) Core(TM) i7-9750H CPU", "14.5", "x86_64"),
+        (),
+        "2.2.2+cpu",
+        "made",
+    ),
+    "an Intel Python on Apple silicon": Made(
+        mac("VirtualApple @ 2.50GHz", "14.5", "x86_64", translated="1"),
+        ("metal",),
+        "python-under-rosetta",
+        "documented",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_is_read_and_planned_for(name, tmp_path):
+    made = MACHINES[name]
+    machine = read(tmp_path, made.files)
+    plan = planned(machine)
+
+    assert tuple(gpu.architecture or "" for gpu in machine.gpus) == made.chips
+    assert [gpu.index for gpu in machine.gpus] == list(range(len(machine.gpus)))
+    assert Machine.from_dict(machine.to_dict()) == machine
+    assert outcome(plan) == made.comes_to
+    # The build without CUDA serves the GPU of a Mac.
+    is_for_cpu = made.comes_to.endswith("+cpu") and not made.chips
+    assert (plan.status == "cpu") is is_for_cpu
+
+
+@pytest.mark.parametrize(
+    ("files", "gpus"),
+    [
+        (
+            topology(MI300X, RX_7900_XTX)
+            | {
+                "/sys/class/drm/renderD128/device/product_name": "AMD Instinct MI300X\n"
+            },
+            [
+                ("AMD Instinct MI300X", "1002:74a1", 192 << 10),
+                ("AMD Navi 31", "1002:744c", 24 << 10),
+            ],
+        ),
+        # The memory of a processor's graphics is the machine's.
+        (topology(STRIX_HALO), [("AMD Strix Halo", "1002:1586", None)]),
+        (arc(3, "e20b"), [("Intel Battlemage", "8086:e20b", None)]),
+        (mac("Apple M3", "14.5"), [("Apple M3", None, None)]),
+    ],
+)
+def test_a_gpu_has_the_name_and_the_memory_that_its_system_tells(files, gpus, tmp_path):
+    machine = read(tmp_path, files)
+    assert [(gpu.name, gpu.pci_id, gpu.memory_mib) for gpu in machine.gpus] == gpus
+
+
+@pytest.mark.parametrize(
+    ("files", "facts"),
+    [
+        (
+            topology(MI300X) | {"/sys/module/amdgpu/version": "6.12.12\n"},
+            {"amd": {"kernel": "6.8.0-45-generic", "amdgpu": "6.12.12"}},
+        ),
+        (mac("Apple M3", "14.5"), {"apple": {"macos": "14.5"}}),
+    ],
+)
+def test_facts_of_the_system_stand_under_the_makers_name(files, facts, tmp_path):
+    assert read(tmp_path, files).makers == facts
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "gpu", "other"),
+    [
+        (
+            "a Radeon beside an NVIDIA card",
+            "rocm7.2",
+            "GPU 1 (AMD Navi 31)",
+            "it is not from AMD",
+        ),
+        (
+            "an Arc beside an NVIDIA card",
+            "xpu",
+            "GPU 1 (Intel Battlemage)",
+            "it is not from Intel",
+        ),
+    ],
+)
+def test_nvidia_is_served_first_and_another_maker_where_it_is_asked_for(
+    name, backend, gpu, other, tmp_path
+):
+    machine = read(tmp_path, MACHINES[name].files)
+    plan = planned(machine)
+    asked = planned(machine, backend)
+
+    assert [(warning.code, warning.message) for warning in plan.warnings] == [
+        ("gpu-not-supported", f"{gpu} is not used: it is not from NVIDIA")
+    ]
+    assert [run.index for run in asked.gpus] == [1]
+    assert outcome(asked).endswith(f"+{backend}")
+    assert f"GPU 0 (GeForce RTX 4090) is not used: {other}" in [
+        warning.message for warning in asked.warnings
+    ]
+
+
+def test_cards_of_two_makers_in_words_are_a_mixed_machine():
+    machine = machine_in_words(("RTX 4090", "RX 7900 XTX"), "580")
+
+    assert outcome(planned(machine)).endswith("+cu130")
+    assert outcome(planned(machine, "rocm7.2")) == "2.14.1+rocm7.2"
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "chips", "comes_to"),
+    [
+        ("AMD Radeon RX 9070 XT", "1002&DEV_7550", ("gfx1201",), "amd-elsewhere"),
+        ("AMD Radeon(TM) 8060S", "1002&DEV_1586", ("gfx1151",), "amd-elsewhere"),
+        ("AMD Radeon(TM) Graphics", "1002&DEV_1638", (), "2.15.0+cpu"),
+        ("Intel(R) Arc(TM) B580", "8086&DEV_E20B", ("xe 20.1",), "2.15.0+xpu"),
+    ],
+)
+def test_windows_tells_cards_by_the_number_of_intels_and_the_name_of_amds(
+    name, device, chips, comes_to, tmp_path
+):
+    adapter = {"Name": name, "PNPDeviceID": f"PCI\\VEN_{device}&SUBSYS_24141458"}
+    files = {
+        "platform.json": platform("Windows", "AMD64", "11"),
+        "adapters.json": json.dumps([adapter]),
+    }
+    machine = read(tmp_path, files)
+    plan = planned(machine)
+
+    assert tuple(gpu.architecture for gpu in machine.gpus) == chips
+    assert machine.problems == () or not chips
+    assert outcome(plan) == comes_to
+    is_refused = comes_to == "amd-elsewhere"
+    assert ("rocm.docs.amd.com" in (plan.fix or "")) is is_refused
+
+
+def test_the_processors_graphics_stay_out_beside_a_card(tmp_path):
+    plan = planned(read(tmp_path, topology(RAPHAEL, RX_7900_XTX)))
+
+    assert plan.status == "partial"
+    assert [run.how for run in plan.gpus] == ["none", "sass"]
+    message = plan.warnings[0].message
+    assert "is the processor's own and is not used with GPU 1" in message
+
+
+def test_a_loader_of_level_zero_in_a_folder_of_the_users_counts(tmp_path):
+    files = arc(3, "e20b") | {"/opt/intel/lib/libze_loader.so.1": ""}
+    machine = read(tmp_path, files, LD_LIBRARY_PATH="/opt/other:/opt/intel/lib")
+
+    assert machine.problems == ()
+
+
+def test_a_missing_level_zero_names_its_packages_and_the_way_to_the_cpu(tmp_path):
+    plan = planned(read(tmp_path, arc(3, "e20b")))
+
+    assert plan.exit_code == 8
+    first, *_, last = (plan.fix or "").splitlines()
+    assert first.startswith("sudo apt-get install libze1 libze-intel-gpu1   # Ubuntu")
+    assert last.endswith(": the CPU build instead")
+
+
+def test_the_build_of_a_mac_is_the_one_of_macos_without_a_label(tmp_path):
+    machine = read(tmp_path, mac("Apple M3", "14.5"))
+    document = planned(machine, requirements=("torch", "torchvision")).to_dict()
+
+    assert document["build"]["backend"] == "cpu"
+    assert document["build"]["requirements"] == ["torch==2.15.0", "torchvision==0.29.2"]
+    assert document["gpus"] == [{"index": 0, "runs": "mps", "how": "sass"}]
+    assert [warning["code"] for warning in document["warnings"]] == ["not-proven"]
+
+
+def test_the_floor_of_macos_is_the_wheels_and_keeps_newer_torches_away(tmp_path):
+    machine = read(tmp_path, mac("Apple M1", "13.7.2"))
+    asked = planned(machine, requirements=("torch==2.15.0",))
+
+    newest = planned(machine).reasons[0].message
+    assert newest == "2.8.0 is the newest torch that macOS 13.7.2 runs"
+    assert "needs macOS 14.0 or newer; this is macOS 13.7.2" in asked.reasons[0].message
+    assert "Update to macOS 14.0 or newer" in (asked.fix or "")
+
+
+@pytest.mark.parametrize(
+    ("torch", "oldest"),
+    [("2.15.0", "14.0"), ("2.9.1", "14.0"), ("2.8.0", "13.0"), ("2.4.1", "12.3")],
+)
+def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(
+    torch, oldest
+):
+    for macos, comes_to in (
+        (oldest, f"{torch}+cpu"),
+        (f"{int(oldest[:2]) - 1}.0", "macos-too-old"),
+    ):
+        machine = replace(machine_in_words(("M1",)), makers={"apple": {"macos": macos}})
+        assert outcome(planned(machine, requirements=(f"torch=={torch}",))) == comes_to
+
+
+def test_mps_is_no_backend():
+    with pytest.raises(UsageError, match="is not a backend such as cu126"):
+        planned(machine_in_words(("M3 Max",)), "mps")
+
+
+def test_the_shipped_rows_have_a_floor_for_every_build_of_macos():
+    builds = load_catalog().builds_for("macos", "arm64")
+
+    assert {build.macos for build in builds} == {"11.0", "14.0"}

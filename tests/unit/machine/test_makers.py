@@ -9,9 +9,12 @@ import json
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
+from gpuinstall.machine.probe import preflight
 from gpuinstall.machine.words import machine_in_words
 from tests.lab.recorded import PCI, bus, card, healthy, platform
 from tests.lab.topology import NODES, Node, topology
@@ -386,3 +389,11 @@ def test_the_shipped_rows_have_a_floor_for_every_build_of_macos():
     builds = load_catalog().builds_for("macos", "arm64")
 
     assert {build.macos for build in builds} == {"11.0", "14.0"}
+
+
+def test_the_proof_of_gpus_that_may_be_used_is_left_to_the_kernels():
+    closed = Finding("kfd-not-permitted", "may not be opened", gpus=(0,))
+    machine = machine_in_words(("MI300X", "MI300X")).with_problems([closed])
+
+    found = preflight(machine, Reporter())
+    assert (found.outcomes, found.problems) == ({1: "unproven"}, ())

@@ -1,0 +1,203 @@
+"""Builds for AMD's and Intel's chips against the lists of their makers, written down here a second time."""
+
+from typing import NamedTuple
+
+import pytest
+
+from gpuinstall.base.machine import Gpu, Machine
+from tests.frozen import frozen_catalog
+from tests.unit.machine.made import outcome, planned
+
+CODES = {
+    "seven": "900 906 908 90a 942 1030 1100",
+    "eight": "seven 1101",
+    "eleven": "eight 1102 1200 1201",
+    "fourteen": "eleven 950 1150 1151",
+    "fifteen": "fourteen 1103",
+    "client": "12.55 12.56 12.57 20.1 20.2 20.4",
+    "clients": "client 12.71 12.74",
+}
+"""The chips that several builds have code for, by the name of such a list in others."""
+
+# The minors of torch, the tags of their builds, the system, and the chips: of AMD those that the builds on the index have code
+# for, of Intel those that the documentation of a release, or its makers, name.
+TABLE = """
+2.0                           | rocm5.3 rocm5.4.2   | linux   |
+2.1                           | rocm5.5 rocm5.6     | linux   |
+2.2                           | rocm5.6 rocm5.7     | linux   |
+2.3                           | rocm5.7             | linux   |
+2.3 2.4                       | rocm6.0             | linux   | seven
+2.4 2.5 2.6                   | rocm6.1             | linux   | eight
+2.5                           | rocm6.2             | linux   | seven
+2.6                           | rocm6.2.4           | linux   | eight
+2.7                           | rocm6.2.4 rocm6.3   | linux   | eleven
+2.8 2.9                       | rocm6.3 rocm6.4     | linux   | eleven
+2.10                          | rocm7.0 rocm7.1     | linux   | fourteen
+2.11 2.12                     | rocm7.1 rocm7.2     | linux   | fourteen
+2.13                          | rocm7.1 rocm7.2     | linux   | fifteen
+2.14                          | rocm7.2             | linux   | fifteen
+2.5                           | xpu                 | linux   | 12.60
+2.5                           | xpu                 | windows |
+2.6                           | xpu                 | linux   | 12.60 client
+2.6                           | xpu                 | windows | client
+2.7 2.8 2.9                   | xpu                 | linux   | 12.60 clients
+2.7 2.8 2.9                   | xpu                 | windows | clients
+2.10 2.11 2.12 2.13 2.14 2.15 | xpu                 | linux   | 12.60 clients 30
+2.10 2.11 2.12 2.13 2.14 2.15 | xpu                 | windows | clients 30
+"""
+STRANGERS = {"rocm": "1031 1036 803", "xpu": "12.2 12.10 12.70"}
+
+
+class Listed(NamedTuple):
+    """A minor of torch with a tag, for a system, and the chips that it is for."""
+
+    minor: str
+    tag: str
+    os: str
+    chips: set[str]
+
+    @property
+    def kind(self):
+        return "xpu" if self.tag == "xpu" else "rocm"
+
+
+def chips_in(text):
+    for word in text.split():
+        if word in CODES:
+            yield from chips_in(CODES[word])
+        else:
+            yield word
+
+
+def listed():
+    for line in TABLE.strip().splitlines():
+        minors, tags, system, chips = line.split("|")
+        for minor in minors.split():
+            for tag in tags.split():
+                yield Listed(minor, tag, system.strip(), {*chips_in(chips)})
+
+
+LISTED = list(listed())
+CHIPS = {
+    (kind, chip)
+    for kind, strangers in STRANGERS.items()
+    for chips in (
+        strangers.split(),
+        *(one.chips for one in LISTED if one.kind == kind),
+    )
+    for chip in chips
+}
+
+
+def machine_with(kind, chip, os="linux", kernel=None):
+    """A machine with one GPU of AMD's or Intel's."""
+    gpu = Gpu(0, vendor="amd", architecture=f"gfx{chip}")
+    if kind == "xpu":
+        gpu = Gpu(0, vendor="intel", architecture=f"xe {chip}.0")
+    facts = {"amd": {"kernel": kernel}} if kernel else {}
+    return Machine(os, "x86_64", gpus=(gpu,), makers=facts)
+
+
+def minor_of(torch):
+    return ".".join(str(torch).split(".")[:2])
+
+
+@pytest.mark.parametrize(("kind", "chip"), sorted(CHIPS))
+def test_plan_takes_every_build_that_is_for_the_chip_and_no_other(kind, chip):
+    wrong = []
+    for minor, tag, os, chips in (one for one in LISTED if one.kind == kind):
+        machine = machine_with(kind, chip, os)
+        for torch in frozen_catalog().releases:
+            if minor_of(torch) != minor:
+                continue
+            plan = planned(machine, tag, (f"torch=={torch}",))
+            if (plan.choice is not None) != (chip in chips):
+                wrong.append((str(torch), tag, os))
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "platforms", "split"),
+    [
+        ("rocm", {"linux_x86_64"}, {("2.14", "rocm7.14")}),
+        ("xpu", {"linux_x86_64", "windows_x86_64"}, set()),
+    ],
+)
+def test_the_catalogue_has_the_builds_of_the_table_and_those_in_packages(
+    kind, platforms, split
+):
+    builds = [
+        build
+        for build in frozen_catalog().serving(kind).builds
+        if build.backend.kind == kind
+    ]
+
+    assert {(minor_of(build.torch), build.backend.tag) for build in builds} == {
+        (one.minor, one.tag) for one in LISTED if one.kind == kind
+    } | split
+    assert {build.platform for build in builds} == platforms
+
+
+def test_a_build_in_separate_packages_one_of_them_code_is_refused_by_name():
+    plan = planned(machine_with("rocm", "1100"), "rocm7.14")
+
+    assert (plan.status, outcome(plan)) == ("refused", "split")
+
+
+def test_a_chip_is_never_served_by_the_code_of_its_relatives():
+    plan = planned(machine_with("rocm", "1031"))
+
+    assert (plan.exit_code, outcome(plan)) == (3, "no-build-ever")
+    command, cpu = (plan.fix or "").splitlines()
+    assert command.startswith(
+        "python -m pip install --index-url https://stable.repo.amd.com/"
+    )
+    assert '"torch[device-gfx1031]==' in command
+    assert cpu == "Run it again with --backend cpu: the CPU build instead"
+
+
+def test_a_chip_that_torch_is_not_for_is_refused_by_name():
+    plan = planned(machine_with("xpu", "12.2"), "xpu")
+
+    assert (plan.exit_code, outcome(plan)) == (3, "no-build-ever")
+
+
+def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one():
+    near = planned(machine_with("rocm", "1100", kernel="6.17.0-5"))
+    far = planned(machine_with("rocm", "1100", kernel="6.8.0-45"))
+
+    assert [warning.code for warning in near.warnings] == ["not-proven"]
+    assert [warning.code for warning in far.warnings] == [
+        "not-proven",
+        "kernel-far-from-rocm",
+    ]
+    assert "682 days apart" in far.warnings[1].message
+
+
+def test_what_people_reported_of_a_chip_is_said():
+    torch = ("torch==2.11.0",)
+    with_old_kernel = planned(
+        machine_with("rocm", "1151", kernel="6.11.0"), None, torch
+    )
+    # Both of its ROCms have code for the chip, and the older one is closer to the kernel.
+    machine = machine_with("rocm", "1151", kernel="6.12.0")
+
+    assert outcome(planned(machine, None, torch)) == "2.11.0+rocm7.2"
+    assert (
+        "AMD names Linux 6.14 as the oldest kernel for this chip: verify decides"
+        in [warning.message for warning in with_old_kernel.warnings]
+    )
+
+
+def test_windows_is_refused_with_amds_own_command_and_guide():
+    plan = planned(machine_with("rocm", "1201", "windows"))
+
+    assert (plan.exit_code, outcome(plan)) == (3, "amd-elsewhere")
+    command, guide, *_ = (plan.fix or "").splitlines()
+    assert command.startswith(
+        "python -m pip install --index-url https://stable.repo.amd.com/rocm/whl-next/"
+        ' "torch[device-gfx1201]==2.14.0+rocm10.1.0"'
+        ' "torchvision[device-gfx1201]==0.29.0a0+rocm10.1.0" "torchaudio==2.11.0.3+rocm10.1.0"   # '
+    )
+    assert guide.startswith("AMD's guide: https://rocm.docs.amd.com/")

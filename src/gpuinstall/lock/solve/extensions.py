@@ -36,7 +36,7 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.solve.problem import Problem
+from gpuinstall.lock.solve.problem import PER_TARGET, Problem
 from gpuinstall.lock.solve.shelf import Shelf, requirements_of_metadata
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
@@ -360,7 +360,8 @@ def _choose_files(
     """
     chosen = WithFiles([*problems])
     for extension, requirement in extensions:
-        for position, problem in enumerate(chosen.problems):
+        for position in range(len(problems)):
+            problem = chosen.problems[position]
             if not problem.counts(requirement):
                 continue
             choice = choose_prebuilt(extension, problem, session, requirement)
@@ -370,6 +371,8 @@ def _choose_files(
             try:
                 check_compiling(extension, choice, problem)
             except NoBuildError as error:
+                if problem.common:
+                    error.hint = f"{PER_TARGET}\n{error.hint}"
                 return chosen._replace(refusal=error)
     return chosen
 
@@ -380,7 +383,7 @@ def _with_file(
     chosen: WithFiles,
     position: int,
 ) -> WithFiles:
-    """Narrow a problem to a file and its build, and the others to its torch.
+    """Narrow a problem to a file and its build, and the others to its torch, unless each has its own.
 
     Args:
         extension: The extension.
@@ -389,17 +392,20 @@ def _with_file(
         position: The place of the problem among them.
     """
     torch = fit.build.torch
-    problems = [problem.with_torches({torch}) for problem in chosen.problems]
+    problems = [*chosen.problems]
     own = problems[position]
+    if own.common:
+        problems = [problem.with_torches({torch}) for problem in problems]
     files = {**own.files, extension.name: (fit.wheel,)}
     problems[position] = replace(own.with_builds([fit.build]), files=files)
     remarks = chosen.remarks
-    best = own.plan.choice.build
-    if torch < best.torch:
+    # What narrowed the problem before has its own remark.
+    if torch < max(own.torches):
         version = fit.wheel.version.public
+        best = own.plan.choice.build.name
         message = (
             f"{extension.name} {version} has prebuilt files only up to torch {torch}; "
-            f"without it torch {best.name} would run here"
+            f"without it torch {best} would run here"
         )
         reason = Reason("extension-wants-torch", message)
         remarks = (*remarks, reason)

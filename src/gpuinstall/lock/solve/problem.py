@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 Requests = Sequence[LockRequest]
 
+PER_TARGET = (
+    "Set per-target = true in [tool.gpuinstall]: each target gets its own newest torch"
+)
+
 
 class Near(Value):
     """What narrows the search for a lock: the versions of earlier locks that stay, and the pins that may give way."""
@@ -246,7 +250,7 @@ def pose_together(
         "targets-disagree",
         "no torch version supports all of these targets",
         evidence=" · ".join(torches_by_label),
-        hint="Set per-target = true in [tool.gpuinstall]: each target gets its own newest torch",
+        hint=PER_TARGET,
     )
 
 

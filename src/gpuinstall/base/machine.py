@@ -19,7 +19,7 @@ from gpuinstall.base.codec import (
 )
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
 MACHINE_DOCUMENT = "gpuinstall.machine/1"
@@ -168,7 +168,7 @@ class Machine(Value):
     problems: tuple[Finding, ...] = ()
     distribution: str | None = None
     signs: tuple[str, ...] = ()
-    makers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    makers: Mapping[str, Mapping[str, Any]] = {}
     """The facts of other makers than NVIDIA, by the maker's name, as they were said."""
 
     def __hash__(self) -> int:

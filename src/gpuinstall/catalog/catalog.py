@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from gpuinstall.base.codec import Words, WordSet
 from gpuinstall.base.machine import Machine, processor_of
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, Backend
 
 if TYPE_CHECKING:
@@ -264,9 +264,9 @@ class Catalog(Value, eq=False):
     """Read the CUDA that packages carry in their names."""
     driver_commands: Callable[[Machine, str, bool], tuple[str, ...]]
     """Return how the system of a machine gets a driver of a branch, for GPUs that need an old one or for others."""
-    offered: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    offered: Mapping[tuple[str, str], frozenset[str]] = {}
     """The versions, with labels, that a listing found of a companion, by package and tag."""
-    further: Mapping[str, Callable[[], Iterable[Build]]] = field(default_factory=dict)
+    further: Mapping[str, Callable[[], Iterable[Build]]] = {}
     """The other kinds of builds, read if they are needed."""
 
     @cached_property

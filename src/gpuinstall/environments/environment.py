@@ -21,7 +21,7 @@ from gpuinstall.base.environment_paths import (
 )
 from gpuinstall.base.files import read_document, read_json, write_atomically
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.values import Value, asdict, field
+from gpuinstall.base.values import Value, asdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ class Marker(Value):
     machine: str
     """The fingerprint of the machine that ``verdict`` was reached on."""
     verdict: dict[str, Any]
-    packages: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = {}
     """The version of each package of its lock, as the installation left it."""
     is_for_cpu: bool = False
     """Whether the CPU was requested, whatever GPUs there are."""

@@ -19,7 +19,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, products
@@ -238,7 +238,7 @@ class MachineTool(Value):
     """``processor`` and ``driver``, if it has words for them."""
     gpus_by: str = "names"
     """How it is told which GPU: by ``names`` of its own, by the ``codes`` that a GPU executes, by ``labels`` of NVIDIA's."""
-    gpus: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[str, str] = {}
     """What its GPUs execute, by its own names for them."""
 
 

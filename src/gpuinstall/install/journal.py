@@ -29,7 +29,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json, read_document, write_atomically
 from gpuinstall.base.removal import is_folder, size_of
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.environments.records import is_vouched, vouch
 
 _RECORD = "journal.json"
@@ -84,11 +84,11 @@ class Journal(Value):
     """A change. All paths are below the root of the environment."""
 
     owner: Owner
-    comes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    comes: Mapping[str, tuple[int, ...]] = {}
     """The files that come, with the size and the modification time of each, by which it is known again."""
     own: tuple[str, ...] = ()
     """Files that only gpuinstall writes: what lies there is never the user's."""
-    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    packages: Mapping[str, tuple[str, ...]] = {}
     """The version of each package before and after; empty if it was not there, or goes."""
     users: tuple[str, ...] = ()
     """The files among those before that the user has changed, or that no installer wrote."""

@@ -16,7 +16,7 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.install.state import InstallState, PackageChange, package_change
 from gpuinstall.lock.file.fit import Fit, selected
 from gpuinstall.lock.file.lock import (
@@ -94,7 +94,7 @@ class PricedLock(Value):
     """Whether the environment holds it already, and nothing is built."""
     bill: Bill = Bill({}, {})
     """What it costs."""
-    heads: Mapping[LockedFile, Head] = field(default_factory=dict)
+    heads: Mapping[LockedFile, Head] = {}
     """What is said of the files whose index gives no hash."""
     remarks: tuple[str, ...] = ()
     """Why its programs are not the newest."""

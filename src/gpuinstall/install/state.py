@@ -24,7 +24,7 @@ from gpuinstall.base.finding import Rejection
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.damage import find_damage
@@ -105,7 +105,7 @@ class ExistingEnvironment(Value):
     """None if it is not ours."""
     lock: Lock | None = None
     """The copy of its lock that it holds; None if that is gone or damaged."""
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
     """Those of the packages that it finds, by name."""
     packages: tuple[InstalledPackage, ...] = ()
     """The packages in its own folders."""

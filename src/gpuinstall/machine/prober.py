@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.container import ContainerInfo, Wsl, job_devices
 from gpuinstall.machine.host import Host
 from gpuinstall.machine.vendors import FIRST_VENDOR, vendor_of
@@ -84,7 +84,7 @@ class VendorFindings(Value):
     jetson: JetsonRelease | None = None
     devices: tuple[PciDevice, ...] = ()
     """Windows' adapters, if they had to be asked for."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
     """What the Machine document has below the maker's name."""
 
     def counted_from(self, first: int) -> VendorFindings:
@@ -100,7 +100,7 @@ class VendorFindings(Value):
 class Preflight(Value):
     """What the GPUs showed before anything was downloaded, what is wrong with them, and the seconds it took."""
 
-    outcomes: Mapping[int, ProofOutcome] = field(default_factory=dict)
+    outcomes: Mapping[int, ProofOutcome] = {}
     """By the index of the GPU; one that is busy is ``unproven``."""
     problems: tuple[Finding, ...] = ()
     seconds: float = 0.0

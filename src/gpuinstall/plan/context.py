@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.requirement import normalised, parse_requirement
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.catalog import Build, Catalog, CudaName
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.companions import Companions
@@ -35,7 +35,7 @@ class PlanContext(Value, eq=False):
     program_constraints: ProgramConstraints | None = None
     """What the programs of the request came to; None if they were not resolved."""
 
-    left_out: Mapping[int, Finding] = field(default_factory=dict)
+    left_out: Mapping[int, Finding] = {}
     """What is wrong with the GPUs that are not planned for, by their indices."""
 
     @property

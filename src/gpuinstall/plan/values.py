@@ -9,7 +9,7 @@ from gpuinstall.base.codec import write
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding, Reason, Rejection
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.catalog.catalog import Build
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ProgramConstraints(Value):
     without: Version | None = None
     """The newest torch that would run without that."""
 
-    unserved: Mapping[str, str] = field(default_factory=dict)
+    unserved: Mapping[str, str] = {}
     """Why they cannot be had with a build of that torch, by its backend's tag."""
 
     held_back: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import ParsedRequirement, fault_in, normalised
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, without_logins
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     RESOLVER_WORDS,
@@ -65,7 +65,7 @@ class Sources(Value):
     trust_folder: bool = True
     """Whether the folder may choose."""
 
-    logins: Mapping[str, str] = field(default_factory=dict)
+    logins: Mapping[str, str] = {}
     """``user:password`` by host, for the client and for uv's environment alone."""
 
     def __repr__(self) -> str:

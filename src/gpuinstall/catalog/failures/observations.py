@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import Annotated, NamedTuple
 
 from gpuinstall.base.codec import read_object
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.catalog.failures.pattern import Pattern
 from gpuinstall.catalog.failures.table import read_table
 from gpuinstall.catalog.failures.transcript import Passage, TextLines
@@ -33,9 +33,7 @@ class ObservationKind(Value):
 
     name: str
     says: tuple[Pattern, ...]
-    of: Mapping[str, Annotated[re.Pattern[str], re.compile]] = field(
-        default_factory=dict
-    )
+    of: Mapping[str, Annotated[re.Pattern[str], re.compile]] = {}
 
     def name_of(self, passage: Passage) -> str:
         """Return the name of an observation, by the first family that its value belongs to."""

@@ -9,7 +9,7 @@ from typing import Any
 from gpuinstall.base.advice import Advice
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.failures.packages import driver_steps, release_of
 from gpuinstall.catalog.failures.table import (
     FixTable,
@@ -34,7 +34,7 @@ class FixContext(Value):
     """The keys of the place, the closest first."""
     is_about: Callable[[str], bool] = frozenset[str]().__contains__
     """Whether it is about a key: of such keys the first of a table counts, and its commands stand alone."""
-    placeholders: Mapping[str, str] = field(default_factory=dict)
+    placeholders: Mapping[str, str] = {}
     """The values for the braces in a fix."""
     is_legacy: bool = False
     """Whether it is for GPUs that need an old driver."""

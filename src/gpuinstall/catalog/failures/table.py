@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.codec import read, read_object
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.failures.pattern import Pattern
 
@@ -55,7 +55,7 @@ class Step(Value):
     note: str = ""
     unset: tuple[str, ...] = ()
     """The variables to remove from the environment."""
-    export: Mapping[str, str] = field(default_factory=dict)
+    export: Mapping[str, str] = {}
     """The variables to set in it."""
     root: bool = False
     """Whether the command needs it."""
@@ -176,7 +176,7 @@ class Failure(Value):
     """The entries that follow from this one."""
     narrows: tuple[str, ...] = ()
     """Of a mere symptom: its likely causes, the likeliest first."""
-    why: Mapping[str, str] = field(default_factory=dict)
+    why: Mapping[str, str] = {}
     """In place of ``cause``, where the text tells more: by a circumstance, an observation or a placeholder that it tells.
     The first that holds counts, if the text fills its placeholders."""
     another: str | None = None

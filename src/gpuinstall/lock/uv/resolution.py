@@ -15,7 +15,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import Value, field, replace
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.listing import read_listing
 from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
@@ -54,7 +54,7 @@ class Resolution(Value):
     apart: frozenset[str] = frozenset()
     """The packages that could not have one version for all targets."""
 
-    relaxed: Mapping[str, str] = field(default_factory=dict)
+    relaxed: Mapping[str, str] = {}
     """The requirements that it does not hold to, by package, as ``--relax`` asks for."""
 
     @property

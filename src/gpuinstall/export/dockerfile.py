@@ -63,7 +63,7 @@ def dockerfile(
         result=result,
         python=lock.python,
         uv=UV,
-        gpus=access["run"] + access["group"],
+        gpus=access["run"],
         needs=access["needs"],
         visible=access["environment"],
         extra=parts["jupyter"] if "jupyter" in extras else "",
@@ -102,7 +102,7 @@ def any_dockerfile(
         # Each start decides whether the libraries count on its machine.
         options = " --cuda-compat" if "url" in lock.record.cuda_compat else ""
         environments += parts["environment"].format(target=lock.target, options=options)
-    starts = [parts["start"].format(gpus=way["run"] + way["group"]) for way in access]
+    starts = [parts["start"].format(gpus=way["run"]) for way in access]
     text: str = parts["any"].format(
         rows=rows.rstrip(),
         platform=_platform_of(locks[0]),

@@ -265,8 +265,9 @@ def words_for(
             hint=f"Run it again with --lock {quoted(for_gpus[0].lock)}",
         )
     codes = list(dict.fromkeys(code for one in for_gpus for code in one.codes))
+    names = [gpu for gpu, code in tool.gpus.items() if code in codes]
     gpus = {
-        "names": [gpu for gpu, code in tool.gpus.items() if code in codes],
+        "names": names,
         "codes": codes,
         "labels": [one.maker for one in for_gpus if one.maker == "nvidia"],
     }
@@ -278,8 +279,8 @@ def words_for(
     one = for_gpus[0]
     values = {
         "maker": one.maker,
-        "names": ", ".join(gpus["names"]),
-        "counts": ", ".join(f"{gpu}: 1" for gpu in gpus["names"]),
+        "names": ", ".join(names),
+        "counts": ", ".join(f"{gpu}: 1" for gpu in names),
         "codes": ", ".join(codes),
         "arch": "x86" if one.arch == "x86_64" else "arm",
         "node_arch": "amd64" if one.arch == "x86_64" else "arm64",

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.requirement import normalised
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
 from gpuinstall.base.versions import Backend
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     _File = PackageWheel | PackageSdist | PackageArchive
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
 """The characters of RFC 3986: no space, which ends a requirement, no brace of a variable."""
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.+-]+(/(?!\.\.?(/|$))[\w.+-]+)*", re.ASCII)
@@ -54,9 +52,8 @@ def unhashed_packages(lock: Lock) -> dict[str, str]:
     words_of: dict[str, str] = {}
     for name, address in lock.addresses.items():
         option, _, place = address.partition(f"{name} @ ")
-        if re.match(r"\w+\+", place):
-            words_of[name] = quoted(address)
-        elif place:
+        words_of[name] = quoted(address)
+        if not re.match(r"\w+\+", place):
             # pip takes no folder behind a name.
             words_of[name] = f"{option}{quoted(place)}"
     return words_of
@@ -85,11 +82,11 @@ def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
         hashed = [
             file
             for file in (*(package.wheels or ()), package.sdist, package.archive)
-            if file and _SHA256.fullmatch(file.hashes.get("sha256", ""))
+            if file and "sha256" in file.hashes
         ]
         if not hashed:
             raise not_exportable(f"{package.name} is not a file with a sha256")
-        by_address = normalised(package.name) in named_by_address
+        by_address = package.name in named_by_address
         requirement = requirement_of(package, hashed, by_address=by_address)
         if package.marker:
             requirement += f" ; {package.marker}"

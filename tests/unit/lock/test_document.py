@@ -1,11 +1,12 @@
+from pathlib import Path
+
 import pytest
-import tomli_w
+import tomli
 
 from gpuinstall.base.request import Request
 from gpuinstall.lock.file.fetch import Hashes
-from gpuinstall.lock.file.lock import Record, parse
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.file.write import document, record_of
+from gpuinstall.lock.file.write import lock_of
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.machine.words import machine_in_words
@@ -20,23 +21,26 @@ WHEEL = {
 }
 NUMPY = {"name": "numpy", "version": "2.3.4", "sdist": SDIST}
 HASHES = {SDIST["url"]: "1" * 64, WHEEL["url"]: "2" * 64}
+TARGET = Target("cu126")
+PINNED = Request(("torch==2.14.1",), backend="cu126", python="3.12")
 
 
-def locked(package, hashes=HASHES):
-    record = Record(("numpy",), torch="2.14.1", backend="cu126")
-    return document([package], hashes, Target("cu126"), "3.12", record)
+def locked(package, hashes=HASHES, request=PINNED):
+    machine = machine_in_words(("RTX 4090",), "535.183.01", None, None)
+    wanted = LockRequest(machine, request, frozen_catalog())
+    made = Resolution(wanted, wanted.plan, TARGET, [package], Hashes({}, {}), {})
+    return lock_of(made, hashes, Path())
 
 
 def test_a_lock_has_the_standards_own_fields_and_of_a_wheel_address_and_hash_alone():
-    made = locked({**NUMPY, "wheels": [WHEEL]})
-    assert parse("pylock.cu126.toml", tomli_w.dumps(made)).is_sealed
-    evidence = made.pop("tool")["gpuinstall"]
-    del evidence["contents-digest"]
-    assert evidence == {"inputs": ["numpy"], "torch": "2.14.1", "backend": "cu126"}
+    lock = locked({**NUMPY, "wheels": [WHEEL]})
+    assert (lock.name, lock.is_sealed) == (TARGET.filename, True)
+    document = tomli.loads(lock.text)
+    del document["tool"]
     file = {"url": WHEEL["url"], "hashes": {"sha256": "2" * 64}}
-    assert made == {
+    assert document == {
         "lock-version": "1.0",
-        "environments": [Target("cu126").marker],
+        "environments": [TARGET.marker],
         "requires-python": "==3.12.*",
         "created-by": "gpuinstall",
         "packages": [{"name": "numpy", "version": "2.3.4", "wheels": [file]}],
@@ -44,7 +48,7 @@ def test_a_lock_has_the_standards_own_fields_and_of_a_wheel_address_and_hash_alo
 
 
 def test_a_source_distribution_stays_where_there_is_no_wheel():
-    [package] = locked(NUMPY)["packages"]
+    [package] = tomli.loads(locked(NUMPY).text)["packages"]
     assert package["sdist"] == {**SDIST, "hashes": {"sha256": "1" * 64}}
 
 
@@ -54,19 +58,9 @@ def test_a_file_without_a_hash_is_never_written():
 
 
 def test_a_record_says_what_was_requested_and_the_floors():
-    machine = machine_in_words(("RTX 4090",), "535.183.01", None, None)
-
-    def record(request):
-        wanted = LockRequest(machine, request, frozen_catalog())
-        made = Resolution(wanted, wanted.plan, Target("cu126"), [], Hashes({}, {}), {})
-        return record_of(made)
-
-    named = record(Request(("torch==2.14.1",), backend="cu126"))
-    assert (named.asked, named.torch, named.inputs) == (
-        "cu126",
-        "2.14.1",
-        ("torch==2.14.1",),
-    )
-    assert "sm_80" in named.architectures
-    assert named.floors.keys() == {"driver"}
-    assert "asked" not in record(Request()).to_table()
+    record = locked(NUMPY).record
+    assert (record.asked, record.torch) == ("cu126", "2.14.1")
+    assert record.inputs == ("torch==2.14.1",)
+    assert "sm_80" in record.architectures
+    assert record.floors.keys() == {"driver"}
+    assert "asked" not in locked(NUMPY, request=Request()).record.to_table()

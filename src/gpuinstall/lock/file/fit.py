@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
@@ -26,7 +27,7 @@ from gpuinstall.plan.python import minor_version
 from gpuinstall.plan.values import Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from packaging.pylock import Package
@@ -76,13 +77,12 @@ def fit(
         exact: Whether it has to be made from the very requirements, as far as it says so.
     """
     python = _python_for(lock, machine, request)
-    reason = (
-        (_other_request(lock, request) if exact else None)
-        or _not_pinned(lock)
-        or _not_from_wheels(lock, catalog)
-        or _not_for(lock, python, machine)
-        or _not_selected(lock, python, machine, request)
+    reasons = chain(
+        _other_request(lock, request) if exact else (),
+        _untrusted(lock, catalog),
+        _unfit(lock, python, machine, request),
     )
+    reason = next(reasons, None)
     if reason:
         return Rejection(lock, reason)
     build = locked_build(lock, machine, catalog)
@@ -126,13 +126,12 @@ def _python_for(
     return ""
 
 
-def _other_request(lock: Lock, request: Request) -> Reason | None:
+def _other_request(lock: Lock, request: Request) -> Iterator[Reason]:
     if lock.record.changes(Record.of(request)):
-        return Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.record.inputs)}")
+        yield Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.record.inputs)}")
     if lock.record.relaxed and not request.relax:
         # A version other than the requested one is taken only by those who ask for it.
-        return Reason(OTHER_REQUEST, "it was made with --relax")
-    return None
+        yield Reason(OTHER_REQUEST, "it was made with --relax")
 
 
 def misfit_rows(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, str]]:
@@ -274,59 +273,46 @@ def _why_not(
     return plan.reasons[0]
 
 
-def _not_pinned(lock: Lock) -> Reason | None:
-    """Return what no hash pins, unless the lock was made so because the user requested it."""
+def _untrusted(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
+    """Yield what no hash pins, unless the user requested it so, and what of the family would be built."""
     unhashed = [name for name in lock.addresses if name not in lock.record.unhashed]
-    if not unhashed:
-        return None
-    message = f"{' and '.join(unhashed)} would come from a folder or repository, which cannot be hashed"
-    return Reason(
-        "unpinned", f"{message}; if that is intended, request it with gpuinstall lock"
-    )
-
-
-def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
+    if unhashed:
+        message = f"{' and '.join(unhashed)} would come from a folder or repository, which cannot be hashed"
+        hint = "if that is intended, request it with gpuinstall lock"
+        yield Reason("unpinned", f"{message}; {hint}")
     from_wheels = set()
     for name, file in lock.entries:
         path, *_ = (file.url or file.path or "").split("#")
         if path.endswith(".whl"):
             from_wheels.add(name)
     built = (lock.names & catalog.family) - from_wheels
-    if not built:
-        return None
-    message = f"{' and '.join(sorted(built))} has no wheel, and PyTorch packages are never built from source"
-    return Reason("wrong-source", message)
+    if built:
+        message = f"{' and '.join(sorted(built))} has no wheel, and PyTorch packages are never built from source"
+        yield Reason("wrong-source", message)
 
 
-def _not_for(
-    lock: Lock,
-    python: str,
-    machine: Machine,
-) -> Reason | None:
-    if not python:
-        message = f"it is for Python {lock.pylock.requires_python}, which is not installed here"
-        return Reason("no-python", message)
-    markers = lock.pylock.environments or ()
-    environment = _environment_of(machine, python)
-    if markers and not any(marker.evaluate(environment) for marker in markers):
-        return Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
-    return None
-
-
-def _not_selected(
+def _unfit(
     lock: Lock,
     python: str,
     machine: Machine,
     request: Request,
-) -> Reason | None:
+) -> Iterator[Reason]:
+    """Yield why a lock is not for a machine, or lacks what is requested there."""
     from packaging.pylock import PylockSelectError
 
+    if not python:
+        message = f"it is for Python {lock.pylock.requires_python}, which is not installed here"
+        yield Reason("no-python", message)
+    markers = lock.pylock.environments or ()
+    environment = _environment_of(machine, python)
+    if markers and not any(marker.evaluate(environment) for marker in markers):
+        yield Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
     try:
         selection = _select(lock, python, machine)
     except PylockSelectError as error:
-        return Reason("other-platform", str(error))
+        yield Reason("other-platform", str(error))
+        return
     installed = {package.name for package, _ in selection}
-    environment = _environment_of(machine, python)
     missing = [
         requirement
         for requirement in request.parsed
@@ -343,9 +329,8 @@ def _not_selected(
             missing.append(constraint)
     relaxed = lock.record.relaxed
     texts = [one.text for one in missing if relaxed.get(one.name) != one.text]
-    if not texts:
-        return None
-    return Reason(OTHER_REQUEST, f"it lacks {', '.join(texts)}")
+    if texts:
+        yield Reason(OTHER_REQUEST, f"it lacks {', '.join(texts)}")
 
 
 def _holds(

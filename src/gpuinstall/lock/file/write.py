@@ -46,10 +46,9 @@ from gpuinstall.lock.solve.solve import resolve_locks
 from gpuinstall.machine.vendors import rules_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.sources.session import Session
@@ -203,13 +202,12 @@ def _announce(
     warnings = chain.from_iterable(one.plan.warnings for one in resolutions)
     for warning in dict.fromkeys(reason.message for reason in warnings):
         reporter.warn(warning)
-    sizes = {}
+    missing: dict[LockedFile, Head] = {}
     for one in resolutions:
-        for file, head in one.hashes.missing.items():
-            sizes[file.url] = head.size or 0
-    if sizes:
-        files = number_of(len(sizes), "file")
-        price = readable(sum(sizes.values()))
+        missing |= one.hashes.missing
+    if missing:
+        files = number_of(len(missing), "file")
+        price = readable(sum(head.size or 0 for head in missing.values()))
         text = f"{files} without a hash on the index: {price} to download once"
         reporter.step("Hashes", text)
 
@@ -269,72 +267,45 @@ def build_locks(
     now = {file: head for file, head in missing.items() if file not in later}
     hashes |= fetch_missing(now, session)
     hashes |= {file.url: unknown_hash(file.url) for file in later}
-    return [_lock_of(resolution, hashes, folder) for resolution in resolutions]
+    return [lock_of(resolution, hashes, folder) for resolution in resolutions]
 
 
-def _lock_of(
+def lock_of(
     resolution: Resolution,
     hashes: _Hashes,
     folder: Path,
 ) -> Lock:
-    """Return the lock of a resolution.
+    """Return the lock of a resolution, with its seal.
 
     Args:
         resolution: What it is made of.
         hashes: The sha256 of every file by its address.
-        folder: Where the lock will lie.
+        folder: Where the lock will lie, from which paths in it begin.
     """
+    # pip takes such a file by its address alone.
+    by_address = {
+        name
+        for name, files in resolution.prebuilt.items()
+        if any(wheel.by_address for wheel in files)
+    }
     packages = []
     for package in resolution.packages:
-        files = resolution.prebuilt.get(package["name"], ())
-        packages.append(package)
-        # pip takes such a file by its address alone.
-        if any(wheel.by_address for wheel in files):
-            archive = package["wheels"][0]
-            packages[-1] = {**package, "archive": archive, "wheels": []}
-    made = document(
-        packages,
-        hashes,
-        resolution.target,
-        resolution.choice.python,
-        record_of(resolution),
-        folder=folder,
-    )
-    return parse(resolution.target.filename, tomli_w.dumps(made))
+        entry = _package(package, hashes, folder)
+        if "wheels" in entry and package["name"] in by_address:
+            entry["archive"], *_ = entry.pop("wheels")
+        packages.append(entry)
+    document = {
+        "lock-version": "1.0",
+        "environments": [resolution.target.marker],
+        "requires-python": f"=={resolution.choice.python}.*",
+        "created-by": "gpuinstall",
+        "packages": packages,
+        "tool": {"gpuinstall": _record_of(resolution).to_table()},
+    }
+    return parse(resolution.target.filename, tomli_w.dumps(sealed(document)))
 
 
-def document(
-    packages: Iterable[_Table],
-    hashes: _Hashes,
-    target: Target,
-    python: str,
-    record: Record,
-    *,
-    folder: Path = Path(),
-) -> dict[str, Any]:
-    """Return a lock as a document, with its seal.
-
-    Args:
-        packages: Those of uv's own lock.
-        hashes: The sha256 of every file by its address.
-        target: What the lock is for.
-        python: The CPython ``X.Y`` that it is for.
-        record: What it says of its making.
-        folder: Where it will lie, from which paths in it begin.
-    """
-    return sealed(
-        {
-            "lock-version": "1.0",
-            "environments": [target.marker],
-            "requires-python": f"=={python}.*",
-            "created-by": "gpuinstall",
-            "packages": [_package(one, hashes, folder) for one in packages],
-            "tool": {"gpuinstall": record.to_table()},
-        }
-    )
-
-
-def record_of(resolution: Resolution) -> Record:
+def _record_of(resolution: Resolution) -> Record:
     """Return what a lock records: its request, the build with its floors, what no hash pins."""
     build = resolution.choice.build
     made_for = resolution.request

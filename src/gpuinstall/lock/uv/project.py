@@ -247,24 +247,23 @@ def simple_page(
         wheels: Its files.
         has_stand_ins: Whether something stands for each hash that is not known, so that uv need not fetch the file.
     """
-    links = "".join(_link(wheel, has_stand_ins) for wheel in wheels)
+    links = ""
+    for wheel in wheels:
+        address = wheel.url.partition("#")[0]
+        sha256 = wheel.sha256
+        if has_stand_ins and not sha256:
+            sha256 = unknown_hash(wheel.url)
+        if sha256:
+            address += f"#sha256={sha256}"
+        attribute = ""
+        if wheel.metadata:
+            hashed = wheel.metadata_sha256
+            metadata = f"sha256={hashed}" if hashed else "true"
+            attribute = f' data-core-metadata="{metadata}"'
+        href = html.escape(address)
+        name = html.escape(wheel.filename)
+        links += f'<a href="{href}"{attribute}>{name}</a><br>\n'
     return f"<!DOCTYPE html><html><body>\n{links}</body></html>\n"
-
-
-def _link(wheel: Wheel | PageFile, has_stand_in: bool) -> str:
-    address = wheel.url.partition("#")[0]
-    sha256 = wheel.sha256
-    if has_stand_in and not sha256:
-        sha256 = unknown_hash(wheel.url)
-    fragment = f"#sha256={sha256}" if sha256 else ""
-    href = html.escape(f"{address}{fragment}")
-    attribute = ""
-    if wheel.metadata:
-        metadata = (
-            f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
-        )
-        attribute = f' data-core-metadata="{metadata}"'
-    return f'<a href="{href}"{attribute}>{html.escape(wheel.filename)}</a><br>\n'
 
 
 class _Resolver:

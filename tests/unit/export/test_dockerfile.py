@@ -22,9 +22,3 @@ def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
 def test_the_uv_of_the_image_is_the_pinned_one():
     pins = Path(__file__).parents[3] / "lockfiles" / "uv.txt"
     assert pins.read_text("utf-8").startswith(f"uv=={UV} ")
-
-
-def test_the_image_is_built_for_the_locks_platform():
-    arm = cuda_lock("cu130-linux-aarch64")
-    assert "docker build --platform linux/amd64 " in TEXTS["cuda"]
-    assert "docker build --platform linux/arm64 " in dockerfile(arm)

@@ -10,13 +10,16 @@ def tables(*locks):
     return tomli.loads(uv_tables(locks, BASE))
 
 
-def test_uv_run_takes_a_build_for_gpus_unasked():
-    def default(*locks):
-        return tables(*locks)["tool"]["uv"]["default-groups"]
+def requirements(tag, *locks):
+    return tables(*locks)["dependency-groups"][f"torch-{tag}"]
 
-    assert default(cpu_lock(), cuda_lock("cu130"), cuda_lock()) == ["torch-cu126"]
-    assert default(cpu_lock()) == ["torch-cpu"]
-    assert "conflicts" not in tables(cpu_lock())["tool"]["uv"]
+
+def test_uv_run_takes_a_build_for_gpus_unasked():
+    several = tables(cpu_lock(), cuda_lock("cu130"), cuda_lock())["tool"]["uv"]
+    assert several["default-groups"] == ["torch-cu126"]
+    alone = tables(cpu_lock())["tool"]["uv"]
+    assert alone["default-groups"] == ["torch-cpu"]
+    assert "conflicts" not in alone
 
 
 def test_the_other_build_that_is_named_is_not_the_default():
@@ -26,23 +29,18 @@ def test_the_other_build_that_is_named_is_not_the_default():
 
 
 def test_targets_of_one_backend_with_different_torches_are_told_apart_by_their_markers():
-    document = tables(cuda_lock(), cuda_lock("cu126-windows-x86_64", torch="2.13.0"))
-    requirements = document["dependency-groups"]["torch-cu126"]
-    torches = [text for text in requirements if text.startswith("torch==")]
-    assert [("linux" in text, "win32" in text) for text in torches] == [
-        (True, False),
-        (False, True),
-    ]
+    windows = cuda_lock("cu126-windows-x86_64", torch="2.13.0")
+    texts = requirements("cu126", cuda_lock(), windows)
+    torches = [text for text in texts if text.startswith("torch==")]
+    systems = [("linux" in text, "win32" in text) for text in torches]
+    assert systems == [(True, False), (False, True)]
 
 
 def test_a_companion_that_was_asked_for_has_no_marker():
     locked = lock("cpu", wheel("torchvision", "0.29.2+cpu"), inputs=("torchvision",))
-    assert tables(locked)["dependency-groups"]["torch-cpu"] == ["torchvision==0.29.2"]
+    assert requirements("cpu", locked) == ["torchvision==0.29.2"]
 
 
 def test_an_extension_for_one_torch_is_named_by_its_address():
-    extension = wheel("apex", "2.9+torch2.14")
-    requirements = tables(cuda_lock("cu126", extension))["dependency-groups"][
-        "torch-cu126"
-    ]
-    assert any(text.startswith("apex @ https://") for text in requirements)
+    texts = requirements("cu126", cuda_lock("cu126", wheel("apex", "2.9+torch2.14")))
+    assert any(text.startswith("apex @ https://") for text in texts)

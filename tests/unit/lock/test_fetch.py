@@ -15,28 +15,27 @@ from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import AnswerCache, Client, FileHash
 from tests.lab.host import NOT_FOUND, Answer, Host
 
+TORCH = "/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl"
+TRITON = "/triton-3.8.0-cp312-cp312-linux_x86_64.whl"
+
 
 class Shop:
-    """A host of two wheels, and a run that hashes them."""
+    """A host of two wheels, and runs that hash them."""
 
     def __init__(self, folder):
-        self.bodies = {
-            "/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl": b"torch" * 1000,
-            "/triton-3.8.0-cp312-cp312-linux_x86_64.whl": b"triton" * 1000,
-        }
+        self.bodies = {TORCH: b"torch" * 1000, TRITON: b"triton" * 1000}
         self.host = Host("shop", self.answer)
-        self.files = [self.file(path) for path in self.bodies]
         self.cache = AnswerCache(folder, FileHash)
 
     def answer(self, path, _headers):
         return Answer(200, self.bodies[path]) if path in self.bodies else NOT_FOUND
 
-    def file(self, path, sha256=None):
-        package, _, _ = path[1:].partition("-")
-        return LockedFile(package, self.host.url + path, sha256)
+    def files(self, *paths, sha256=None):
+        paths = paths or (TORCH, TRITON)
+        return [LockedFile("one", self.host.url + path, sha256) for path in paths]
 
-    def known(self, files, *, fetch=False, **options):
-        """Return the hashes that are known by address, of all files if they are fetched; and the files that are not."""
+    def hashed(self, files, **options):
+        """Return the hashes of files in their order, fetched if they are not known."""
         with Client(**options) as client:
             python = Path(sys.executable)
             folder = self.cache.folder
@@ -44,12 +43,8 @@ class Shop:
                 Sources(), client, self.cache, {}, python, Reporter(), folder
             )
             found = known_hashes(files, session)
-            fetched = fetch_missing(found.missing, session) if fetch else {}
-        return {**found.known, **fetched}, found.missing.keys()
-
-    def hashed(self, files):
-        hashes, _ = self.known(files, fetch=True)
-        return hashes
+            hashes = {**found.known, **fetch_missing(found.missing, session)}
+        return [hashes[file.url] for file in files]
 
 
 @pytest.fixture
@@ -59,70 +54,60 @@ def shop(tmp_path):
     shop.host.close()
 
 
-def sha256(body):
-    return hashlib.sha256(body).hexdigest()
+def sha256(*bodies):
+    return [hashlib.sha256(body).hexdigest() for body in bodies]
 
 
 def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(shop):
-    first = shop.hashed(shop.files)
-
-    bodies = zip(shop.files, shop.bodies.values(), strict=True)
-    assert first == {file.url: sha256(body) for file, body in bodies}
-    assert shop.hashed(shop.files) == first
+    hashes = sha256(*shop.bodies.values())
+    assert shop.hashed(shop.files()) == hashes
+    assert shop.hashed(shop.files()) == hashes
     sent = [asked.path for asked in shop.host.log if asked.sent]
-    assert sorted(sent) == sorted(shop.bodies)
+    assert sorted(sent) == [TORCH, TRITON]
     kept = shop.cache.folder.rglob("*.json")
     assert max(path.stat().st_size for path in kept) < 200
     # It serves too when its host is silent.
-    assert shop.known(shop.files, offline=True) == (first, set())
+    assert shop.hashed(shop.files(), offline=True) == hashes
 
 
 def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(shop):
-    changed, kept = shop.files
-    before = shop.hashed(shop.files)
-    shop.bodies[next(iter(shop.bodies))] = b"another"
-    assert shop.hashed(shop.files) == {
-        changed.url: sha256(b"another"),
-        kept.url: before[kept.url],
-    }
+    shop.hashed(shop.files())
+    shop.bodies[TORCH] = b"another"
+    assert shop.hashed(shop.files()) == sha256(b"another", shop.bodies[TRITON])
 
 
 def test_a_hash_of_the_index_costs_no_request(shop):
-    files = [shop.file(path, "1" * 64) for path in shop.bodies]
-    assert set(shop.hashed(files).values()) == {"1" * 64}
+    assert shop.hashed(shop.files(sha256="1" * 64)) == ["1" * 64] * 2
     assert shop.host.log == []
 
 
 def test_the_catalogues_hashes_are_for_the_official_host_alone(shop):
     path = "whl/cu121/torch-2.3.1%2Bcu121-cp310-cp310-linux_x86_64.whl"
     official = LockedFile("torch", f"https://download-r2.pytorch.org/{path}")
-    mirror = LockedFile("torch", f"http://127.0.0.1:9/{path}")
-    assert shop.known([official, mirror]) == (
-        {
-            official.url: "f0deb5d2f932a68ed54625ba140eddbf2af22be978ee19b9b63c986add6425b2"
-        },
-        {mirror},
-    )
+    assert shop.hashed([official]) == [
+        "f0deb5d2f932a68ed54625ba140eddbf2af22be978ee19b9b63c986add6425b2"
+    ]
+    with pytest.raises(InstallationError):
+        shop.hashed([LockedFile("torch", f"http://127.0.0.1:9/{path}")])
 
 
 def test_a_file_on_this_machine_is_read_again_once_it_changed(tmp_path, shop):
-    wheel = tmp_path / "triton-3.8.0-cp312-cp312-linux_x86_64.whl"
+    wheel = tmp_path / TRITON[1:]
     wheel.write_bytes(b"local")
-    file, written = LockedFile("triton", wheel.as_uri()), wheel.stat()
-    before = shop.hashed([file])
+    files = [LockedFile("triton", wheel.as_uri())]
+    written = wheel.stat()
+    assert shop.hashed(files) == sha256(b"local")
 
     wheel.write_bytes(b"other")
     os.utime(wheel, ns=(written.st_atime_ns, written.st_mtime_ns))
-    assert shop.hashed([file]) == before, (
-        "of the same size, time and inode: it is not read"
-    )
+    # Of the same size, time and inode: it is not read.
+    assert shop.hashed(files) == sha256(b"local")
     os.utime(wheel, ns=(written.st_atime_ns, written.st_mtime_ns + 1))
-    assert shop.hashed([file]) == {file.url: sha256(b"other")}
+    assert shop.hashed(files) == sha256(b"other")
 
 
 def test_one_failure_ends_the_other_transfers(shop):
-    missing = shop.file("/gone-1-py3-none-any.whl")
     with pytest.raises(InstallationError) as caught:
-        shop.hashed([missing, *shop.files])
+        shop.hashed(shop.files("/gone-1-py3-none-any.whl", TORCH, TRITON))
     assert "gone-1" in caught.value.message
     assert threading.active_count() < 20

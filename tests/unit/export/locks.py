@@ -1,11 +1,7 @@
-"""Locks for the tests of this room, and the linter of what is made of them."""
-
-import sysconfig
-from pathlib import Path
+"""Locks for the tests of this room."""
 
 import tomli_w
 
-from gpuinstall.base import process
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.file.target import Target
 
@@ -64,12 +60,3 @@ def cuda_lock(target="cu126", *more, torch="2.14.1"):
 
 def cpu_lock():
     return lock("cpu", wheel("torch", "2.14.1+cpu"))
-
-
-def dockerfile_findings(texts, folder):
-    """Return what the linter for Dockerfiles, of the group heavy, finds in texts."""
-    for name, text in texts.items():
-        (folder / name).write_text(text, "utf-8")
-    program = Path(sysconfig.get_path("scripts")) / "hadolint"
-    done = process.run([program, "--no-color", *texts], cwd=folder)
-    return done.out + done.err

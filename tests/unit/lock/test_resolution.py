@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from gpuinstall.base.errors import InstallationError
@@ -94,7 +96,7 @@ def test_every_version_is_offered():
 
 def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none():
     stand_in = unknown_hash(TORCH.url)
-    packages = [
+    packages: list[dict[str, Any]] = [
         {"name": "numpy", "wheels": [{"url": NUMPY.url, "hashes": {"sha256": HASH}}]},
         {
             "name": "torch",

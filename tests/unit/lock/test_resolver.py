@@ -38,13 +38,6 @@ def test_a_page_reads_back_as_the_wheels_it_was_written_from():
     assert not is_unknown("a" * 64)
 
 
-def test_a_package_that_nobody_lists_has_an_empty_page(tmp_path):
-    pages = {"torch": (torch(),), "torchtext": ()}
-    resolver_project("torch", pages=pages).write(tmp_path, None)
-    page = (tmp_path / "family" / "torchtext" / "index.html").read_text("utf-8")
-    assert parse_page(Page(page, "text/html", "")) == ()
-
-
 def test_uv_builds_nothing_for_known_metadata_and_takes_no_projects_source_for_what_has_a_page():
     requirements = ("torch", "-e member @ ./lib", "-e ./other")
     settings = resolver_project(*requirements, pages={"mine": ()}).settings(None)
@@ -91,5 +84,7 @@ def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_pa
             "cache-control": {"api": "max-age=600", "files": "max-age=600"},
         },
     ]
+    page = (tmp_path / "family" / "triton" / "index.html").read_text("utf-8")
+    assert parse_page(Page(page, "text/html", "")) == ()
     assert settings["exclude-newer"] == "2026-01-01"
     assert settings["exclude-newer-package"] == {"torch": False, "triton": False}

@@ -394,15 +394,14 @@ def written(
 
     part = (folder or path.parent) / f".{path.name[:40]}.{secrets.token_hex(4)}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _created(part, path, is_private=is_private) as file:
-            yield file
-            if not is_cached:
-                file.flush()
-                os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise unwritable(path, error) from error
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _created(part, path, is_private=is_private) as file:
+                yield file
+                if not is_cached:
+                    file.flush()
+                    os.fsync(file.fileno())
+            part.replace(path)
     finally:
         with suppress(OSError):
             part.unlink()
@@ -458,23 +457,28 @@ def write_in_place(path: Path, text: str) -> None:
     write_atomically(real_path(path), text)
 
 
-def unwritable(path: Path, error: OSError) -> InstallationError:
-    """Return that ``path`` cannot be written, and why; on Windows often because a program uses it.
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Write something; say of what the system refuses that ``path`` cannot be written, and why.
 
     Args:
-        path: What was to be written.
-        error: What the system said.
+        path: What is written.
+
+    Raises:
+        InstallationError: it cannot be; on Windows often because a program uses it.
     """
-    hint = look_at(path.parent)
-    if os.name == "nt":
-        hint = (
-            "Run it again once nothing there is in use"
-            if isinstance(error, PermissionError)
-            else ""
-        )
-    return InstallationError(
-        "not-writable", f"{path} cannot be written: {error.strerror}", hint=hint or None
-    )
+    try:
+        yield
+    except OSError as error:
+        hint = look_at(path.parent)
+        if os.name == "nt":
+            hint = (
+                "Run it again once nothing there is in use"
+                if isinstance(error, PermissionError)
+                else ""
+            )
+        message = f"{path} cannot be written: {error.strerror}"
+        raise InstallationError("not-writable", message, hint=hint or None) from error
 
 
 def look_at(path: Path) -> str:
@@ -492,12 +496,10 @@ def make_private_folder(folder: Path) -> None:
 
     Raise InstallationError if it cannot be made.
     """
-    try:
+    with writing(folder):
         for path in (*reversed(folder.parents), folder):
             if not path.is_dir():
                 path.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise unwritable(folder, error) from None
 
 
 def own_cache_folder() -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import unwritable
+from gpuinstall.base.files import writing
 from gpuinstall.base.removal import (
     files_below,
     is_folder,
@@ -62,7 +62,7 @@ def remove_environment(
             f"something is mounted at {mounts[0]}, and what is mounted is never removed",
             hint=f"umount {quoted(mounts[0])}   # then run it again",
         )
-    try:
+    with writing(folder):
         # Where no record says what was there, pip or uv installed it all.
         packages = added_packages(folder) if read_marker(folder) else ()
         # Windows renames no folder in which something is open, to its own name neither: nothing is moved out then.
@@ -72,8 +72,6 @@ def remove_environment(
         size = size_of(folder)
         discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
         remove_path(discarded)
-    except OSError as error:
-        raise unwritable(folder, error) from None
     if packages:
         text = f"{', '.join(packages)}: added by pip or uv to {folder}"
         reporter.notice("Removed", text)
@@ -91,10 +89,8 @@ def copy_edited(venv: Path, kept: Path, reporter: Reporter) -> None:
     Raises:
         InstallationError: they cannot be written there.
     """
-    try:
+    with writing(kept):
         _keep(sorted(_edited_inside(venv)), venv, kept, reporter, shutil.copy2)
-    except OSError as error:
-        raise unwritable(kept, error) from None
 
 
 def kept_paths(folder: Path) -> list[str]:

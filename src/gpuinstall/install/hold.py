@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import read_document, unwritable, write_atomically
+from gpuinstall.base.files import read_document, write_atomically, writing
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
@@ -157,7 +157,7 @@ def _file_lock(
     lock = FileLock(file)
     deadline = time.monotonic() + wait
     has_waited = False
-    try:
+    with writing(file.parent):
         while True:
             # A place that takes no folder is a fault, and no reason to wait.
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -183,8 +183,6 @@ def _file_lock(
                 )
             has_waited = True
             time.sleep(0.05)
-    except OSError as error:
-        raise unwritable(file.parent, error) from None
     try:
         yield has_waited
     finally:

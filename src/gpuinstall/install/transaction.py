@@ -22,8 +22,8 @@ from gpuinstall.base.files import (
     holds_text,
     link_or_copy,
     read_document,
-    unwritable,
     write_atomically,
+    writing,
 )
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import (
@@ -80,10 +80,8 @@ def changing(change: Change, reporter: Reporter) -> Iterator[None]:
     place = change.place
     _begin(change)
     try:
-        try:
+        with writing(place.root):
             _apply(change)
-        except OSError as error:
-            raise unwritable(place.root, error) from None
         yield
         _commit(place, change.journal, reporter)
     except BaseException:
@@ -98,7 +96,7 @@ def _begin(change: Change) -> None:
     place = change.place
     journal = change.journal
     # What a failure leaves there counts for nothing, and goes when the environment is let go.
-    try:
+    with writing(place.work):
         remove_path(place.scratch)
         before(place.scratch).mkdir(parents=True)
         for name in {*change.names, *journal.own}:
@@ -106,8 +104,6 @@ def _begin(change: Change) -> None:
         write_journal(journal, place, place.scratch)
         place.scratch.rename(place.current_change)
         sync_folder(place.work)
-    except OSError as error:
-        raise unwritable(place.work, error) from None
 
 
 def _link(source: Path, destination: Path) -> None:
@@ -192,10 +188,8 @@ def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
         journal: The change.
         reporter: Is told which files of the user are kept, and where.
     """
-    try:
+    with writing(place.root):
         sync_file_system(place.root)
-    except OSError as error:
-        raise unwritable(place.root, error) from None
     proven = replace(journal, is_proven=True)
     with defer_interrupts():
         write_journal(proven, place, place.current_change)
@@ -288,7 +282,7 @@ def heal(
         )
     if not is_own and owner.is_alive and owner.process != os.getpid():
         raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
-    try:
+    with writing(place.root):
         if journal.is_rebuild:
             is_undone = not _finish_rebuild(place, journal, reporter)
         elif journal.is_proven:
@@ -296,8 +290,6 @@ def heal(
             is_undone = False
         else:
             is_undone = _put_back(place, journal, reporter)
-    except OSError as error:
-        raise unwritable(place.root, error) from None
     if is_undone and not is_own:
         reporter.step("Undone", "a change that a killed run had begun")
 
@@ -450,23 +442,24 @@ def replace_environment(
     Raises:
         InstallationError: it cannot be put there; the other is where it was.
     """
-    try:
+    with writing(place.root):
         sync_file_system(newcomer)
         inode = newcomer.stat().st_ino
         journal = Journal(Owner.this_run(), is_rebuild=True, inode=inode)
         remove_path(place.scratch)
         place.scratch.mkdir(parents=True)
         write_journal(journal, place, place.scratch)
-        with defer_interrupts():
-            place.scratch.rename(place.current_change)
-            if place.root.exists():
-                place.root.rename(replaced_environment(place.current_change))
-            newcomer.rename(place.root)
-            _finish_rebuild(place, journal, reporter)
-    except OSError as error:
-        with suppress(OSError, InstallationError):
-            heal(place, reporter, is_own=True)
-        raise unwritable(place.root, error) from None
+        try:
+            with defer_interrupts():
+                place.scratch.rename(place.current_change)
+                if place.root.exists():
+                    place.root.rename(replaced_environment(place.current_change))
+                newcomer.rename(place.root)
+                _finish_rebuild(place, journal, reporter)
+        except OSError:
+            with suppress(OSError, InstallationError):
+                heal(place, reporter, is_own=True)
+            raise
 
 
 def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:

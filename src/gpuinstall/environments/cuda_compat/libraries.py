@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpuinstall.base.environment_paths import COMPAT_FOLDER
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import read_json, unwritable, write_atomically
+from gpuinstall.base.files import read_json, write_atomically, writing
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.removal import remove_path
@@ -76,12 +76,10 @@ def keep_libraries(libraries: CompatLibraries, environments: Path) -> None:
     kept = replace(libraries, path=str(folder), id=os.urandom(16).hex())
     write_atomically(libraries.record, json.dumps(asdict(kept)))
     vouch(folder, kept.id)
-    try:
+    with writing(folder):
         # Programs that run go on with the files that they have mapped.
         remove_path(folder)
         shutil.move(libraries.folder, folder)
-    except OSError as error:
-        raise unwritable(folder, error) from None
     # Only now, the files being in place, does what merely looks at this machine take them for those of this user.
     vouch(folder, _stamped(kept.id, folder))
 

@@ -20,8 +20,8 @@ from gpuinstall.base.files import (
     own_cache_folder,
     parse_json,
     sha256_of,
-    unwritable,
     write_atomically,
+    writing,
 )
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.in_use import scratch_folder
@@ -222,14 +222,13 @@ def unpack_libraries(archive: Path, folder: Path) -> None:
         InstallationError: It is damaged, is no tar, or has no libcuda; or they cannot be written.
     """
     try:
-        if archive.is_dir():
-            _copy_libraries(archive, folder)
-        else:
-            _extract_libraries(archive, folder)
+        with writing(folder):
+            if archive.is_dir():
+                _copy_libraries(archive, folder)
+            else:
+                _extract_libraries(archive, folder)
     except _DAMAGES as error:
         raise _damaged(archive, str(error) or type(error).__name__) from None
-    except OSError as error:
-        raise unwritable(folder, error) from None
     if not (folder / LIBCUDA).is_file():
         raise _damaged(archive, f"it has no {LIBCUDA}")
 

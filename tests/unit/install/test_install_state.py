@@ -1,6 +1,5 @@
 """What follows from what is there, as a table: no file is read, no uv is run."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -71,91 +70,6 @@ def environment(held, *locks, is_proven=True, status="passed"):
     )
 
 
-@dataclass(frozen=True)
-class Example:
-    """What is there and asked for, and where the lock comes from."""
-
-    existing: ExistingEnvironment
-    source: str
-    options: InstallOptions = OPTIONS
-    action: Action = Action.BUILD
-    request: Request = CPU
-    here: Machine | None = MACHINE
-
-
-NOTHING = ExistingEnvironment(PATHS)
-OLDER = lock("2.13.0+cpu")
-NEWER = lock("2.14.1+cpu")
-ADDED = replace(
-    environment(NEWER, NEWER), versions={"torch": "2.14.1+cpu", "cowsay": "6.1"}
-)
-DAMAGED = replace(environment(NEWER, NEWER), versions={"torch": "2.13.0+cpu"})
-CUDA = lock("2.14.1+cu126", "pylock.cu126.toml")
-BROKEN = replace(
-    MACHINE,
-    problems=(Finding("driver-library-mismatch", "differ", fixes=("sudo reboot",)),),
-)
-
-EXAMPLES = {
-    "nothing there": Example(NOTHING, "a new one"),
-    "a lock that fits": Example(replace(NOTHING, locks=(NEWER,)), "the folder's"),
-    "a lock for other machines": Example(replace(NOTHING, locks=(CUDA,)), "a new one"),
-    "a lock, and an upgrade": Example(
-        replace(NOTHING, locks=(NEWER,)), "a new one", InstallOptions(upgrade=True)
-    ),
-    "its own lock, proven": Example(
-        environment(NEWER, NEWER), "its own", action=Action.NOTHING
-    ),
-    "its own lock alone, proven": Example(
-        environment(NEWER), "its own", action=Action.NOTHING
-    ),
-    "its own lock alone, and only the folder's count": Example(
-        environment(NEWER), "lock-missing", InstallOptions(locked=True)
-    ),
-    "proven on another machine": Example(
-        environment(NEWER, NEWER, is_proven=False), "its own", action=Action.VERIFY
-    ),
-    "not proven yet": Example(
-        environment(NEWER, NEWER, status="unproven"), "its own", action=Action.VERIFY
-    ),
-    "not proven yet, and the GPUs are elsewhere": Example(
-        environment(NEWER, NEWER, status="unproven"),
-        "its own",
-        action=Action.NOTHING,
-        here=None,
-    ),
-    "the folder's lock was updated": Example(environment(OLDER, NEWER), "the folder's"),
-    "made of the lock, and changed by hand": Example(DAMAGED, "the folder's"),
-    "made of the lock, with a package of the user's": Example(
-        ADDED, "its own", action=Action.NOTHING
-    ),
-    "made of the lock, and without a Python": Example(
-        replace(environment(NEWER, NEWER), has_python=False), "the folder's"
-    ),
-    "an upgrade": Example(
-        environment(NEWER, NEWER), "a new one", InstallOptions(upgrade=True)
-    ),
-    "no lock, and none is to be made": Example(
-        NOTHING, "lock-missing", InstallOptions(locked=True)
-    ),
-    "no lock that fits, and none is to be made": Example(
-        replace(NOTHING, locks=(CUDA,)),
-        "lock-does-not-fit",
-        InstallOptions(locked=True),
-    ),
-    "no lock of the target": Example(
-        replace(NOTHING, locks=(NEWER,)),
-        "lock-missing",
-        InstallOptions(locked=True, target="cu126"),
-    ),
-    "another torch is asked for": Example(
-        environment(OLDER, OLDER),
-        "a new one",
-        request=Request(("torch==2.14.1",), backend="cpu"),
-    ),
-}
-
-
 def state(
     existing,
     options=OPTIONS,
@@ -167,24 +81,87 @@ def state(
     return InstallState(existing, LockRequest(machine, request, CATALOG), here, options)
 
 
+LOCKED = InstallOptions(locked=True)
+UPGRADE = InstallOptions(upgrade=True)
+OLDER = lock("2.13.0+cpu")
+NEWER = lock("2.14.1+cpu")
+CUDA = lock("2.14.1+cu126", "pylock.cu126.toml")
+NOTHING = ExistingEnvironment(PATHS)
+FITTING = replace(NOTHING, locks=(NEWER,))
+OTHERS = replace(NOTHING, locks=(CUDA,))
+PROVEN = environment(NEWER, NEWER)
+ALONE = environment(NEWER)
+UNPROVEN = environment(NEWER, NEWER, status="unproven")
+OUTDATED = environment(OLDER, OLDER)
+BROKEN = replace(
+    MACHINE,
+    problems=(Finding("driver-library-mismatch", "differ", fixes=("sudo reboot",)),),
+)
+
+EXAMPLES = {
+    "nothing there": (state(NOTHING), "a new one"),
+    "a lock that fits": (state(FITTING), "the folder's"),
+    "a lock for other machines": (state(OTHERS), "a new one"),
+    "a lock, and an upgrade": (state(FITTING, UPGRADE), "a new one"),
+    "its own lock, proven": (state(PROVEN), "is none"),
+    "its own lock alone, proven": (state(ALONE), "is none"),
+    "its own lock alone, and only the folder's count": (
+        state(ALONE, LOCKED),
+        "lock-missing",
+    ),
+    "proven on another machine": (
+        state(environment(NEWER, NEWER, is_proven=False)),
+        "is proven",
+    ),
+    "not proven yet": (state(UNPROVEN), "is proven"),
+    "not proven yet, and the GPUs are elsewhere": (
+        state(UNPROVEN, here=None),
+        "is none",
+    ),
+    "the folder's lock was updated": (
+        state(environment(OLDER, NEWER)),
+        "the folder's",
+    ),
+    "made of the lock, and changed by hand": (
+        state(replace(PROVEN, versions={"torch": "2.13.0+cpu"})),
+        "the folder's",
+    ),
+    "made of the lock, with a package of the user's": (
+        state(replace(PROVEN, versions={"torch": "2.14.1+cpu", "cowsay": "6.1"})),
+        "is none",
+    ),
+    "made of the lock, and without a Python": (
+        state(replace(PROVEN, has_python=False)),
+        "the folder's",
+    ),
+    "an upgrade": (state(PROVEN, UPGRADE), "a new one"),
+    "no lock, and none is to be made": (state(NOTHING, LOCKED), "lock-missing"),
+    "no lock that fits, and none is to be made": (
+        state(OTHERS, LOCKED),
+        "lock-does-not-fit",
+    ),
+    "no lock of the target": (
+        state(FITTING, InstallOptions(locked=True, target="cu126")),
+        "lock-missing",
+    ),
+    "another torch is asked for": (
+        state(OUTDATED, request=Request(("torch==2.14.1",), backend="cpu")),
+        "a new one",
+    ),
+}
+
+
 def test_where_the_lock_comes_from_and_what_there_is_to_do():
-    wrong = {}
-    for name, example in EXAMPLES.items():
-        there = state(
-            example.existing,
-            example.options,
-            request=example.request,
-            here=example.here,
-        )
-        found = (source_of(there), there.action)
-        if found != (example.source, example.action):
-            wrong[name] = found
-    assert wrong == {}
+    found = {name: outcome(there) for name, (there, _) in EXAMPLES.items()}
+    assert found == {name: expected for name, (_, expected) in EXAMPLES.items()}
 
 
-def source_of(there):
+def outcome(there):
+    """What becomes of an environment, or where the lock for another comes from."""
+    if there.action is not Action.BUILD:
+        return f"is {there.action.value}"
     if there.fit:
-        return "the folder's" if there.action is Action.BUILD else "its own"
+        return "the folder's"
     try:
         there.check_lockable()
     except LockError as refused:
@@ -193,8 +170,8 @@ def source_of(there):
 
 
 def test_a_new_lock_that_changes_nothing_leaves_a_proven_environment_alone():
-    upgraded = state(environment(NEWER), InstallOptions(upgrade=True))
-    fit = state(environment(NEWER, NEWER)).fit
+    upgraded = state(ALONE, UPGRADE)
+    fit = state(PROVEN).fit
     assert (upgraded.action, upgraded.action_for(fit)) == (Action.BUILD, Action.NOTHING)
 
 
@@ -213,7 +190,7 @@ def test_a_lock_that_does_not_fit_is_named_wherever_it_lies(existing):
 @pytest.mark.parametrize("locked", [False, True])
 def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked):
     there = state(
-        replace(NOTHING, locks=(CUDA,)),
+        OTHERS,
         InstallOptions(locked=locked),
         machine=BROKEN,
         request=Request(("torch",)),

@@ -3,8 +3,8 @@
 import os
 import shutil
 import sys
-from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -34,7 +34,10 @@ PASSED = {"status": "passed", "devices": []}
 SITE = "lib/python3.12/site-packages"
 
 
-TORCH = {"torch/lib/libtorch.so": "22"}
+TORCH: dict[str, Any] = {
+    "requires": ("sympy",),
+    "files": {"torch/lib/libtorch.so": "22"},
+}
 STARTER = {"starter.pth": "import starter\n"}
 
 
@@ -46,7 +49,7 @@ def venv(tmp_path, monkeypatch):
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").symlink_to(sys.executable)
     (venv / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
-    put(venv, "torch", requires=("sympy",), files=TORCH)
+    put(venv, "torch", **TORCH)
     put(venv, "torchvision", requires=("torch", "pillow"))
     put(venv, "starter", files=STARTER)
     for name in ("sympy", "numpy", "pillow", "einops"):
@@ -209,32 +212,21 @@ def test_a_proof_of_one_gpu_is_none_of_two(venv):
 PLUG_IN = {
     "plugin-1.0.dist-info/entry_points.txt": "[torch.backends]\nplugin = plugin:go\n"
 }
-OTHERS = {
-    "others come and go": ("einops", [partial(put, name="cowsay")], ()),
+OTHERS: dict[str, tuple[str, dict[str, Any], object]] = {
+    "others come and go": ("einops", {"cowsay": {}}, ()),
     "a program is another, and one is new": (
         "torchvision",
-        [
-            partial(put, name="torchvision", version="2.0", requires=("torch",)),
-            partial(put, name="xformers", requires=("torch",)),
-        ],
+        {"torchvision": {"version": "2.0"}, "xformers": {"requires": ("torch",)}},
         ("torchvision", "xformers"),
     ),
-    "another torch": ("torch", [partial(put, name="torch", version="2.15.0")], None),
-    "the same torch by another file": (
-        "torch",
-        [partial(put, name="torch", requires=("sympy",), files=TORCH)],
-        None,
-    ),
-    "another sympy": ("sympy", [partial(put, name="sympy", version="2.0")], None),
-    "another numpy": ("numpy", [partial(put, name="numpy", version="3.0")], None),
-    "a plug-in that torch loads": (
-        "",
-        [partial(put, name="plugin", files=PLUG_IN)],
-        None,
-    ),
+    "another torch": ("torch", {"torch": {"version": "2.15.0"}}, None),
+    "the same torch by another file": ("torch", {"torch": TORCH}, None),
+    "another sympy": ("sympy", {"sympy": {"version": "2.0"}}, None),
+    "another numpy": ("numpy", {"numpy": {"version": "3.0"}}, None),
+    "a plug-in that torch loads": ("", {"plugin": {"files": PLUG_IN}}, None),
     "another of what Python imports at its start": (
         "starter",
-        [partial(put, name="starter", version="2.0", files=STARTER)],
+        {"starter": {"version": "2.0", "files": STARTER}},
         None,
     ),
 }
@@ -252,8 +244,8 @@ def test_the_proof_is_kept_while_torch_and_all_that_it_loads_stays(venv):
                 for file in package.files:
                     (new / SITE / file.path).unlink()
                 package.record.rmdir()
-        for put_one in comes:
-            put_one(new)
+        for arriving, facts in comes.items():
+            put(new, arriving, **facts)
         stamp = take_stamp(new)
         tested = stamp.new_programs(record) if stamp.keeps(record) else None
         if tested != expected:

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.records import remember
@@ -17,22 +17,27 @@ from tests.unit.export.locks import cuda_lock, lock, wheel
 from tests.unit.install.environments import make_environment
 
 
+def refusal(folder, cards, driver):
+    """Why nothing is started in a folder on a machine."""
+    machine = machine_in_words((cards,), driver, glibc="2.36")
+    settings = Settings(only=True, anew=True, machine=machine, venv=folder / ".venv")
+    with (
+        open_project(folder, settings) as project,
+        pytest.raises(GpuInstallError) as refused,
+    ):
+        environment_to_start(project, proof=False)
+    return refused.value
+
+
 def test_a_machine_on_which_no_lock_runs_is_named_with_the_command_that_makes_one(
     tmp_path,
 ):
     torch = wheel("torch", "2.14.1+cu126", "cp312-cp312-manylinux_2_28_x86_64")
     held = lock("cu126", torch, python="3.12")
     (tmp_path / held.name).write_text(held.text, "utf-8")
-    machine = machine_in_words(("2x Tesla V100-SXM2-32GB",), "470.256.02", glibc="2.36")
-    settings = Settings(only=True, anew=True, machine=machine, venv=tmp_path / ".venv")
-
-    with (
-        open_project(tmp_path, settings) as project,
-        pytest.raises(LockError) as refused,
-    ):
-        environment_to_start(project, proof=False)
-
-    finding = refused.value.finding
+    refused = refusal(tmp_path, "2x Tesla V100-SXM2-32GB", "470.256.02")
+    finding = refused.finding
+    assert finding.code == "lock-does-not-fit"
     assert finding.message == "no lock here fits this machine"
     assert "CUDA 12.x needs driver 525.60.13 or newer" in str(finding.evidence)
     assert finding.fixes == (
@@ -46,30 +51,23 @@ def test_what_a_killed_run_has_begun_is_put_back_before_it_is_looked_at(
 ):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     new = cuda_lock()
-    (tmp_path / new.name).write_text(new.text, "utf-8")
-    venv = make_environment(tmp_path / ".venv-cu126", "old", "2.13.0+cu126")
+    venv = make_environment(tmp_path / ".venv-cu126", "old", "2.13.0+cu126", new.name)
     remember(venv, "old")
     # The marker and the lock of the new packages were written, and the run was killed before it had proven them.
     place = EnvironmentPaths(venv)
-    before(place.current_change).mkdir(parents=True)
-    for name in (NAME, new.name):
-        shutil.copy2(venv / name, before(place.current_change) / name)
+    shutil.copytree(venv, before(place.current_change))
     dead = replace(Owner.this_run(), process=1, start="never")
     journal = Journal(dead, own=(NAME, new.name))
     write_journal(journal, place, place.current_change)
-    (venv / new.name).write_text(new.text, "utf-8")
+    for folder in (tmp_path, venv):
+        (folder / new.name).write_text(new.text, "utf-8")
     marker = read_marker(venv)
     assert marker
     replace(marker, id="new", lock_sha256=new.sha256).write(venv)
-    machine = machine_in_words(("Tesla V100",), "535.183.01", glibc="2.36")
-    settings = Settings(only=True, anew=True, machine=machine, venv=tmp_path / ".venv")
 
-    with (
-        open_project(tmp_path, settings) as project,
-        pytest.raises(UsageError, match="there is no environment of pylock"),
-    ):
-        environment_to_start(project, proof=False)
+    refused = refusal(tmp_path, "Tesla V100", "535.183.01")
 
+    assert refused.message.startswith("there is no environment of pylock")
     marker = read_marker(venv)
     assert marker
     assert marker.id == "old"

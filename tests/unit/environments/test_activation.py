@@ -144,7 +144,7 @@ def test_a_script_that_the_user_has_written_stays(built, tmp_path):
 
 def test_a_script_that_is_a_link_or_no_text_is_the_users(built, tmp_path):
     venv = shutil.copytree(built, tmp_path / ".venv", symlinks=True)
-    mine = "deactivate nondestructive\n\nVIRTUAL_ENV='café'\nif (["
+    mine = "mine\ndeactivate nondestructive\n\nVIRTUAL_ENV='café'\nif (["
     own = {tmp_path / name: mine.encode() for name in ("activate", "activate.csh")}
     for file, text in own.items():
         file.write_bytes(text)

@@ -1,12 +1,18 @@
 from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import (
     NAME,
     Marker,
+    Origin,
     added_packages,
     advice_words,
+    fingerprint,
     read_marker,
+    read_origin,
 )
+from tests.unit.install.environments import make_environment
 
 MARKER = Marker(
     "1",
@@ -41,17 +47,18 @@ def test_what_a_link_in_a_folder_leads_to_outside_is_not_the_folders(tmp_path):
     assert read_marker(tmp_path / "beside") == MARKER
 
 
-def test_installed_packages_are_read_whatever_their_spelling(tmp_path):
-    packages = tmp_path / "lib" / "python3.12" / "site-packages"
+def test_added_packages_are_those_in_no_lock_whatever_their_spelling(tmp_path):
+    site = make_environment(tmp_path / ".venv", "ours") / "lib/python3.12/site-packages"
     for name in (
         "typing_extensions-4.15.0.dist-info",
-        "torch-2.14.1+cu126.dist-info",
+        "numpy-2.3.4+label.dist-info",
         "Old.Egg-1.0-py3.12.egg-info",
+        "pip-26.3.dist-info",
     ):
-        (packages / name).mkdir(parents=True)
-    assert added_packages(tmp_path) == (
+        (site / name).mkdir()
+    assert added_packages(tmp_path / ".venv") == (
+        "numpy 2.3.4+label",
         "old-egg 1.0",
-        "torch 2.14.1+cu126",
         "typing-extensions 4.15.0",
     )
 
@@ -85,3 +92,54 @@ def test_only_the_systems_python_is_advised_an_environment_of_its_own(tmp_path):
     into[first] = (f" --venv {new}", f" --venv {quoted(new)} --replace")
     words = {folder: advice_words(interpreter(folder)) for folder in into}
     assert {at: (one.get("into"), one.get("anew")) for at, one in words.items()} == into
+
+
+NONE = Machine("linux", "x86_64")
+TWO = Machine("linux", "x86_64", gpus=(Gpu(0, uuid="GPU-a"), Gpu(1, uuid="GPU-b")))
+
+
+RADEON = Machine(
+    "linux",
+    "x86_64",
+    gpus=(Gpu(0, vendor="amd", architecture="gfx1201"),),
+    makers={"amd": {"kernel": "6.12.1", "driver": "6.14"}},
+)
+CPU = Origin(for_cpu=True)
+CASES = {
+    "the CPU, beside GPUs": (("cpu", True, TWO, ()), TWO, CPU),
+    "the CPU, which was proven": (("cpu", True, TWO, (0,)), TWO, CPU),
+    "the CPU, without GPUs": (("cpu", True, NONE, ()), NONE, CPU),
+    "all there was, and is": (("cpu", False, NONE, ()), NONE, CPU),
+    "all that fitted": (("cpu", False, TWO, ()), TWO, Origin()),
+    "GPUs that are elsewhere": (("cu126", False, NONE, ()), NONE, Origin()),
+    "a GPU that the plan left out": (
+        ("cu126", False, TWO, (1,)),
+        TWO,
+        Origin(gpus=(1,)),
+    ),
+    "another machine": (("cu126", False, NONE, (1,)), TWO, Origin()),
+}
+"""What an environment was made of: backend, whether the CPU was requested, machine, proven devices; where it is now."""
+
+
+def test_a_proof_is_of_the_chip_and_the_driver_of_every_maker():
+    chip = replace(RADEON, gpus=(Gpu(0, vendor="amd", architecture="gfx1100"),))
+    driver = replace(RADEON, makers={"amd": {"kernel": "6.12.1", "driver": "6.16"}})
+    assert len({*map(fingerprint, (RADEON, chip, driver))}) == 3
+
+
+def test_the_marker_says_what_an_environment_was_made_for(tmp_path):
+    assert read_origin(tmp_path, TWO) == Origin()
+    wrong = {}
+    for name, ((backend, is_for_cpu, machine, devices), here, origin) in CASES.items():
+        replace(
+            MARKER,
+            backend=backend,
+            machine=fingerprint(machine),
+            verdict={"devices": [{"index": index} for index in devices]},
+            is_for_cpu=is_for_cpu,
+        ).write(tmp_path)
+        found = read_origin(tmp_path, here)
+        if found != origin:
+            wrong[name] = found
+    assert wrong == {}

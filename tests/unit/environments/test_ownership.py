@@ -1,4 +1,4 @@
-"""Whose the files of an environment are, with environments that venv and uv make."""
+"""Whose the files of an environment are, with environments that venv and uv make; what wheels write where they may not."""
 
 import shutil
 import sys
@@ -6,23 +6,27 @@ import sys
 import pytest
 
 from gpuinstall.base import process, uv
-from gpuinstall.environments.environment import added_packages
 from gpuinstall.environments.guard import write_guard
-from gpuinstall.environments.ownership import user_paths
+from gpuinstall.environments.ownership import (
+    misplaced_file,
+    overwritten_files,
+    user_paths,
+)
+from gpuinstall.environments.packages import read_packages
 from tests.lab.wheels import make_wheel
 from tests.unit.install.environments import make_environment
 
 
-@pytest.fixture(scope="module", params=["venv", "uv venv"])
+UV_VENV = [str(uv.uv()), "venv", "--relocatable", "--python", sys.executable]
+VENV = [sys.executable, "-m", "venv", "--without-pip"]
+
+
+@pytest.fixture(scope="module", params=[VENV, UV_VENV], ids=["venv", "uv venv"])
 def installed(request, tmp_path_factory):
     """An environment with two packages that are compiled, one of which has commands and data."""
     folder = tmp_path_factory.mktemp("made")
     venv = folder / "env"
-    made = {
-        "venv": [sys.executable, "-m", "venv", "--without-pip", venv],
-        "uv venv": [uv.uv(), "venv", "--relocatable", "--python", sys.executable, venv],
-    }
-    assert process.run(made[request.param]).ok
+    assert process.run([*request.param, venv]).ok
     data = "tool-1.0.data/data"
     modules = {
         "tool/__init__.py": "",
@@ -36,15 +40,8 @@ def installed(request, tmp_path_factory):
         make_wheel(folder, "tool", "1.0", modules=modules),
         make_wheel(folder, "other", "2.0"),
     )
-    words = (
-        "pip",
-        "install",
-        "--no-index",
-        "--compile-bytecode",
-        "--python",
-        venv / "bin/python",
-    )
-    done = process.run([uv.uv(), *words, *wheels])
+    words = ("--no-index", "--compile-bytecode", *wheels)
+    done = process.run(uv.pip("install", venv / "bin" / "python", *map(str, words)))
     assert done.ok, done.err
     return venv
 
@@ -133,8 +130,76 @@ def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path):
     assert user_paths(venv) == ("constraints.txt", "pip.conf", "pylock.mine.toml")
 
 
-def test_packages_that_were_added_are_those_in_no_lock(tmp_path):
-    venv = make_environment(tmp_path / ".venv", "ours")
-    for name in ("cowsay", "pip"):
-        (venv / "lib/python3.12/site-packages" / f"{name}-1.0.dist-info").mkdir()
-    assert added_packages(venv) == ("cowsay 1.0",)
+SITE = "lib/python3.12/site-packages"
+
+
+def add_package(root, name, files):
+    """Lay out the record of a package as uv does; a text stands for its digest."""
+    rows = [f"{path},sha256={text},{len(text)}" for path, text in files.items()]
+    record = root / SITE / f"{name}-1.0.dist-info" / "RECORD"
+    record.parent.mkdir(parents=True)
+    record.write_text("\n".join([*rows, f"{name}-1.0.dist-info/RECORD,,"]))
+
+
+REFUSED = {
+    "../../../pyvenv.cfg": "evil 1.0 writes pyvenv.cfg, a file of the environment itself",
+    "../../../gpuinstall.json": "evil 1.0 writes gpuinstall.json, a file of the environment itself",
+    "../../../pip.conf": "evil 1.0 writes pip.conf, a file of the environment itself",
+    "../../../pylock.cu126.toml": "evil 1.0 writes pylock.cu126.toml, a file of the environment itself",
+    "../../../bin/activate": "evil 1.0 writes bin/activate, a file of the environment itself",
+    "../../../bin/activate.fish": "evil 1.0 writes bin/activate.fish, a file of the environment itself",
+    "../../../CACHEDIR.TAG": "evil 1.0 writes CACHEDIR.TAG, a file of the environment itself",
+    "../../../.lock": "evil 1.0 writes .lock, a file of the environment itself",
+    "../../../bin/𝜋thon": "evil 1.0 writes bin/𝜋thon, a file of the environment itself",
+    "../../../Scripts/PythonW.exe": "evil 1.0 writes Scripts/PythonW.exe, a file of the environment itself",
+    "../../../bin/python3.12": "evil 1.0 writes bin/python3.12, a file of the environment itself",
+    "./_virtualenv.py": f"evil 1.0 writes {SITE}/_virtualenv.py, a file of the environment itself",
+    f"../../../{SITE}/six-2.dist-info/RECORD": f"evil 1.0 writes {SITE}/six-2.dist-info/RECORD, in the record of another package",
+    "torch-2.8.3.dist-info/METADATA": f"evil 1.0 writes {SITE}/torch-2.8.3.dist-info/METADATA, in the record of another package",
+    "six.egg-info/PKG-INFO": f"evil 1.0 writes {SITE}/six.egg-info/PKG-INFO, in the record of another package",
+    "/etc/passwd": "evil 1.0 names /etc/passwd, which is outside the environment, as a file of its own",
+    "../../../../x": "evil 1.0 names ../../../../x, which is outside the environment, as a file of its own",
+    "a/../../../../../x": "evil 1.0 names a/../../../../../x, which is outside the environment, as a file of its own",
+}
+TAKEN = (
+    "evil/__init__.py",
+    "evil/_vendor/six-1.0.dist-info/METADATA",
+    "../../../bin/evil",
+    "../../../bin/activate-global-python-argcomplete",
+    "../../../share/man/man1/evil.1",
+    "../../../etc/jupyter/evil.json",
+    "evil..py",
+)
+
+
+def test_a_package_writes_its_own_files_scripts_and_data_alone(tmp_path):
+    wrong = {}
+    expected = {**REFUSED, **dict.fromkeys(TAKEN)}
+    for number, (path, message) in enumerate(expected.items()):
+        root = tmp_path / str(number)
+        add_package(root, "evil", {path: "x"})
+        [package] = read_packages([root / SITE])
+        found = misplaced_file(package, root)
+        if found != message:
+            wrong[path] = found
+    assert wrong == {}
+
+
+def test_packages_that_write_the_same_files_with_other_contents_are_named(tmp_path):
+    packages = {
+        "nvidia_nccl": {"nvidia/__init__.py": "a"},
+        "other": {"nvidia/__init__.py": "a", "other.py": "b"},
+        "opencv_contrib": dict.fromkeys(("cv2/a.py", "cv2/b.py", "cv2/x.py"), "1"),
+        "opencv_headless": dict.fromkeys(("cv2/a.py", "cv2/b.py", "cv2/c.py"), "2"),
+        "opencv_python": dict.fromkeys(("cv2/a.py", "cv2/b.py", "cv2/c.py"), "3"),
+    }
+    for name, files in packages.items():
+        add_package(tmp_path, name, files)
+    found = overwritten_files(read_packages([tmp_path / SITE]), tmp_path)
+    assert {tuple(one.name for one in who): files for who, files in found.items()} == {
+        ("opencv-contrib", "opencv-headless", "opencv-python"): [
+            f"{SITE}/cv2/a.py",
+            f"{SITE}/cv2/b.py",
+        ],
+        ("opencv-headless", "opencv-python"): [f"{SITE}/cv2/c.py"],
+    }

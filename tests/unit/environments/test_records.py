@@ -22,11 +22,7 @@ def state(tmp_path, monkeypatch):
 
 
 def test_environments_are_remembered_as_long_as_they_are_there(tmp_path):
-    names = ("a b", "ü")
-    made = [
-        make_environment(tmp_path / name, f"id-{number}")
-        for number, name in enumerate(names)
-    ]
+    made = [make_environment(tmp_path / name, name) for name in ("a b", "ü")]
     for venv in (*made, *made):
         remember(venv, "one")
     assert remembered() == made

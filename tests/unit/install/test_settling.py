@@ -2,8 +2,8 @@
 
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,28 +17,32 @@ from gpuinstall.install.install import (
 )
 
 
-def settled(changes, monkeypatch):
+@pytest.fixture
+def settled(monkeypatch):
     """What comes of attempts of a second, the first of them disturbed, and how often the folder was read for it."""
     clock = count()
     monkeypatch.setattr(install, "monotonic", lambda: float(next(clock)))
-    readings: list[None] = []
-    project = SimpleNamespace(read_anew=lambda: readings.append(None))
-    disturbed = count()
+    project: Any = Mock()
 
-    def attempt():
-        next(clock)
-        if next(disturbed) < changes:
-            raise ChangedMeanwhileError
-        return ChangeResult(paths=EnvironmentPaths(Path()), fit=cast("Any", None))
+    def settle(changes):
+        left = [ChangedMeanwhileError] * changes
 
-    return until_settled(cast("Any", project), attempt), len(readings)
+        def attempt():
+            next(clock)
+            if left:
+                raise left.pop()
+            return ChangeResult(paths=EnvironmentPaths(Path()), fit=cast("Any", None))
+
+        result = until_settled(project, attempt)
+        return result.seconds, project.read_anew.call_count
+
+    return settle
 
 
-def test_the_seconds_are_those_of_all_attempts(monkeypatch):
-    result, readings = settled(2, monkeypatch)
-    assert (result.seconds, readings) == (4.0, 2)
+def test_the_seconds_are_those_of_all_attempts(settled):
+    assert settled(2) == (4.0, 2)
 
 
-def test_it_does_not_begin_anew_without_end(monkeypatch):
+def test_it_does_not_begin_anew_without_end(settled):
     with pytest.raises(InstallationError, match="again and again"):
-        settled(3, monkeypatch)
+        settled(3)

@@ -1,8 +1,153 @@
-"""Where the archive of cuda-compat is: what manifests of NVIDIA's redistributables list."""
+"""The libraries of cuda-compat: where manifests list their archive, and what comes out of a tar or a folder."""
 
+import io
 import json
+import tarfile
 
-from gpuinstall.environments.cuda_compat.package import CompatArchive, listed_archive
+import pytest
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.environments.cuda_compat.package import (
+    CompatArchive,
+    library_version,
+    listed_archive,
+    unpack_libraries,
+)
+from tests.lab.cuda_compat import TARS, make_tar
+
+LINKS = {
+    "libcuda.so": "libcuda.so.1",
+    "libcuda.so.1": "libcuda.so.580.95.05",
+    "libcuda.so.580.95.05": "",
+    "libnvidia-ptxjitcompiler.so.1": "libnvidia-ptxjitcompiler.so.580.95.05",
+    "libnvidia-ptxjitcompiler.so.580.95.05": "",
+}
+
+
+@pytest.fixture
+def libraries(tmp_path):
+    """The files of the package: their contents do not count here."""
+    folder = tmp_path / "libraries"
+    folder.mkdir()
+    for name, link in LINKS.items():
+        file = folder / name
+        if link:
+            file.symlink_to(link)
+        else:
+            file.write_bytes(name.encode() * 1000)
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path):
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    return folder
+
+
+def unpacked(archive, place):
+    unpack_libraries(archive, place)
+    return {path.name for path in place.iterdir()}
+
+
+def fault(archive, place):
+    with pytest.raises(InstallationError) as raised:
+        unpack_libraries(archive, place)
+    return raised.value
+
+
+@pytest.mark.parametrize("name", TARS)
+def test_every_tar_gives_the_same_libraries_and_is_damaged_if_it_was_cut(
+    name, libraries, tmp_path, place
+):
+    archive = make_tar(libraries, tmp_path / name)
+
+    assert unpacked(archive, place) == LINKS.keys()
+    assert (place / "libcuda.so").read_bytes() == b"libcuda.so.580.95.05" * 1000
+    assert str(library_version(place)) == "580.95.05"
+
+    content = archive.read_bytes()
+    archive.write_bytes(content[: len(content) // 2])
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    assert fault(archive, cut).code == "cuda-compat-archive"
+
+
+def test_a_folder_may_have_them_deep_inside(libraries, tmp_path, place):
+    outer = tmp_path / "unpacked by hand"
+    inner = outer / "usr/local/cuda-13.0/compat"
+    inner.parent.mkdir(parents=True)
+    libraries.rename(inner)
+
+    assert unpacked(outer, place) == LINKS.keys()
+    assert (place / "libcuda.so.1").is_symlink()
+
+
+def test_a_package_of_a_distribution_is_unpacked_by_hand(tmp_path, place):
+    package = tmp_path / "cuda-compat.deb"
+    package.write_bytes(b"!<arch>\ndebian-binary   ")
+
+    error = fault(package, place)
+    assert error.code == "cuda-compat-archive"
+    assert (error.hint or "").splitlines() == [
+        "dpkg-deb -x cuda-compat.deb cuda-compat   # in its folder",
+        "export GPUINSTALL_CUDA_COMPAT_FROM=$PWD/cuda-compat",
+    ]
+
+
+def test_no_path_and_no_link_of_an_archive_leads_elsewhere(tmp_path, place):
+    archive = tmp_path / "strange.tar"
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    with tarfile.open(archive, "w") as tar:
+        for name in (
+            "../outside/libcuda.so.1",
+            "/outside/evil.so",
+            "compat/../../libnvidia-nvvm70.so.4",
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            tar.addfile(member, io.BytesIO(b"code"))
+        link = tarfile.TarInfo("compat/libcuda.so")
+        link.type = tarfile.SYMTYPE
+        link.linkname = "/etc/passwd"
+        tar.addfile(link)
+
+    assert unpacked(archive, place) == {"libcuda.so.1", "libnvidia-nvvm70.so.4"}
+    assert list(outside.iterdir()) == []
+
+
+def test_what_has_no_libcuda_is_refused(tmp_path, place):
+    (tmp_path / "empty").mkdir()
+    text = tmp_path / "page.html"
+    text.write_text("<html>not found</html>")
+
+    for archive in (tmp_path / "empty", text):
+        assert fault(archive, place).code == "cuda-compat-archive"
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [(6 << 30, "unpacks to more than 2 GiB"), (-1024, "is no complete tar")],
+)
+def test_a_size_without_bounds_ends_before_it_is_unpacked(
+    size, reason, tmp_path, place
+):
+    archive = tmp_path / "endless.tar"
+    header = bytearray(tarfile.TarInfo("README").tobuf(tarfile.GNU_FORMAT))
+    # The field of a size that has no octal form: eight bytes of it, or its complement.
+    header[124:136] = (b"\x80" if size > 0 else b"\xff") + size.to_bytes(
+        11, "big", signed=True
+    )
+    header[148:156] = b"%06o\0 " % (
+        sum(header[:148]) + sum(header[156:512]) + 8 * ord(" ")
+    )
+    with archive.open("wb") as file:
+        file.write(header)
+        file.truncate(max(size, 1024))
+
+    assert reason in str(fault(archive, place))
+
 
 MANIFEST = "https://index.example/compute/cuda/redist/redistrib_13.3.0.json"
 SHA256 = "39a959840ed06b37ccde9b84c083babe415160c6907517cefc463da6d7dc2342"

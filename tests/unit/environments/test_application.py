@@ -4,20 +4,20 @@ import pytest
 
 from gpuinstall.environments.application import application_of, find_application
 
+LAYOUTS = {
+    "python_embeded": "python_embeded/ ComfyUI/main.py",
+    "ComfyUI/.venv": "standalone-env/ ComfyUI/main.py ComfyUI/.venv/",
+    ".venv": "custom_nodes/ uv-cache/ .venv/",
+    "venv": "main.py comfy/ custom_nodes/ venv/",
+    "./.venv": "main.py comfy/ custom_nodes/ .venv/",
+    "./venv": "modules/launch_utils.py venv/",
+}
+"""What lies in the folder of an application, by where its environment does."""
 
-@pytest.mark.parametrize(
-    ("paths", "environment"),
-    [
-        (["python_embeded/", "ComfyUI/main.py"], "python_embeded"),
-        (["standalone-env/", "ComfyUI/main.py", "ComfyUI/.venv/"], "ComfyUI/.venv"),
-        (["custom_nodes/", "uv-cache/", ".venv/"], ".venv"),
-        (["main.py", "comfy/", "custom_nodes/", "venv/"], "venv"),
-        (["main.py", "comfy/", "custom_nodes/", ".venv/"], ".venv"),
-        (["modules/launch_utils.py", "venv/"], "venv"),
-    ],
-)
-def test_an_application_is_known_by_its_folder(tmp_path, paths, environment):
-    for path in paths:
+
+@pytest.mark.parametrize("environment", LAYOUTS)
+def test_an_application_is_known_by_its_folder(tmp_path, environment):
+    for path in LAYOUTS[environment].split():
         place = tmp_path / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.mkdir() if path.endswith("/") else place.touch()
@@ -26,9 +26,8 @@ def test_an_application_is_known_by_its_folder(tmp_path, paths, environment):
 
     assert found is not None
     assert found.environment == tmp_path / environment
-    inside = found.environment.parent
-    assert find_application(inside) == found
-    assert find_application(tmp_path / "custom_nodes" / "a node") == found
+    for folder in (found.environment.parent, tmp_path / "custom_nodes" / "a node"):
+        assert find_application(folder) == found
 
 
 def test_what_is_no_application_or_has_no_environment_is_none(tmp_path):

@@ -16,7 +16,6 @@ from gpuinstall.environments.packages import read_packages
 from tests.lab.wheels import make_wheel
 from tests.unit.install.environments import make_environment
 
-
 UV_VENV = [str(uv.uv()), "venv", "--relocatable", "--python", sys.executable]
 VENV = [sys.executable, "-m", "venv", "--without-pip"]
 

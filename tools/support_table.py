@@ -12,14 +12,14 @@ from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.drivers import native_build
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from gpuinstall.base.versions import ComputeCapability
     from gpuinstall.catalog import Catalog
-
-    Line = tuple[str, Sequence[str]]
-    """What a row or a column is of, and its builds."""
+    from gpuinstall.catalog.drivers import Drivers
 
 PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"))
+NONE = "–"
 PREFACE = """\
 # Which build runs where
 
@@ -52,47 +52,39 @@ def _table_by_driver(
 ) -> str:
     """Write the builds by capability and driver: without what runs nothing, neighbours that are equal as one."""
     drivers = catalog.drivers
-    rows: list[Line] = []
+    rows = {}
     for capability in card_capabilities(drivers):
         gpu = Gpu(0, compute_capability=capability)
-        machines = [
-            Machine(os, arch, driver=Driver(v), gpus=(gpu,)) for v in drivers.versions
-        ]
-        own_builds = [native_build(machine, catalog) or "–" for machine in machines]
-        generation = drivers.generation(capability)
-        name = generation.name if generation else "unknown"
-        if set(own_builds) != {"–"}:
-            rows.append((f"{name} {capability}", own_builds))
-    columns: list[Line] = []
-    for driver, builds in zip(
-        drivers.versions, zip(*(row[1] for row in rows), strict=True), strict=True
+        builds = []
+        for version in drivers.versions:
+            machine = Machine(os, arch, driver=Driver(version), gpus=(gpu,))
+            builds.append(native_build(machine, catalog) or NONE)
+        if set(builds) != {NONE}:
+            rows[capability] = builds
+    head = ["GPU"]
+    columns = []
+    for builds_of_all, group in groupby(
+        zip(*rows.values(), drivers.versions, strict=True),
+        key=lambda column: column[:-1],
     ):
-        if set(builds) == {"–"}:
-            continue
-        name = str(driver)
-        if columns and columns[-1][1] == builds:
-            name = f"{columns.pop()[0].partition('–')[0]}–{driver}"
-        columns.append((name, builds))
-    merged: list[Line] = []
-    for position, (name, _) in enumerate(rows):
-        row_builds = [column[1][position] for column in columns]
-        generation_name, _, capability_name = name.rpartition(" ")
-        if (
-            merged
-            and merged[-1][1] == row_builds
-            and merged[-1][0].startswith(f"{generation_name} ")
-        ):
-            earlier, _ = merged.pop()
-            merged.append((f"{earlier}, {capability_name}", row_builds))
-        else:
-            merged.append((name, row_builds))
-    lines = [
-        ("GPU", *(name for name, _ in columns)),
-        ("---",) * (len(columns) + 1),
-        *((name, *builds) for name, builds in merged),
-    ]
+        if set(builds_of_all) != {NONE}:
+            versions = [str(column[-1]) for column in group]
+            head.append("–".join(dict.fromkeys([versions[0], versions[-1]])))
+            columns.append(builds_of_all)
+    lines = [head, ["---"] * len(head)]
+    for (name, *shown), group in groupby(
+        zip(rows, *columns, strict=True),
+        key=lambda row: (_name(row[0], drivers), *row[1:]),
+    ):
+        capabilities = ", ".join(str(row[0]) for row in group)
+        lines.append([f"{name} {capabilities}", *shown])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"## {os.capitalize()}, {arch}\n\n{text}\n"
+
+
+def _name(capability: ComputeCapability, drivers: Drivers) -> str:
+    generation = drivers.generation(capability)
+    return generation.name if generation else "unknown"
 
 
 def _other_makers(catalog: Catalog) -> Iterator[str]:

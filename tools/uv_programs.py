@@ -39,18 +39,11 @@ def program_sha256(platform: str) -> str:
     """Return the sha256 of the uv program in the wheel for one of pip's platforms."""
     pins = ["--require-hashes", "--requirement", str(LOCKFILES / "uv.txt")]
     with tempfile.TemporaryDirectory() as folder:
-        which = [
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--platform",
-            platform,
-            "--dest",
-            folder,
-        ]
-        subprocess.run(
-            [sys.executable, "-m", "pip", "download", "-q", *which, *pins], check=True
+        words = (
+            f"-m pip download -q --no-deps --only-binary :all: --platform {platform}"
         )
+        command = [sys.executable, *words.split(), "--dest", folder, *pins]
+        subprocess.run(command, check=True)
         with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
             names = wheel.namelist()
             [program] = [

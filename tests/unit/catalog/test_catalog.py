@@ -70,15 +70,15 @@ def test_no_build_is_listed_twice():
     assert [name for name, count in counted.items() if count > 1] == []
 
 
-def test_every_tag_agrees_with_its_toolkit():
+def test_every_build_is_whole():
     for build in load_catalog().builds:
-        if build.backend == CPU:
-            assert build.toolkit is None
-        else:
-            assert build.toolkit is not None
-            assert build.backend.kind != "cuda" or build.backend.version == ".".join(
-                map(str, build.toolkit)
-            )
+        is_for_gpus = build.backend != CPU
+        toolkit = ".".join(map(str, build.toolkit or ()))
+        assert bool(build.code) == bool(toolkit) == is_for_gpus, build.name
+        assert build.backend.kind != "cuda" or build.backend.version == toolkit
+        assert build.pythons, build.name
+        assert all(re.fullmatch(r"3\.\d+t?", python) for python in build.pythons)
+        assert (build.glibc is not None) == (build.os == "linux"), build.name
 
 
 def test_every_capability_belongs_to_a_chip_of_the_gpu_table():
@@ -101,18 +101,6 @@ def test_every_capability_belongs_to_a_chip_of_the_gpu_table():
     assert {
         chip.capability for chip in drivers.jetsons.values()
     } <= drivers.unified_memory.keys()
-
-
-def test_every_build_has_pythons_and_every_cuda_build_has_code():
-    for build in load_catalog().builds:
-        assert build.pythons, build.name
-        assert all(re.fullmatch(r"3\.\d+t?", python) for python in build.pythons)
-        assert bool(build.code) == (build.backend != CPU), build.name
-
-
-def test_every_linux_build_has_a_glibc_floor_and_no_other_has_one():
-    for build in load_catalog().builds:
-        assert (build.glibc is not None) == (build.os == "linux"), build.name
 
 
 def test_the_builds_for_gpus_whose_files_carry_no_label_are_known():
@@ -193,29 +181,17 @@ def test_a_cudnn_serves_the_chips_between_two(version, cuda, floor, ceiling):
     assert str(drivers.cudnn_ceiling(version, cuda)) == ceiling
 
 
-def test_every_companion_of_a_release_has_its_wheels_in_the_catalogue():
+def test_every_release_has_its_default_build_and_its_companions():
     catalog = load_catalog()
-    for release in catalog.releases.values():
-        for package, versions in (
-            ("torchvision", release.torchvision),
-            ("torchaudio", release.torchaudio),
-        ):
-            assert all(
-                (package, version) in catalog.companions for version in versions
-            ), release.torch
-        assert (
-            release.triton is None
-            or ("triton", release.triton.lstrip("=~")) in catalog.companions
-        )
-
-
-def test_every_default_build_and_every_companion_of_a_release_is_there():
-    for torch, release in load_catalog().releases.items():
-        builds = [build for build in load_catalog().builds if build.torch == torch]
+    for torch, release in catalog.releases.items():
+        builds = [build for build in catalog.builds if build.torch == torch]
         assert any(build.on_default_index for build in builds), torch
         assert {"linux", "windows", "macos"} == {build.os for build in builds}
-        assert release.torchvision, torch
-        assert release.torchaudio, torch
+        triton = release.triton.lstrip("=~") if release.triton else None
+        for package, versions in {**release.companions, "triton": (triton,)}.items():
+            assert versions, torch
+            for version in filter(None, versions):
+                assert (package, version) in catalog.companions, torch
 
 
 def test_every_cuda_that_a_build_needs_has_its_first_driver():

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
+from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.container import ContainerInfo, Wsl, job_devices
 from gpuinstall.machine.host import Host
@@ -17,13 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpuinstall.base.finding import Finding
-    from gpuinstall.base.machine import (
-        Driver,
-        Gpu,
-        JetsonRelease,
-        Machine,
-        MigDevice,
-    )
+    from gpuinstall.base.machine import Driver, Gpu, MigDevice
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog.failures.problems import FixContext
     from gpuinstall.machine.bus import PciDevice
@@ -62,12 +57,18 @@ class MachineFacts(Value):
         """Return where a fix would be applied."""
         from gpuinstall.catalog.failures.problems import FixContext
 
-        return FixContext.of_place(
-            self.host.os,
-            self.host.distribution,
-            engine=self.container.engine,
+        environment = Environment(
             wsl=self.wsl is not None,
-            jetson=jetson,
+            container=self.container.engine,
+            jetson=JetsonRelease() if jetson else None,
+        )
+        return FixContext.of_machine(
+            Machine(
+                self.host.os,
+                self.host.arch,
+                distribution=self.host.distribution,
+                environment=environment,
+            )
         )
 
 

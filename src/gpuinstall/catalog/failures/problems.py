@@ -41,43 +41,20 @@ class FixContext(Value):
 
     @classmethod
     def of_machine(cls, machine: Machine) -> FixContext:
-        """Return the facts of a machine that decide which commands a fix has."""
+        """Return the facts of a machine that decide which commands a fix has.
+
+        Its container's engine and WSL are closer than the system itself.
+        """
         environment = machine.environment
-        context = cls.of_place(
-            machine.os,
-            machine.distribution,
-            engine=environment.container,
-            wsl=environment.wsl,
-            jetson=environment.jetson is not None,
-        )
+        engine = environment.container
+        keys = [engine, "container"] if engine else []
+        if environment.wsl:
+            keys.append("wsl")
+        if environment.jetson:
+            keys.append("jetson")
+        context = cls((*keys, *own_keys(machine.os, machine.distribution)))
         version = machine.driver.version if machine.driver else None
         return context.knowing(version=version, running=version and version.branch)
-
-    @classmethod
-    def of_place(
-        cls,
-        os: str,
-        distribution: str | None,
-        *,
-        engine: str | None = None,
-        wsl: bool = False,
-        jetson: bool = False,
-    ) -> FixContext:
-        """Return a place: its container's ``engine`` and WSL are closer than the system itself.
-
-        Args:
-            os: The operating system.
-            distribution: The distribution of a Linux, by the name that people know.
-            engine: That of the container, if it is one.
-            wsl: Whether it is WSL.
-            jetson: Whether it is a Jetson.
-        """
-        keys = [engine, "container"] if engine else []
-        if wsl:
-            keys.append("wsl")
-        if jetson:
-            keys.append("jetson")
-        return cls((*keys, *own_keys(os, distribution)))
 
     def near(self, *keys: str) -> FixContext:
         """Return it with the keys of its subject, whose fixes come before the place's."""

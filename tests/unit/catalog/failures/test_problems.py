@@ -8,8 +8,6 @@ import pytest
 
 from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.catalog.failures.classify import (
-    ORIGINS,
-    Circumstances,
     classify,
 )
 from gpuinstall.catalog.failures.problems import (
@@ -109,42 +107,6 @@ def test_verify_gives_the_fix_of_its_place_with_every_word(place):
 )
 def test_a_place_that_cannot_do_what_linux_does_has_its_own_fix(place, code, first):
     assert fix(code, PLACES[place])[0].startswith(first)
-
-
-@pytest.mark.parametrize("place", ["ubuntu", "windows", "docker"])
-def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place):
-    machine = MACHINES[place]
-    texts = [
-        (failure.id, text)
-        for failure in FAILURES
-        for text in failure.messages
-        if not _says_where(text)
-    ]
-    explained = {
-        (entry, text): [
-            cause.fix for cause in classify(text, here=machine) if cause.id == entry
-        ]
-        for entry, text in texts
-    }
-    agreed = {
-        (entry, text): fix(entry, _context(text, machine)) for entry, text in texts
-    }
-    assert {
-        said: fixes for said, fixes in explained.items() if fixes != [agreed[said]]
-    } == {}
-
-
-def _context(text, machine):
-    """Where a fix is read, with the words that the text itself says."""
-    told = Circumstances(text).placeholders
-    return FixContext.of_machine(machine).knowing(**told)
-
-
-def _says_where(text):
-    """Whether a text tells more of where it comes from than the machine does on which it is read."""
-    around = (*ORIGINS, *subjects(), "native-linux", "legacy-gpu")
-    circumstances = Circumstances(text)
-    return any(map(circumstances.hold, around))
 
 
 def test_no_code_stands_twice():

@@ -31,6 +31,7 @@ def quotation(text, pattern=SAYS):
         "2026-11-20T07:00:00.1Z Found no NVIDIA driver\r\n2026-11-20T07:00:00.2Z on your system\r\n",
         "(RayWorker pid=12, ip=10.0.0.1) Found no NVIDIA driver on\n(RayWorker pid=12, ip=10.0.0.1) your system",
         "> Found no NVIDIA driver on your\n> system",
+        "12: Found no NVIDIA driver on\n12: your system",
         "[pod/app-0/main] Found no NVIDIA driver\n[pod/app-0/main] on your system",
         "Nov 20 07:00:00 gpu01 app[22]: Found no NVIDIA driver\nNov 20 07:00:00 gpu01 app[22]: on your system",
         "ERROR 11-20 07:00:00 [core.py:842] Found no NVIDIA\nERROR 11-20 07:00:00 [core.py:842] driver on your system",

@@ -2,8 +2,8 @@
 
 import json
 from collections import defaultdict
-from typing import Any
 
+import pytest
 from check_jsonschema import main
 from click.testing import CliRunner
 from tools.documents import DOCS, read, schemas_of_documents, unexplained
@@ -56,24 +56,20 @@ def test_a_key_without_a_meaning_is_found():
     assert found == ["data.gpus[].colour", "data.plan", "data.environment.moon"]
 
 
-def test_documents_that_are_not_ours_are_invalid(tmp_path):
-    wrong: list[dict[str, Any]] = [
+@pytest.mark.parametrize(
+    "change",
+    [
         {"exit_code": "0"},
         {"status": "fine"},
         {"errors": [{"code": 3}]},
         {"data": []},
-    ]
-    files = [tmp_path / f"{number}.json" for number in range(len(wrong))]
-    for file, change in zip(files, wrong, strict=True):
-        file.write_text(json.dumps(read("documents/plan.json") | change), "utf-8")
+    ],
+)
+def test_a_document_that_is_not_ours_is_invalid(tmp_path, change):
+    file = tmp_path / "document.json"
+    file.write_text(json.dumps(read("documents/plan.json") | change), "utf-8")
 
-    schema = DOCS / SCHEMAS["plan"]
-
-    assert [
-        file.name
-        for file in files
-        if check("--schemafile", schema, file).exit_code != 1
-    ] == []
+    assert check("--schemafile", DOCS / SCHEMAS["plan"], file).exit_code == 1
 
 
 def test_every_event_has_its_line(tmp_path):

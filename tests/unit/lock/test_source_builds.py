@@ -10,11 +10,9 @@ from gpuinstall.lock.uv.builds import (
     BuildSite,
     build_tools,
     check_builds,
-    report_builds,
     source_builds,
     sync_settings,
 )
-from tests.lab.listener import Listener
 
 SDIST = {"url": "https://files.example/f.tar.gz"}
 FLASH = {"name": "flash-attn", "version": "2.8.3", "sdist": SDIST}
@@ -39,12 +37,6 @@ def site(tmp_path):
     )
 
 
-def said(site, package):
-    heard = Listener()
-    report_builds(source_builds([package]), site, heard)
-    return heard.steps
-
-
 def test_what_has_no_wheel_is_built_from_what_it_has():
     repository = {
         "type": "git",
@@ -65,20 +57,6 @@ def test_what_has_no_wheel_is_built_from_what_it_has():
         "b": "commit 000000000000 of https://git.example/b",
         "c": "an archive",
     }
-
-
-def test_compiler_and_memory_are_said_before(site):
-    [known] = said(site, FLASH)
-    assert known.split(", ") == [
-        "Source flash-attn 2.8.3 is built from its sdist",
-        "with nvcc of CUDA 12.6",
-        "a C++ compiler",
-        "9 GB of memory for each job (MAX_JOBS)",
-        "torch below 2.14",
-        "whose headers take C++17",
-    ]
-    unknown = {**FLASH, "name": "cowsay", "version": "6"}
-    assert said(site, unknown) == ["Source cowsay 6 is built from its sdist"]
 
 
 def test_what_cannot_be_built_here_is_refused(site):

@@ -68,15 +68,14 @@ class Hashes(NamedTuple):
 
 
 def known_hashes(
-    files: Iterable[LockedFile],
+    files: Sequence[LockedFile],
     session: Session,
 ) -> Hashes:
     """Return every hash that costs no transfer; for the other files, what their servers say of them."""
     known = {}
     missing = {}
-    asked = tuple(files)
-    answers = side_by_side(partial(_known_hash, session), asked)
-    for file, answer in zip(asked, answers, strict=True):
+    answers = side_by_side(partial(_known_hash, session), files)
+    for file, answer in zip(files, answers, strict=True):
         if isinstance(answer, Head):
             missing[file] = answer
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path, PureWindowsPath
@@ -122,17 +123,6 @@ class Record(Value):
             request_revision=request.revision,
             requirements_files=request.files,
         )
-
-    @classmethod
-    def read(cls, table: Mapping[str, Any]) -> Record:
-        """Return the record of a table.
-
-        Raises:
-            MalformedError: A value has another type.
-            UsageError: A requirement is malformed.
-        """
-        fields = {key.replace("-", "_"): value for key, value in table.items()}
-        return read_object(cls, fields)
 
     def to_table(self) -> dict[str, Any]:
         """Return the table, without what is empty."""
@@ -432,8 +422,9 @@ def parse(name: str, text: str) -> Lock:
             )
             raise LockError("lock-version", message, hint="Use a newer gpuinstall")
         pylock = Pylock.from_dict(document)
-        own = document.get("tool", {}).get("gpuinstall")
-        record = Record.read(own or {})
+        own = document.get("tool", {}).get("gpuinstall", {})
+        fields = {key.replace("-", "_"): value for key, value in own.items()}
+        record = read_object(Record, fields)
     except (PylockValidationError, MalformedError, UsageError) as error:
         raise _malformed(name, f"is not a PEP 751 lock: {error}") from None
     except ValueError as error:
@@ -553,15 +544,14 @@ def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
 
     A backend in a version does not count.
     """
-    packages: dict[str, dict[str, str]] = {}
+    packages = defaultdict[str, dict[str, str]](dict)
     for lock in locks:
         for name, version in lock.versions.items():
-            versions = packages.setdefault(name, {})
-            versions[lock.target] = version.partition("+")[0]
+            packages[name][lock.target] = version.partition("+")[0]
     return {
-        name: packages[name]
-        for name in sorted(packages)
-        if len({*packages[name].values()}) > 1
+        name: versions
+        for name, versions in sorted(packages.items())
+        if len({*versions.values()}) > 1
     }
 
 

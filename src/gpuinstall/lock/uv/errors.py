@@ -198,34 +198,34 @@ def explain_failure(
         message: What uv wrote.
         unlisted: Packages that no source of the family has.
     """
-    cause = _sentences(message)
     error = (
-        _error_of(message, cause, _UNDECLARED_TORCH)
+        _error_of(message, _UNDECLARED_TORCH)
         or build_failure(message)
-        or _error_of(message, cause, *_OF_THE_WORLD)
+        or _error_of(message, *_OF_THE_WORLD)
     )
     if error:
         return error
-    unlisted_package = _unlisted_package(message, cause, unlisted)
+    unlisted_package = _unlisted_package(message, unlisted)
     if unlisted_package:
         return unlisted_package
-    refusal = _error_of(message, cause, *_OF_THE_REQUEST)
+    refusal = _error_of(message, *_OF_THE_REQUEST)
     # Where nothing is there to be asked, another request would not help.
     if refusal and refusal.code != "http-status":
         return Conflict(refusal)
     return refusal or InstallationError(
-        "resolution-failed", "uv could not resolve the requirements", why=cause
+        "resolution-failed",
+        "uv could not resolve the requirements",
+        why=_sentences(message),
     )
 
 
 def explain_installation(message: str) -> GpuInstallError:
     """Turn uv's failure to install a lock into an error of ours."""
-    cause = _sentences(message)
-    known = build_failure(message) or _error_of(
-        message, cause, *_OF_LOCK, *_OF_THE_WORLD
-    )
+    known = build_failure(message) or _error_of(message, *_OF_LOCK, *_OF_THE_WORLD)
     return known or InstallationError(
-        "installation-failed", "uv could not create the environment", why=cause
+        "installation-failed",
+        "uv could not create the environment",
+        why=_sentences(message),
     )
 
 
@@ -248,11 +248,7 @@ def _sentences(message: str) -> str:
     return cause
 
 
-def _error_of(
-    message: str,
-    cause: str,
-    *rows: _Row,
-) -> GpuInstallError | None:
+def _error_of(message: str, *rows: _Row) -> GpuInstallError | None:
     """Return the error of the first row that is about a message."""
     for row in rows:
         found = re.search(row.pattern, message)
@@ -268,7 +264,7 @@ def _error_of(
         why = row.why
         if why is None:
             # Git's own words, without its long command line.
-            why = cause.rpartition(" --- stderr ")[2]
+            why = _sentences(message).rpartition(" --- stderr ")[2]
         error = row.error(
             row.code,
             row.message.format(**names),
@@ -332,13 +328,13 @@ def failed_package(failed: InstallationError) -> str:
 
 def _unlisted_package(
     message: str,
-    cause: str,
     unlisted: Collection[str],
 ) -> Conflict | None:
     absent = re.findall(r"no versions? of ([\w.-]+)", message)
     package = min(set(absent).intersection(unlisted), default=None)
     if package is None:
         return None
+    cause = _sentences(message)
     error: GpuInstallError = InstallationError(
         FAMILY_UNLISTED,
         f"{package} is a PyTorch package, and no source of PyTorch has it",

@@ -217,11 +217,10 @@ def _codes_that_run(
                 f"{lock.name} runs on no known machine: {verdict.reason.message}",
             )
         return []
-    running = {run.index for run in verdict.plan.gpus if run.runs}
     return [
         str(gpu.compute_capability or gpu.architecture)
         for gpu in machine.gpus
-        if gpu.index in running
+        if gpu.index in verdict.gpus
     ]
 
 

@@ -123,7 +123,7 @@ def systems_of(lock: Lock) -> list[tuple[str, str]]:
     systems = []
     for os, arch in _PLATFORMS:
         values = Target("cpu", os, arch).environment(lock.python)
-        if not markers or any(marker.evaluate(dict(values)) for marker in markers):
+        if not markers or any(marker.evaluate(values) for marker in markers):
             systems.append((os, arch))
     return systems
 

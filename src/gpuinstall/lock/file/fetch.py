@@ -374,8 +374,7 @@ class Transfer(Value):
         document = parse_toml(self.lock.text)
         # uv compares it with the interpreter that it runs on.
         document.pop("requires-python", None)
-        packages = document["packages"]
-        packages = [one for one in packages if one["name"] in self.packages]
+        packages = [one for one in document["packages"] if one["name"] in self.packages]
         document["packages"] = packages
         family = load_catalog().family if self.torch_index else ()
         for package in packages:

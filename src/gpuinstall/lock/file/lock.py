@@ -292,8 +292,9 @@ class Lock(Value):
     def only_here(self) -> list[str]:
         """Those of them that only this machine has: what lies beside the lock is in the same clone."""
         is_elsewhere = re.compile(r" @ (\.|\w+\+(https?|ssh):)").search
-        unserved = {name: self.addresses.get(name, "") for name in self.unserved}
-        return [name for name in unserved if not is_elsewhere(unserved[name])]
+        addresses = self.addresses.items()
+        elsewhere = {name for name, address in addresses if is_elsewhere(address)}
+        return [name for name in self.unserved if name not in elsewhere]
 
     @cached_property
     def entries(self) -> list[tuple[str, Any]]:

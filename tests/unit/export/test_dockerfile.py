@@ -4,21 +4,35 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.export.dockerfile import UV, dockerfile
-from tests.unit.export import test_any_image
-from tests.unit.export.locks import cpu_lock, cuda_lock, source
+from gpuinstall.base.errors import UsageError
+from gpuinstall.cli.main import run_command_line
+from gpuinstall.export.dockerfile import (
+    UV,
+    any_dockerfile,
+    dockerfile,
+    locks_of_image,
+)
+from gpuinstall.lock.file.lock import parse
+from tests.unit.export.locks import cpu_lock, cuda_lock, lock, source, wheel
 
-TEXTS = {
-    "cuda": dockerfile(cuda_lock()),
-    "cpu": dockerfile(cpu_lock()),
-    "jupyter": dockerfile(cuda_lock(), ["jupyter"]),
-    "built": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]),
-}
+LAB = wheel("jupyterlab", "4.5.0")
+LOCKS = [cuda_lock("cu126", LAB), cuda_lock("cu130", LAB)]
+WINDOWS = lock("cu130-windows-x86_64", wheel("torch", "2.14.1"))
+BUILT = cuda_lock("cu126", source("flash-attn", "2.9"))
 
 
 @pytest.mark.heavy
 def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
-    texts = TEXTS | test_any_image.TEXTS
+    texts = {
+        "cuda": dockerfile(cuda_lock()),
+        "cpu": dockerfile(cpu_lock()),
+        "jupyter": dockerfile(cuda_lock(), ["jupyter"]),
+        "built": dockerfile(BUILT, ["jupyter"]),
+        "any": any_dockerfile(LOCKS),
+        "any-jupyter": any_dockerfile(LOCKS, ["jupyter"]),
+        "any-ssh": any_dockerfile(LOCKS, ["ssh"]),
+        "any-both": any_dockerfile(LOCKS, ["ssh", "jupyter"]),
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text, "utf-8")
     program = Path(sysconfig.get_path("scripts")) / "hadolint"
@@ -29,3 +43,40 @@ def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
 def test_the_uv_of_the_image_is_the_pinned_one():
     pins = Path(__file__).parents[3] / "lockfiles" / "uv.txt"
     assert pins.read_text("utf-8").startswith(f"uv=={UV} ")
+
+
+def test_an_image_brings_the_libraries_that_a_lock_was_made_with():
+    evidence = (
+        '[tool.gpuinstall.cuda-compat]\nurl = "https://index.example/compat.tar.xz"\n'
+    )
+    recorded = parse(LOCKS[1].name, f"{LOCKS[1].text}\n{evidence}")
+
+    text = any_dockerfile([LOCKS[0], recorded])
+
+    assert "--target cu126 --venv .venv-cu126" in text
+    assert "--target cu130 --cuda-compat --venv .venv-cu130" in text
+
+
+def test_an_image_has_the_locks_of_one_platform():
+    arm = cuda_lock("cu130-linux-aarch64")
+    assert locks_of_image([*LOCKS, WINDOWS, arm]) == LOCKS
+    assert "build --platform linux/arm64" in any_dockerfile(locks_of_image([arm]))
+    with pytest.raises(UsageError, match="is not for Linux"):
+        locks_of_image([WINDOWS])
+
+
+def test_the_command_writes_it_and_refuses_what_belongs_to_it_alone(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for one in (*LOCKS, WINDOWS):
+        (tmp_path / one.name).write_text(one.text, "utf-8")
+    words = ["export", "dockerfile", "--any", "--with", "ssh", "-o", "Dockerfile"]
+    assert run_command_line(words) == 0
+    assert (tmp_path / "Dockerfile").read_text("utf-8") == any_dockerfile(
+        LOCKS, ["ssh"]
+    )
+    assert f"left out, for another platform: {WINDOWS.name}" in capsys.readouterr().err
+    one_lock = ["export", "dockerfile", "--lock", LOCKS[0].name, "--with", "ssh"]
+    assert run_command_line(one_lock) == 2
+    assert " --any\n" in capsys.readouterr().err

@@ -18,14 +18,6 @@ PROCESSOR_BYTES = 4096
 """The first processor of ``/proc/cpuinfo`` fits into so many; a large host lists hundreds."""
 
 _SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
-_PROCESSORS = {
-    "amd64": "x86_64",
-    "i386": "x86_64",
-    "i686": "x86_64",
-    "armv8l": "aarch64",
-}
-"""The names of a processor that are not those of the catalogue."""
-
 _LOADERS = {"ld-linux": "glibc", "ld-musl-": "musl"}
 """The C library, by how the name of its loader begins."""
 
@@ -124,7 +116,7 @@ def true_architecture(
         processor: The beginning of ``/proc/cpuinfo``.
         translated: "1" if the system said that it translates this Python.
     """
-    name = _PROCESSORS.get(machine.lower(), machine.lower())
+    name = machine.lower().replace("amd64", "x86_64")
     # qemu translates without a word; the kernel's account of the processor stays Arm's.
     is_linux = system == "Linux"
     is_emulated = is_linux and name == "x86_64" and "CPU implementer" in processor

@@ -35,33 +35,30 @@ def compat_rejection(
         above: What the package's libcuda answered.
         tables: What is known of drivers.
     """
+    fault = None
     if machine.blocking:
-        cause = machine.blocking[0].message
-        return Reason("cuda-compat-below", f"the driver itself does not work: {cause}")
-    if system.fault or system.init or system.driver_version is None:
+        fault = f"the driver itself does not work: {machine.blocking[0].message}"
+    elif system.fault or system.init or system.driver_version is None:
         cause = system.error or f"its cuInit returned {system.init}"
-        return Reason(
-            "cuda-compat-below", f"the system's libcuda does not work: {cause}"
-        )
-    if above.fault or above.driver_version is None:
-        return Reason(
-            "cuda-compat-unloadable", f"its libcuda does not work: {above.error}"
-        )
-    if above.path == system.path:
-        return Reason(
-            "cuda-compat-unloadable", f"the loader takes {system.path} all the same"
-        )
+        fault = f"the system's libcuda does not work: {cause}"
+    elif above.fault or above.driver_version is None:
+        fault = f"its libcuda does not work: {above.error}"
+    elif above.path == system.path:
+        fault = f"the loader takes {system.path} all the same"
     # An older libcuda above a newer driver was seen to end in 803 (NVIDIA-NeMo/labs-molt#44).
-    if above.driver_version <= system.driver_version:
+    elif above.driver_version <= system.driver_version:
         return Reason(
             "cuda-compat-not-newer",
             f"the driver serves CUDA {system.driver_version}, and it CUDA {above.driver_version}",
         )
-    # Its start proves too little: the libraries of 590 start on Volta and older, and fail at a context
-    # (Yggdrasil#14178).
-    return _unsupported_gpu(machine, above.driver_version, tables) or _start_fault(
-        system, above
-    )
+    else:
+        # Its start proves too little: the libraries of 590 start on Volta and older, and fail at a context
+        # (Yggdrasil#14178).
+        unsupported_gpu = _unsupported_gpu(machine, above.driver_version, tables)
+        if unsupported_gpu:
+            return unsupported_gpu
+        fault = _start_fault(system, above)
+    return Reason("cuda-compat-unusable", fault) if fault else None
 
 
 def unsupported(machine: Machine, tables: Drivers) -> Reason | None:
@@ -96,18 +93,13 @@ def _unsupported_gpu(
 def _start_fault(
     system: LibcudaFacts,
     above: LibcudaFacts,
-) -> Reason | None:
+) -> str | None:
     """Return that it does not start, or shows fewer devices than the system's own."""
     if above.init:
         meaning = _REFUSALS.get(above.init, "no reason is known")
-        return Reason(
-            "cuda-compat-refused", f"its cuInit returned {above.init}: {meaning}"
-        )
+        return f"its cuInit returned {above.init}: {meaning}"
     shown = {device.uuid for device in above.devices}
     missing = {device.uuid for device in system.devices} - shown
-    if not missing:
-        return None
-    return Reason(
-        "cuda-compat-misses-gpu",
-        f"it does not show {len(missing)} of {len(system.devices)} GPUs",
-    )
+    if missing:
+        return f"it does not show {len(missing)} of {len(system.devices)} GPUs"
+    return None

@@ -10,7 +10,7 @@ from gpuinstall.base.values import Value
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.drivers import JetsonChip, load_drivers
 from gpuinstall.machine.bus import PciDevice
-from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
+from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts
 from gpuinstall.machine.nvidia.linux import KernelModule
 from gpuinstall.machine.prober import MachineFacts
 from gpuinstall.machine.source import Source
@@ -124,6 +124,7 @@ class NvidiaEvidence(Value):
     visible: str | None
     """CUDA_VISIBLE_DEVICES."""
     nvml: NvmlFacts
+    """Without the cards of other jobs and containers."""
     cuda: LibcudaFacts
     module: KernelModule | None
     """Linux's, as it is loaded."""
@@ -166,9 +167,7 @@ class NvidiaEvidence(Value):
     @cached_property
     def others(self) -> tuple[BusCard, ...]:
         """The cards on the bus that it was not given."""
-        return tuple(
-            card for card in self._all_cards if card.address not in self._given
-        )
+        return tuple(card for card in self._all_cards if card not in self.cards)
 
     @cached_property
     def _all_cards(self) -> tuple[BusCard, ...]:
@@ -189,7 +188,7 @@ class NvidiaEvidence(Value):
         # With a node for every card a container was given them all, also one that the driver has lost.
         if len(self.nodes) >= len(usable):
             return {*usable}
-        listed: set[str | None] = {gpu.bus_id for gpu in permitted(self.nvml).gpus}
+        listed: set[str | None] = {gpu.bus_id for gpu in self.nvml.gpus}
         listed |= {device.bus_id for device in self.cuda.devices}
         if listed:
             return listed

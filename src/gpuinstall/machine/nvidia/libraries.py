@@ -144,11 +144,6 @@ def may_load(source: Source, library: str) -> bool:
     return cache is None or library in cache or bool(source.variable("LD_LIBRARY_PATH"))
 
 
-def without_driver() -> tuple[NvmlFacts, LibcudaFacts]:
-    """Return what a machine without a driver answers, whose libraries nobody needs to ask."""
-    return NvmlFacts(fault="missing"), LibcudaFacts(fault="missing")
-
-
 def ask_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
     """Ask both libraries at once: each starts the driver on every card where persistence mode is off.
 
@@ -240,12 +235,6 @@ def ask_libcuda_in(environments: Sequence[Mapping[str, str]]) -> list[LibcudaFac
     commands = list(map(_devices_command, environments))
     ended = run_children(commands, DRIVER_SECONDS)
     return list(map(parse_libcuda, ended))
-
-
-def permitted(facts: NvmlFacts) -> NvmlFacts:
-    """Return NVML's answer without the cards that this process may not open: those of other jobs and containers."""
-    gpus = [gpu for gpu in facts.gpus if gpu.error != NO_PERMISSION]
-    return replace(facts, gpus=tuple(gpus))
 
 
 def parse_libcuda(finished: Finished) -> LibcudaFacts:

@@ -21,11 +21,12 @@ from gpuinstall.machine.nvidia.evidence import (
 from gpuinstall.machine.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.machine.nvidia.libraries import (
     LIBCUDA,
+    NO_PERMISSION,
     NVML,
+    LibcudaFacts,
+    NvmlFacts,
     ask_driver,
     may_load,
-    permitted,
-    without_driver,
 )
 from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
 
@@ -44,8 +45,6 @@ class NvidiaProber(Prober):
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
         """Ask NVML and libcuda, read what files show of the driver, and conclude from it."""
         evidence = _read(source, facts)
-        if evidence.facts.container.shares_the_bus:
-            evidence = replace(evidence, nvml=permitted(evidence.nvml))
         detected = list_gpus(evidence)
         fault = diagnose_machine(evidence)
         faults = [fault] if fault else []
@@ -75,7 +74,11 @@ def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
     if jetson or _may_have_driver(source, facts):
         nvml, cuda = ask_driver(source)
     else:
-        nvml, cuda = without_driver()
+        nvml, cuda = NvmlFacts(fault="missing"), LibcudaFacts(fault="missing")
+    if facts.container.shares_the_bus:
+        # NVML shows the cards of other jobs and containers, and refuses them.
+        gpus = [gpu for gpu in nvml.gpus if gpu.error != NO_PERMISSION]
+        nvml = replace(nvml, gpus=tuple(gpus))
     # To ask Windows takes seconds, and NVML knows as much.
     if facts.host.os == "windows" and not nvml.works:
         facts = replace(facts, devices=read_adapters(source))

@@ -68,10 +68,11 @@ class CheckContext(NamedTuple):
         major, minor = self.torch.cuda.get_device_capability()
         return int(major), int(minor)
 
-    def below(self, major: int, minor: int) -> bool:
-        """Whether this is a CUDA card of a lower compute capability."""
+    def demand(self, major: int, minor: int, user: str) -> None:
+        """Raise Skip if this is a CUDA card of a lower compute capability than something needs."""
         capability = self.capability
-        return capability is not None and capability < (major, minor)
+        if capability and capability < (major, minor):
+            raise Skip(f"{user} needs compute capability {major}.{minor}")
 
     def free_bytes(self) -> int | None:
         """Return how much memory the GPU can give now; None if it does not tell, as Intel's integrated ones."""

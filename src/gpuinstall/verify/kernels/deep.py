@@ -28,8 +28,7 @@ NOT_HERE = (
 
 def fp8(context: CheckContext) -> None:
     """A matrix product in FP8 (e4m3) against float64."""
-    if context.below(8, 9):
-        raise Skip("FP8 needs compute capability 8.9")
+    context.demand(8, 9, "FP8")
     if not hasattr(context.torch, "_scaled_mm"):
         raise Skip("torch 2.1 brought FP8 products")
     dtype = _fp8_type(context)
@@ -119,8 +118,7 @@ def graph(context: CheckContext) -> None:
 
 def compiled(context: CheckContext) -> None:
     """torch.compile: Triton and a C compiler make a kernel, and it is right."""
-    if context.below(7, 0):
-        raise Skip("torch.compile needs compute capability 7.0")
+    context.demand(7, 0, "torch.compile")
     toolchain(context)
     x = context.random(1 << 12)
     with tempfile.TemporaryDirectory() as folder:

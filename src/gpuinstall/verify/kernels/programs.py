@@ -89,8 +89,7 @@ def packed_attention(context: CheckContext, xformers: Any) -> None:
 
 def flash_attention(context: CheckContext, flash_attn: Any) -> None:
     """Attention against float64."""
-    if context.below(8, 0):
-        raise Skip("flash-attn needs compute capability 8.0")
+    context.demand(8, 0, "flash-attn")
     compare_attention(context, flash_attn.flash_attn_func, heads_first=False)
 
 
@@ -112,8 +111,7 @@ def quantized(context: CheckContext, bitsandbytes: Any) -> None:
 
 def triton_kernel(context: CheckContext, _triton: Any) -> None:
     """A kernel that is compiled here, against float64."""
-    if context.below(7, 0):
-        raise Skip("triton needs compute capability 7.0")
+    context.demand(7, 0, "triton")
     demand_headers("triton")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
@@ -175,8 +173,7 @@ def sees_gpu(
 
 def eight_bit_attention(context: CheckContext, sageattention: Any) -> None:
     """Attention with queries and keys in eight bits against float64."""
-    if context.below(8, 0):
-        raise Skip("sageattention needs compute capability 8.0")
+    context.demand(8, 0, "sageattention")
     attend = partial(sageattention.sageattn, tensor_layout="NHD")
     compare_attention(context, attend, heads_first=False)
 

@@ -61,8 +61,8 @@ def _bell(x: Any) -> Any:
 
 def matmul(dtype: str, context: CheckContext) -> None:
     """A matrix product (cuBLAS) against float64."""
-    if dtype == "bfloat16" and context.below(8, 0):
-        raise Skip("bfloat16 needs compute capability 8.0")
+    if dtype == "bfloat16":
+        context.demand(8, 0, dtype)
     a = context.random(SIDE, SIDE, dtype=dtype)
     b = context.random(SIDE, SIDE, dtype=dtype, seed=1)
     supported(
@@ -73,8 +73,8 @@ def matmul(dtype: str, context: CheckContext) -> None:
 
 def convolution(dtype: str, context: CheckContext) -> str | None:
     """A convolution and both of its gradients (cuDNN) against float64; returns whether cuDNN was there for it."""
-    if dtype == "bfloat16" and context.below(8, 0):
-        raise Skip("bfloat16 needs compute capability 8.0")
+    if dtype == "bfloat16":
+        context.demand(8, 0, dtype)
     x = context.random(4, 16, 32, 32, dtype=dtype)
     w = context.random(32, 16, 3, 3, dtype=dtype, seed=1)
     weights = context.random(4, 32, 32, 32, dtype=dtype, seed=2)

@@ -62,36 +62,40 @@ def test_it_counts_only_if_nothing_speaks_against_it():
         (
             "803",
             code(above=replace(ABOVE, init=803, devices=())),
-            "cuda-compat-refused",
+            "cuda-compat-unusable",
         ),
         (
             "804",
             code(above=replace(ABOVE, init=804, devices=())),
-            "cuda-compat-refused",
+            "cuda-compat-unusable",
         ),
         # GB200 and one L40S: nobody knows why.
         (
             "unknown",
             code(above=replace(ABOVE, init=999, devices=())),
-            "cuda-compat-refused",
+            "cuda-compat-unusable",
         ),
         (
             "a GPU less",
             code(above=replace(ABOVE, devices=DEVICES[:1])),
-            "cuda-compat-misses-gpu",
+            "cuda-compat-unusable",
         ),
         (
             "not loaded",
             code(above=LibcudaFacts(fault="missing", error="GLIBC_2.99 not found")),
-            "cuda-compat-unloadable",
+            "cuda-compat-unusable",
         ),
         (
             "the system's all the same",
             code(above=replace(ABOVE, path=SYSTEM.path)),
-            "cuda-compat-unloadable",
+            "cuda-compat-unusable",
         ),
-        ("no driver", code(system=LibcudaFacts(fault="missing")), "cuda-compat-below"),
-        ("a broken driver", code(broken), "cuda-compat-below"),
+        (
+            "no driver",
+            code(system=LibcudaFacts(fault="missing")),
+            "cuda-compat-unusable",
+        ),
+        ("a broken driver", code(broken), "cuda-compat-unusable"),
     ]
 
     assert [(name, said) for name, said, expected in rows if said != expected] == []

@@ -1,4 +1,4 @@
-"""Which code a chip runs."""
+"""Which code of a build a chip runs, or why it runs none."""
 
 import pytest
 from packaging.version import Version
@@ -10,16 +10,50 @@ from gpuinstall.machine.nvidia.driver import code_for
 from gpuinstall.machine.protocol import Code
 from tests.frozen import frozen_catalog
 
+# The code of a build ("+" is PTX), its toolkit and its cuDNN, the driver's CUDA, the chip, and what it runs.
+TABLE = """
+80 86              | 13.0 |          | 13.0 | 8.9  | sm_86
+80 86              | 13.0 |          | 13.0 | 8.0  | sm_80
+86                 | 13.0 |          | 13.0 | 8.0  | no-code
+75 80 90           | 13.0 |          | 13.0 | 12.0 | no-code
+90a                | 13.0 |          | 13.0 | 9.0  | sm_90a
+100a               | 13.0 |          | 13.0 | 10.3 | no-code
+100f               | 13.0 |          | 13.0 | 10.3 | sm_100f
+100f               | 13.0 |          | 13.0 | 10.7 | no-code
+100                | 13.0 |          | 13.0 | 10.7 | sm_100
+103f               | 13.0 |          | 13.0 | 10.0 | no-code
+120f               | 13.0 |          | 13.0 | 12.1 | sm_120f
+100 120            | 13.0 |          | 13.0 | 12.1 | sm_120
+# A Tegra chip runs no code of its relatives on cards.
+50 60 70 80 86     | 12.6 |          | 13.0 | 5.3  | no-code
+50 60 70 80 86     | 12.6 |          | 13.0 | 6.2  | no-code
+50 60 70 80 86     | 12.6 |          | 13.0 | 7.2  | no-code
+50 60 70 80 86     | 12.6 |          | 13.0 | 8.7  | no-code
+53 62 72 87        | 12.6 |          | 13.0 | 5.3  | sm_53
+53 62 72 87        | 12.6 |          | 13.0 | 6.2  | sm_62
+53 62 72 87        | 12.6 |          | 13.0 | 7.2  | sm_72
+53 62 72 87        | 12.6 |          | 13.0 | 8.7  | sm_87
+# But Orin, from the toolkit on that unified them.
+80                 | 13.0 |          | 13.0 | 8.7  | no-code
+80                 | 13.2 |          | 13.0 | 8.7  | sm_80
+# PTX runs on anything newer, if the driver compiles it; SASS is taken before it.
+80 +90             | 12.9 |          | 13.0 | 12.0 | compute_90
+80 +90             | 12.9 |          | 12.9 | 12.0 | compute_90
+80 +90             | 12.9 |          | 12.8 | 12.0 | driver-too-old-for-ptx
+80 +90             | 12.9 |          |      | 12.0 | driver-too-old-for-ptx
+80 +90             | 12.9 |          | 13.0 | 7.5  | no-code
+90 120 +90         | 13.0 |          | 13.0 | 12.0 | sm_120
+# A library in the wheel without code for the chip counts as the wheel.
+37 50              | 13.0 | 9.1.0.70 | 13.0 | 3.7  | no-cudnn-code
+37 50              | 13.0 | 8.7.0.84 | 13.0 | 3.7  | sm_37
+50                 | 13.0 | 9.1.0.70 | 13.0 | 3.7  | no-code
+"""
+ROWS = [line for line in TABLE.splitlines() if "|" in line]
 
-def runs(
-    code,
-    chip,
-    *,
-    toolkit="13.0",
-    driver="13.0",
-    cudnn=None,
-):
-    """The name of the code that a chip runs, or the slug of why it runs none."""
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_chip_runs_the_code_that_is_for_it(row):
+    code, toolkit, cudnn, cuda, chip, found = map(str.strip, row.split("|"))
     build = Build(
         Version("2.9.0"),
         Backend.parse("cu130"),
@@ -29,66 +63,10 @@ def runs(
         toolkit=CudaVersion.parse(toolkit),
         libraries=(("cudnn", cudnn),) if cudnn else (),
     )
-    cuda = CudaVersion.parse(driver) if driver else None
-    found = code_for(
-        build, ComputeCapability.parse(chip), frozen_catalog().drivers, cuda
+    answer = code_for(
+        build,
+        ComputeCapability.parse(chip),
+        frozen_catalog().drivers,
+        CudaVersion.parse(cuda) if cuda else None,
     )
-    return found.name if isinstance(found, Code) else found.code
-
-
-@pytest.mark.parametrize(
-    ("code", "chip", "found"),
-    [
-        ("80 86", "8.9", "sm_86"),
-        ("80 86", "8.0", "sm_80"),
-        ("86", "8.0", "no-code"),
-        ("75 80 90", "12.0", "no-code"),
-        ("90a", "9.0", "sm_90a"),
-        ("100a", "10.3", "no-code"),
-        ("100f", "10.3", "sm_100f"),
-        ("100f", "10.7", "no-code"),
-        ("100", "10.7", "sm_100"),
-        ("103f", "10.0", "no-code"),
-        ("120f", "12.1", "sm_120f"),
-        ("100 120", "12.1", "sm_120"),
-    ],
-)
-def test_sass_runs_on_its_own_major_from_its_minor_on(code, chip, found):
-    assert runs(code, chip) == found
-
-
-@pytest.mark.parametrize("chip", ["5.3", "6.2", "7.2", "8.7"])
-def test_a_tegra_chip_runs_no_code_of_its_desktop_relatives(chip):
-    assert runs("50 60 70 80 86", chip, toolkit="12.6") == "no-code"
-    assert (
-        runs(chip.replace(".", ""), chip, toolkit="12.6")
-        == f"sm_{chip.replace('.', '')}"
-    )
-
-
-def test_orin_runs_server_code_from_the_toolkit_on_that_unified_them():
-    assert runs("80", "8.7", toolkit="13.0") == "no-code"
-    assert runs("80", "8.7", toolkit="13.2") == "sm_80"
-
-
-def test_ptx_runs_on_anything_newer_if_the_driver_compiles_it():
-    assert runs("80 +90", "12.0", toolkit="12.9", driver="13.0") == "compute_90"
-    assert runs("80 +90", "12.0", toolkit="12.9", driver="12.9") == "compute_90"
-    assert (
-        runs("80 +90", "12.0", toolkit="12.9", driver="12.8")
-        == "driver-too-old-for-ptx"
-    )
-    assert (
-        runs("80 +90", "12.0", toolkit="12.9", driver=None) == "driver-too-old-for-ptx"
-    )
-    assert runs("80 +90", "7.5", toolkit="12.9") == "no-code"
-
-
-def test_sass_is_taken_before_ptx():
-    assert runs("90 120 +90", "12.0") == "sm_120"
-
-
-def test_a_library_in_the_wheel_without_code_for_the_chip_counts_as_the_wheel():
-    assert runs("37 50", "3.7", cudnn="9.1.0.70") == "no-cudnn-code"
-    assert runs("37 50", "3.7", cudnn="8.7.0.84") == "sm_37"
-    assert runs("50", "3.7", cudnn="9.1.0.70") == "no-code"
+    assert (answer.name if isinstance(answer, Code) else answer.code) == found

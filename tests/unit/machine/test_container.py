@@ -4,46 +4,49 @@ import pytest
 
 from gpuinstall.machine.container import own_mounts, read_container
 from tests.lab.recorded import recording
+from tests.unit.machine.made import variables
 
 OVERLAY = "1 0 0:50 / / rw - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A\n"
 DISK = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
 
 
+def cgroup(text):
+    return {"/proc/self/cgroup": f"{text}\n"}
+
+
+def mounts(text):
+    return {"own-mounts.txt": text}
+
+
+DOCKERENV = {"/.dockerenv": ""}
+
+
 @pytest.mark.parametrize(
-    ("files", "variables", "container"),
+    ("files", "container"),
     [
-        ({}, {}, None),
-        ({"/.dockerenv": ""}, {}, "docker"),
-        ({"own-mounts.txt": OVERLAY}, {}, "docker"),
-        ({"/proc/self/cgroup": "12:devices:/docker/4c01db0b339c\n"}, {}, "docker"),
-        ({"/proc/self/cgroup": "0::/buildkit/7f0a\n"}, {}, "docker"),
-        ({"/run/.containerenv": 'engine="podman-4.9.3"\n'}, {}, "podman"),
-        ({"/proc/self/cgroup": "0::/machine.slice/libpod-4c01.scope\n"}, {}, "podman"),
-        ({"/.dockerenv": ""}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
+        ({}, None),
+        (DOCKERENV, "docker"),
+        (mounts(OVERLAY), "docker"),
+        (cgroup("12:devices:/docker/4c01db0b339c"), "docker"),
+        (cgroup("0::/buildkit/7f0a"), "docker"),
+        ({"/run/.containerenv": 'engine="podman-4.9.3"\n'}, "podman"),
+        (cgroup("0::/machine.slice/libpod-4c01.scope"), "podman"),
+        (DOCKERENV | variables(KUBERNETES_SERVICE_HOST="10.0.0.1"), "kubernetes"),
+        (DOCKERENV | cgroup("11:memory:/kubepods/burstable/pod1"), "kubernetes"),
+        (variables(APPTAINER_CONTAINER="/images/torch.sif"), "apptainer"),
+        (variables(SINGULARITY_CONTAINER="/images/torch.sif"), "apptainer"),
+        (cgroup("0::/lxc.payload.web/init.scope"), "lxc"),
         (
-            {
-                "/proc/self/cgroup": "11:memory:/kubepods/burstable/pod1\n",
-                "/.dockerenv": "",
-            },
-            {},
-            "kubernetes",
-        ),
-        ({}, {"APPTAINER_CONTAINER": "/images/torch.sif"}, "apptainer"),
-        ({}, {"SINGULARITY_CONTAINER": "/images/torch.sif"}, "apptainer"),
-        ({"/proc/self/cgroup": "0::/lxc.payload.web/init.scope\n"}, {}, "lxc"),
-        (
-            {
-                "own-mounts.txt": "9 8 0:40 /proc/cpuinfo /proc/cpuinfo rw - fuse.lxcfs lxcfs rw\n"
-            },
-            {},
+            mounts("9 8 0:40 /proc/cpuinfo /proc/cpuinfo rw - fuse.lxcfs lxcfs rw\n"),
             "lxc",
         ),
-        ({"/run/systemd/container": "systemd-nspawn\n"}, {}, "lxc"),
-        ({"/.dockerenv": "", "own-mounts.txt": DISK}, {}, None),
+        ({"/run/systemd/container": "systemd-nspawn\n"}, "lxc"),
+        # A virtual machine that was made of an image keeps its marks.
+        (DOCKERENV | mounts(DISK), None),
     ],
 )
-def test_an_engine_is_known_by_its_traces(tmp_path, files, variables, container):
-    assert read_container(recording(tmp_path, files, **variables)).engine == container
+def test_an_engine_is_known_by_its_traces(tmp_path, files, container):
+    assert read_container(recording(tmp_path, files)).engine == container
 
 
 def test_other_peoples_containers_on_a_host_say_nothing_of_this_process():

@@ -69,26 +69,24 @@ def test_the_architecture_is_the_machines_not_an_emulated_pythons(
     assert true_architecture(machine, system, processor, translated) == architecture
 
 
-def test_glibc_has_its_version_and_musl_is_known_by_its_loader(tmp_path):
-    ubuntu = read_host(recording(tmp_path / "ubuntu"))
-    assert (ubuntu.libc, ubuntu.glibc) == ("glibc", "2.35")
-    alpine = {
-        "platform.json": '{"system": "Linux", "machine": "x86_64"}',
-        "/lib/ld-musl-x86_64.so.1": "",
-    }
-    assert (read_host(recording(tmp_path / "alpine", alpine)).libc, ubuntu.os) == (
-        "musl",
-        "linux",
-    )
+NO_GLIBC = {"platform.json": '{"system": "Linux", "machine": "x86_64"}'}
+MUSL = {"/lib/ld-musl-x86_64.so.1": ""}
 
 
-def test_a_musl_python_on_a_glibc_host_does_not_make_it_a_musl_host(tmp_path):
-    files = {
-        "platform.json": '{"system": "Linux", "machine": "x86_64"}',
-        "/lib64/ld-linux-x86-64.so.2": "",
-    }
-    facts = read_host(recording(tmp_path, files, {"/lib/ld-musl-x86_64.so.1": ""}))
-    assert (facts.libc, facts.glibc) == ("glibc", None)
+@pytest.mark.parametrize(
+    ("files", "libc", "glibc"),
+    [
+        ({}, "glibc", "2.35"),
+        (NO_GLIBC | MUSL, "musl", None),
+        # A Python for musl on a host with glibc.
+        (NO_GLIBC | MUSL | {"/lib64/ld-linux-x86-64.so.2": ""}, "glibc", None),
+        ({"platform.json": platform("Windows", "AMD64")}, None, None),
+        ({"platform.json": platform("Darwin", "arm64")}, None, None),
+    ],
+)
+def test_the_c_library_is_the_hosts(tmp_path, files, libc, glibc):
+    facts = read_host(recording(tmp_path, files))
+    assert (facts.libc, facts.glibc) == (libc, glibc)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +108,3 @@ def test_this_machine_is_read_for_real():
     facts = read_host(Source())
     assert facts.os in ("linux", "windows", "macos")
     assert facts.arch in ("x86_64", "aarch64", "arm64")
-
-
-def test_windows_and_macos_have_no_libc(tmp_path):
-    for system in ("Windows", "Darwin"):
-        facts = read_host(
-            recording(tmp_path / system, {"platform.json": platform(system, "AMD64")})
-        )
-        assert (facts.libc, facts.glibc) == (None, None)

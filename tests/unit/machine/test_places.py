@@ -19,46 +19,31 @@ from tests.lab.recorded import (
     recording,
 )
 
-ORIN = {
-    "/proc/device-tree/compatible": "nvidia,p3737-0000+p3701-0005\0nvidia,tegra234\0"
-}
-THOR = {
-    "/proc/device-tree/compatible": "nvidia,p4071-0000+p3834-0008\0nvidia,tegra264\0"
-}
+ORIN = {"/proc/device-tree/compatible": "nvidia,p3737-0000\0nvidia,tegra234\0"}
+THOR = {"/proc/device-tree/compatible": "nvidia,p4071-0000\0nvidia,tegra264\0"}
+
+
+def release(text):
+    return {"/etc/nv_tegra_release": f"# {text}, GCID: 1, BOARD: generic"}
 
 
 @pytest.mark.parametrize(
-    ("files", "release", "l4t", "capability"),
+    ("files", "kernel", "l4t", "capability"),
     [
-        (
-            ORIN
-            | {
-                "/etc/nv_tegra_release": "# R36 (release), REVISION: 4.0, GCID: 1, BOARD: generic"
-            },
-            "5.15.148-tegra",
-            "36.4.0",
-            "8.7",
-        ),
-        (ORIN, "5.15.148-tegra", "36", "8.7"),
-        (ORIN, "5.10.120-tegra", "35", "8.7"),
-        (THOR, "6.8.12-tegra", "38", "11.0"),
-        (
-            {"/etc/nv_tegra_release": "# R32 (release), REVISION: 7.1, GCID: 1"},
-            "4.9.253-tegra",
-            "32.7.1",
-            "None",
-        ),
+        (ORIN | release("R36 (release), REVISION: 4.0"), "5.15.148", "36.4.0", "8.7"),
+        (ORIN, "5.15.148", "36", "8.7"),
+        (ORIN, "5.10.120", "35", "8.7"),
+        (THOR, "6.8.12", "38", "11.0"),
+        (release("R32 (release), REVISION: 7.1"), "4.9.253", "32.7.1", "None"),
     ],
 )
 def test_a_jetson_is_known_by_its_chip_and_its_release(
-    tmp_path, files, release, l4t, capability
+    tmp_path, files, kernel, l4t, capability
 ):
-    jetson = read_jetson(recording(tmp_path, files), release)
+    jetson = read_jetson(recording(tmp_path, files), f"{kernel}-tegra")
     assert jetson is not None
-    assert (jetson.l4t, str(jetson.chip and jetson.chip.capability)) == (
-        l4t,
-        capability,
-    )
+    assert jetson.l4t == l4t
+    assert str(jetson.chip and jetson.chip.capability) == capability
 
 
 def test_a_jetson_without_nvml_is_healthy_and_its_memory_is_the_machines(tmp_path):
@@ -69,48 +54,36 @@ def test_a_jetson_without_nvml_is_healthy_and_its_memory_is_the_machines(tmp_pat
         "memory_mib": 64 << 10,
         "bus_id": "0000:00:00.0",
     }
-    said = {
-        "libcuda.txt": "status 0\n"
-        + json.dumps(
-            {"path": "x", "driver_version": "11.4", "init": 0, "devices": [orin]}
-        )
-    }
+    answer = {"path": "x", "driver_version": "11.4", "init": 0, "devices": [orin]}
+    said = {"libcuda.txt": f"status 0\n{json.dumps(answer)}"}
     arm = {"platform.json": platform(machine="aarch64", release="5.10.120-tegra")}
     machine = read_machine(source=recording(tmp_path, ORIN, arm, no_nvml(), said))
-    assert (machine.problems, machine.environment.l4t, machine.arch) == (
-        (),
-        "35",
-        "aarch64",
-    )
+    assert machine.problems == ()
+    assert (machine.environment.l4t, machine.arch) == ("35", "aarch64")
     assert [(gpu.name, gpu.memory_mib, gpu.found_via) for gpu in machine.gpus] == [
         ("Orin", None, "libcuda")
     ]
 
 
 def test_a_jetsons_refusing_nvml_is_no_fault_beside_a_libcuda_that_works(tmp_path):
-    assert (
-        read_machine(
-            source=recording(tmp_path, ORIN, nvml(init=9), libcuda(1))
-        ).problems
-        == ()
-    )
+    source = recording(tmp_path, ORIN, nvml(init=9), libcuda(1))
+    assert read_machine(source=source).problems == ()
 
 
-def test_wsl_is_known_by_its_kernel_or_by_the_device_that_windows_lends(tmp_path):
-    assert read_wsl(recording(tmp_path), "6.8.0-45-generic") is None
-    assert (
-        read_wsl(recording(tmp_path), "5.15.153.1-microsoft-standard-WSL2") is not None
-    )
-    assert (
-        read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "6.8.0-45-generic")
-        is not None
-    )
-    wsl = read_wsl(
-        recording(tmp_path, {"/dev/dxg": "open\n"}),
-        "5.15.153.1-microsoft-standard-WSL2",
-    )
-    assert wsl is not None
-    assert wsl.gpu
+@pytest.mark.parametrize(
+    ("files", "kernel", "lends_gpu"),
+    [
+        ({}, "6.8.0-45-generic", None),
+        ({}, "5.15.153.1-microsoft-standard-WSL2", False),
+        # A container's kernel is the host's.
+        ({"/dev/dxg": "open\n"}, "6.8.0-45-generic", True),
+    ],
+)
+def test_wsl_is_known_by_its_kernel_or_by_the_device_that_windows_lends(
+    tmp_path, files, kernel, lends_gpu
+):
+    wsl = read_wsl(recording(tmp_path, files), kernel)
+    assert (wsl and wsl.gpu) is lends_gpu
 
 
 def test_only_display_controllers_are_taken_from_the_bus(tmp_path):
@@ -167,22 +140,13 @@ def test_windows_number_holds_nvidias_release(text, release):
     assert DriverVersion.of_windows(text) == release
 
 
-def windows(folder, *files):
-    return read_machine(
-        source=recording(
-            folder, {"platform.json": platform("Windows", "AMD64", "10")}, *files
-        )
-    )
-
-
 def test_a_windows_adapter_that_its_driver_does_not_answer_for_is_a_fault(tmp_path):
-    broken = {"adapters.json": json.dumps({**ADAPTER, "ConfigManagerErrorCode": 43})}
-    machine = windows(tmp_path, broken, no_nvml(), no_libcuda())
-    (problem,) = machine.problems
-    assert (machine.os, problem.code, problem.id) == (
-        "windows",
-        "driver-missing",
-        "F01",
-    )
+    broken = {
+        "platform.json": platform("Windows", "AMD64", "10"),
+        "adapters.json": json.dumps({**ADAPTER, "ConfigManagerErrorCode": 43}),
+    }
+    source = recording(tmp_path, broken, no_nvml(), no_libcuda())
+    (problem,) = read_machine(source=source).problems
+    assert (problem.code, problem.id) == ("driver-missing", "F01")
     assert "error code 43" in (problem.evidence or "")
     assert "https://www.nvidia.com" in (problem.fix or "")

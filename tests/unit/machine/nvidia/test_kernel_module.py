@@ -16,29 +16,21 @@ from gpuinstall.machine.source import Source
     ("text", "version", "is_open"),
     [
         (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\n",
+            "x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024",
             "535.183.01",
             False,
         ),
         (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (b@h)\n",
+            "Open Kernel Module for x86_64  580.95.05  Release Build  (b@h)",
             "580.95.05",
             True,
         ),
-        (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  540.4.0  Release Build\n",
-            "540.4.0",
-            True,
-        ),
-        (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01\n",
-            "470.82.01",
-            False,
-        ),
+        ("Open Kernel Module for aarch64  540.4.0  Release Build", "540.4.0", True),
+        ("x86_64 Kernel Module  470.82.01", "470.82.01", False),
     ],
 )
 def test_the_release_and_the_flavour_are_read(text, version, is_open):
-    module = parse_proc_version(text)
+    module = parse_proc_version(f"NVRM version: NVIDIA UNIX {text}\n")
     assert module is not None
     assert (str(module.version), module.open) == (version, is_open)
 

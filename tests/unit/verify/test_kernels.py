@@ -43,15 +43,11 @@ def torch_with(hip, *, integrated=False, capability=(7, 0), name="", refusal=Non
     return SimpleNamespace(version=SimpleNamespace(hip=hip), cuda=gpu, xpu=gpu)
 
 
-def test_one_term_is_rounding_alone():
-    assert tolerance("float16") == pytest.approx(4 * EPSILON["float16"], rel=0.01)
-
-
-def test_more_terms_allow_more_by_their_root():
+def test_more_terms_allow_more_by_their_root_and_one_is_rounding_alone():
     rounding = 4 * EPSILON["float32"]
-    assert (tolerance("float32", 400) - rounding) / (
-        tolerance("float32", 100) - rounding
-    ) == pytest.approx(2)
+    above = [tolerance("float32", terms) - rounding for terms in (100, 400)]
+    assert above[1] / above[0] == pytest.approx(2)
+    assert tolerance("float16") == pytest.approx(4 * EPSILON["float16"], rel=0.01)
 
 
 def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker():
@@ -99,33 +95,26 @@ def is_skipped(text, signs):
     return False
 
 
-def test_kept_files_count_as_free_only_in_shared_memory(monkeypatch):
-    monkeypatch.setattr(context, "available_memory", lambda: 6 << 30)
-    free = {
-        (hip, integrated): CheckContext(
-            torch_with(hip, integrated=integrated), "cuda"
-        ).free_bytes()
-        for hip, integrated in ((None, True), (None, False), ("6.4.43482", True))
-    }
-    assert free == {
-        (None, True): 6144 << 20,
-        (None, False): 300 << 20,
-        ("6.4.43482", True): 300 << 20,
-    }
-
-
 @pytest.mark.parametrize(
-    "refusal",
+    ("torch", "device", "mib"),
     [
-        # pytorch/pytorch#164429: an integrated GPU.
-        RuntimeError("The device doesn't support querying the available free memory."),
-        NotImplementedError(),
-        AttributeError("mem_get_info"),
+        (torch_with(None), "cuda", 300),
+        # CUDA counts the files that Linux keeps in a shared memory as used.
+        (torch_with(None, integrated=True), "cuda", 6144),
+        (torch_with("6.4.43482", integrated=True), "cuda", 300),
+        # An integrated one of Intel's (pytorch/pytorch#164429), and older torches.
+        (
+            torch_with(None, refusal=RuntimeError("The device doesn't support")),
+            "xpu",
+            None,
+        ),
+        (torch_with(None, refusal=NotImplementedError()), "xpu", None),
+        (torch_with(None, refusal=AttributeError("mem_get_info")), "xpu", None),
     ],
 )
-def test_a_gpu_that_does_not_tell_its_memory_is_tried(refusal):
-    arc = CheckContext(torch_with(None, refusal=refusal), "xpu")
-    assert arc.free_bytes() is None
+def test_a_gpu_tells_how_much_memory_it_has_free(monkeypatch, torch, device, mib):
+    monkeypatch.setattr(context, "available_memory", lambda: 6 << 30)
+    assert CheckContext(torch, device).free_bytes() == (mib and mib << 20)
 
 
 OUT_OF_MEMORY = (

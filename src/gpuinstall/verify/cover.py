@@ -151,16 +151,9 @@ def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[s
 
 def _main_module(package: InstalledPackage) -> str:
     """Return the module that is named after the package, else the first that it has."""
-    modules = []
-    for file in package.files:
-        match = _MODULE.fullmatch(file.path)
-        if match:
-            modules.append(match[1])
-    for module in modules:
-        if canonicalize_name(module) == package.name:
-            return module
-    if modules:
-        return modules[0]
+    matches = (_MODULE.fullmatch(file.path) for file in package.files)
+    modules = [match[1] for match in matches if match]
+    modules.sort(key=lambda module: canonicalize_name(module) != package.name)
     # One file: its .dist-info has the name as it is written.
     name, _, _ = package.record.name.partition("-")
-    return name
+    return modules[0] if modules else name

@@ -142,14 +142,22 @@ class AmdRules(Rules):
                 yield row["says"]
 
     def _distance(self, toolkit: Toolkit) -> str | None:
-        """Return that a ROCm and the kernel's own driver are further apart than AMD tests them."""
-        if toolkit is None or self.machine_fact("amdgpu") is not None:
-            return None
+        """Return that a ROCm and the kernel's own driver are further apart than AMD tests them.
+
+        A kernel counts as the newest one of the table that is not newer.
+        """
         table = self.chips["distance"]
-        days = _days_between(table, toolkit, self._kernel)
-        if days is None or days <= table["days"]:
+        rocm = ".".join(map(str, toolkit or ()))
+        rocm_day = table["rocm"].get(rocm)
+        kernels = [one for one in table["kernel"] if numbers(one) <= self._kernel[:2]]
+        is_tested = toolkit is not None and toolkit >= numbers(table["first"])
+        is_kernels_own = self.machine_fact("amdgpu") is None
+        if not (is_tested and is_kernels_own and rocm_day and kernels):
             return None
-        rocm = ".".join(map(str, toolkit))
+        kernel_day = table["kernel"][max(kernels, key=numbers)]
+        days = abs((rocm_day - kernel_day).days)
+        if days <= table["days"]:
+            return None
         return (
             f"{self.driver} and ROCm {rocm} are {days} days apart,"
             " more than the year that AMD tests: verify decides"
@@ -158,26 +166,6 @@ class AmdRules(Rules):
     @property
     def _kernel(self) -> tuple[int, ...]:
         return numbers(self.machine_fact("kernel") or "")
-
-
-def _days_between(
-    table: _Table,
-    rocm: tuple[int, int],
-    kernel: tuple[int, ...],
-) -> int | None:
-    """Return the days between both releases; a kernel counts as the newest one of the table that is not newer.
-
-    Args:
-        table: The days on which releases came out.
-        rocm: The ROCm of a build.
-        kernel: The release of the kernel.
-    """
-    rocm_day = table["rocm"].get(".".join(map(str, rocm)))
-    older = [version for version in table["kernel"] if numbers(version) <= kernel[:2]]
-    if rocm < numbers(table["first"]) or rocm_day is None or not older:
-        return None
-    kernel_day = table["kernel"][max(older, key=numbers)]
-    return abs(int((rocm_day - kernel_day).days))
 
 
 def _is_within(

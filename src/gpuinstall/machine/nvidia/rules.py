@@ -268,7 +268,7 @@ class NvidiaRules(Rules):
         """Return that a Jetson was seen to run some code that torch does not count for it."""
         for gpu, chip in _known_chips(gpus):
             tegra = self.catalog.drivers.tegra.get(chip)
-            if tegra and tegra.unified and toolkit and toolkit < tegra.unified:
+            if toolkit and tegra and tegra.unified and toolkit < tegra.unified:
                 return Reason(
                     "code-of-a-relative",
                     f"torch has no code for {gpu.label} before CUDA {tegra.unified},"

@@ -84,23 +84,11 @@ MACHINES = {
         "2.14.1+rocm7.2",
         "recorded: tinygrad mockgpu",
     ),
-    "an RX 9070": Made(
-        topology(Node(120001, 0x7550, 16)),
-        ("gfx1201",),
-        "2.14.1+rocm7.2",
-        "documented: TheRock",
-    ),
     "a Strix Halo": Made(
         topology(STRIX_HALO),
         ("gfx1151",),
         "2.14.1+rocm7.2",
         "recorded: 8060S, a public test",
-    ),
-    "a Phoenix": Made(
-        topology(Node(110003, 0x15BF)),
-        ("gfx1103",),
-        "2.14.1+rocm7.2",
-        "documented: pytorch#179653",
     ),
     "a card beside its processor's graphics": Made(
         topology(RAPHAEL, RX_7900_XTX),
@@ -115,18 +103,6 @@ MACHINES = {
         (),
         "2.15.0+cpu",
         "made",
-    ),
-    "a card that may not be opened": Made(
-        topology(RX_7900_XTX, kfd="denied"),
-        ("gfx1100",),
-        "kfd-not-permitted",
-        "documented: ROCm/vllm#893",
-    ),
-    "a card whose own node may not be opened": Made(
-        topology(RX_7900_XTX, render="denied"),
-        ("gfx1100",),
-        "kfd-not-permitted",
-        "documented: ROCm/vllm#893",
     ),
     "a Radeon beside an NVIDIA card": Made(
         healthy(1) | BESIDE_NVIDIA,
@@ -160,12 +136,6 @@ MACHINES = {
     ),
     "the graphics of a Raptor Lake alone": Made(
         card(0, "8086:a780", "i915"), (), "2.15.0+cpu", "made: Linux pciids.h"
-    ),
-    "an Arc B580 without Level Zero": Made(
-        arc(3, "e20b"),
-        ("xe 20.1",),
-        "level-zero-missing",
-        "documented: invoke-ai/launcher#137",
     ),
     "an Arc B580 that its container was not given": Made(
         arc(3, "e20b", node=None) | DOCKER, (), "2.15.0+cpu", "made"

@@ -65,28 +65,28 @@ def test_what_torch_was_built_for_is_read_without_importing_it(
     )
 
 
-def test_another_torch_is_a_shadow_and_not_what_is_tested():
-    interpreter = Interpreter(
-        found("2.9.1", torch="/env/torch"), found("0.1", torch="/here/torch.py")
-    )
-    assert interpreter.tested.torch == "/env/torch"
-    assert interpreter.shadow == "/here/torch.py"
+OWN = found("2.9.1", torch="/env/torch")
+OTHER = found("0.1", torch="/here/torch.py")
+SYSTEM = found(venv=False)
+OF_USER = found("2.9.1", torch="/home/a/.local/torch", venv=False)
 
 
-def test_a_venv_without_torch_does_not_borrow_one():
-    interpreter = Interpreter(found(), found("0.1", torch="/here/torch.py"))
-    assert interpreter.tested.torch is None
-    assert "-I" in interpreter.flags
-
-
-def test_a_system_python_is_tested_with_the_torch_of_its_user():
-    interpreter = Interpreter(
-        found(venv=False),
-        found("2.9.1", torch="/home/a/.local/torch", venv=False),
-    )
-    assert interpreter.tested.torch == "/home/a/.local/torch"
-    assert interpreter.shadow is None
-    assert "-I" not in interpreter.flags
+@pytest.mark.parametrize(
+    ("isolated", "plain", "tested", "shadow", "flags"),
+    [
+        (OWN, OTHER, OWN, "/here/torch.py", ("-I",)),
+        # A venv without a torch does not borrow one; a system's Python has that of its user.
+        (found(), OTHER, found(), "/here/torch.py", ("-I",)),
+        (SYSTEM, OF_USER, OF_USER, None, ()),
+        (OF_USER, OTHER, OF_USER, "/here/torch.py", ("-I",)),
+    ],
+)
+def test_the_torch_of_the_environment_is_tested_and_another_is_a_shadow(
+    isolated, plain, tested, shadow, flags
+):
+    interpreter = Interpreter(isolated, plain)
+    assert (interpreter.tested, interpreter.flags) == (tested, flags)
+    assert interpreter.shadow == shadow
 
 
 def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path):
@@ -96,29 +96,23 @@ def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path):
     assert caught.value.why == "No such file or directory"
 
 
-def test_an_interpreter_that_is_too_old_for_the_checks_is_named():
-    python = next(USER_HOME.glob(".pyenv/versions/3.7.*/bin/python"), None)
+def installed(version):
+    """An interpreter of pyenv's, or on PATH."""
+    managed = USER_HOME.glob(f".pyenv/versions/{version}.*/bin/python")
+    python = next(managed, None) or shutil.which(f"python{version}")
     if python is None:
-        pytest.skip("no Python 3.7 here")
+        pytest.skip(f"no Python {version} here")
+    return Path(python)
+
+
+def test_an_interpreter_that_is_too_old_for_the_checks_is_named():
     with pytest.raises(UsageError) as caught:
-        inspect_interpreter(python)
+        inspect_interpreter(installed("3.7"))
     assert caught.value.why == "it is Python 3.7, and the checks need 3.8 or newer"
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_the_kernels_start_on_old_and_new_interpreters(version):
-    python = next(
-        (
-            path
-            for path in map(
-                str, USER_HOME.glob(f".pyenv/versions/{version}.*/bin/python")
-            )
-        ),
-        None,
-    )
-    python = python or shutil.which(f"python{version}")
-    if python is None:
-        pytest.skip(f"no Python {version} here")
-    argv = KernelRun(Path(python), ("-I",), "quick").argv(CPU_TARGET)
+    argv = KernelRun(installed(version), ("-I",), "quick").argv(CPU_TARGET)
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert '"message": "ModuleNotFoundError: No module named \'torch\'"' in done.stdout

@@ -9,30 +9,20 @@ SKIPPED = CheckResult("device", "skipped", message="busy")
 
 
 @pytest.mark.parametrize(
-    ("device", "status"),
+    ("checks", "unproven", "status", "outcome"),
     [
-        (Device(0, "A", (PASSED,)), "passed"),
-        (Device(0, "A", (PASSED, SKIPPED)), "passed"),
-        (Device(0, "A", (PASSED, FAILED)), "failed"),
-        (Device(0, "A", (SKIPPED,), unproven="busy"), "unproven"),
-        (Device(0, "A", (FAILED,), unproven="busy"), "failed"),
-        (Device(0, "A"), "unproven"),
+        ((PASSED,), None, "passed", "passed, 1 check"),
+        ((PASSED, PASSED), None, "passed", "passed, 2 checks"),
+        ((PASSED, SKIPPED), None, "passed", "passed, 1 check, 1 skipped"),
+        ((PASSED, FAILED), None, "failed", "failed in 1 of 2 checks"),
+        ((SKIPPED,), "busy", "unproven", "unproven: busy"),
+        ((FAILED,), "busy", "failed", "failed in 1 of 1 check"),
+        ((), None, "unproven", "unproven"),
     ],
 )
-def test_a_device_is_what_its_checks_make_it(device, status):
-    assert device.status == status
-
-
-def test_install_and_verify_say_one_count_of_checks():
-    outcomes = {
-        "passed, 2 checks": Device(0, "A", (PASSED, PASSED)),
-        "passed, 1 check, 1 skipped": Device(0, "A", (PASSED, SKIPPED)),
-        "failed in 1 of 2 checks": Device(0, "A", (PASSED, FAILED), unproven="busy"),
-        "unproven: busy": Device(0, "A", (SKIPPED,), unproven="busy"),
-    }
-    assert {text: device.outcome for text, device in outcomes.items()} == {
-        text: text for text in outcomes
-    }
+def test_a_device_is_what_its_checks_make_it(checks, unproven, status, outcome):
+    device = Device(0, "A", checks, unproven)
+    assert (device.status, device.outcome) == (status, outcome)
 
 
 def test_failed_beats_unproven_beats_passed():
@@ -41,10 +31,9 @@ def test_failed_beats_unproven_beats_passed():
         Device(1, "B", unproven="busy"),
         Device(2, "C", (FAILED,)),
     )
-    assert Verdict(VerifiedEnvironment(), devices).status == "failed"
-    assert Verdict(VerifiedEnvironment(), devices[:2]).status == "unproven"
-    assert Verdict(VerifiedEnvironment(), devices[:1]).status == "passed"
-    assert Verdict(VerifiedEnvironment(), ()).status == "unproven"
+    assert [
+        Verdict(VerifiedEnvironment(), devices[:count]).status for count in range(4)
+    ] == ["unproven", "passed", "unproven", "failed"]
 
 
 def test_the_document_is_the_contracts():

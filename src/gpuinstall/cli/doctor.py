@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import NOTE, Advice
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.active import environment_to_read, name_active
-from gpuinstall.cli.install import interpreter_of_others
 from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import (
     VARIABLES,
@@ -19,14 +19,11 @@ from gpuinstall.cli.options import (
 )
 from gpuinstall.cli.outcome import Outcome, confirm, framed
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.cli.verify import tested_line
-from gpuinstall.diagnose.examination import Examination, examine
-from gpuinstall.diagnose.repair import RepairResult, repair_steps, run_repairs
-from gpuinstall.environments.kept_files import copy_edited
-from gpuinstall.project import Project
-from gpuinstall.project.request import read_request
-from gpuinstall.project.targets import environment_request
-from gpuinstall.sources import OFFICIAL
+
+if TYPE_CHECKING:
+    from gpuinstall.diagnose.examination import Examination
+    from gpuinstall.diagnose.repair import RepairResult
+    from gpuinstall.project import Project
 
 
 @framed(
@@ -39,6 +36,8 @@ from gpuinstall.sources import OFFICIAL
 )
 def command(options: CommandOptions) -> Outcome:
     """Examine machine, driver, environment and project."""
+    from gpuinstall.cli.install import interpreter_of_others
+
     folder = environment_to_read(options)
     if is_typed("venv") or folder.is_file():
         # Raises if there is none: an environment is not made for a typing error.
@@ -69,6 +68,11 @@ def command(options: CommandOptions) -> Outcome:
 
 def _examine(project: Project) -> Examination:
     """Examine; settings that are malformed are for the commands that install to refuse."""
+    from gpuinstall.diagnose.examination import examine
+    from gpuinstall.project.request import read_request
+    from gpuinstall.project.targets import environment_request
+    from gpuinstall.sources import OFFICIAL
+
     request = None
     torch_index = OFFICIAL
     with suppress(UsageError, LockError):
@@ -103,6 +107,9 @@ def _repair(
     Raises:
         UsageError: They are not to be made.
     """
+    from gpuinstall.diagnose.repair import repair_steps, run_repairs
+    from gpuinstall.environments.kept_files import copy_edited
+
     terminal = options.terminal
     for finding in examination.findings:
         terminal.step("Found", finding.message)
@@ -153,6 +160,8 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
 
 
 def _environment_line(examination: Examination) -> str:
+    from gpuinstall.cli.verify import tested_line
+
     venv, verdict = examination.evidence.venv, examination.verdict
     if not examination.evidence.is_there:
         return "none here"

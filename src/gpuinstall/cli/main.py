@@ -9,7 +9,6 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -192,25 +191,23 @@ def run_command_line(arguments: list[str]) -> int:
     """Run a command line; return the exit status."""
     close_umask()
     keep_temporary_files_apart()
-    if arguments[:1] != [HANDED_OVER]:
-        return _run_to_the_end(arguments, _run)
-    status = _run_to_the_end(arguments[1:], _run_handed_over)
-    # What an error advises needs it as well.
-    _show_path(arguments)
+    status = _run_to_the_end(arguments)
+    if arguments[:1] == [HANDED_OVER]:
+        # What an error advises needs it as well.
+        _show_path(arguments)
     return status
 
 
-def _run_to_the_end(arguments: list[str], run: Callable[[list[str]], int]) -> int:
-    """Run a command line; return the exit status, of an error that is written.
-
-    Args:
-        arguments: The words behind the program.
-        run: Runs them.
-    """
+def _run_to_the_end(arguments: list[str]) -> int:
+    """Run a command line; return the exit status, of an error that is written."""
     fault: GpuInstallError
     CURRENT.set(None)
     try:
-        return run(arguments)
+        if arguments[:1] == [HANDED_OVER]:
+            arguments = handed_over(arguments[1:])
+            # What an error advises to run again is made of these words, not of what bootstrap.py was given.
+            sys.argv[1:] = arguments
+        return _run(arguments)
     except GpuInstallError as error:
         fault = error
     except click.ClickException as error:
@@ -269,13 +266,6 @@ def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageErro
         for word in arguments:
             hint = advise_lock(Path(word)) or hint
     return UsageError("usage", error.format_message(), hint=hint)
-
-
-def _run_handed_over(arguments: list[str]) -> int:
-    words = handed_over(arguments)
-    # What an error advises to run again is made of these words, not of what bootstrap.py was given.
-    sys.argv[1:] = words
-    return _run(words)
 
 
 def _run(arguments: list[str]) -> int:

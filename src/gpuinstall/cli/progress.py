@@ -13,69 +13,55 @@ from tqdm import tqdm
 tqdm.set_lock(RLock())
 tqdm.monitor_interval = 0
 
+DRAWN_EVERY_S = 0.1
+"""How often a bar is drawn."""
 _TEXT = "{n_fmt}B of {total_fmt}B · {rate_fmt}, {remaining} left"
 _UNKNOWN_SIZE = "{n_fmt}B · {rate_fmt}"
 
 
-def draw_bar(
-    stream: TextIO,
-    label: str,
-    parts: Mapping[str, int | None],
-) -> tqdm[Any]:
-    """Return a bar in the last lines of a terminal, which is gone when it is closed.
-
-    Args:
-        stream: The terminal.
-        label: What is done.
-        parts: The bytes of each file; None if they are not known.
-    """
-    settings = _settings(parts)
-    text = settings["bar_format"]
-    if settings["total"]:
-        text = f"{{bar:20}} {text}"
-    settings["bar_format"] = f"{label:<11} {text}"
-    return tqdm(
-        **settings, file=stream, leave=False, dynamic_ncols=True, mininterval=0.1
-    )
-
-
 class WorkMeter(tqdm):  # type: ignore[type-arg]
-    """Counts a work, and reports it now and then instead of drawing it; as text, its numbers."""
+    """Counts a work: a bar in the last lines of a terminal, which is gone when it is closed, or reports now and then."""
 
     def __init__(
         self,
+        label: str,
+        parts: Mapping[str, int | None],
+        stream: TextIO | None,
         report: Callable[[WorkMeter], None],
         seconds: float,
-        parts: Mapping[str, int | None],
     ) -> None:
         """Begin a work.
 
         Args:
-            report: Is told how far the work is.
-            seconds: The least time between two reports, and before the first.
+            label: What is done.
             parts: The bytes of each file; None if they are not known.
+            stream: The terminal that the bar is drawn in; None: it is reported instead.
+            report: Is told how far the work is, whose numbers the meter is as text.
+            seconds: The least time between two reports, and before the first.
         """
-        self._report = report
+        sizes = list(parts.values())
+        total = None if None in sizes else sum(filter(None, sizes))
+        text = _TEXT if total else _UNKNOWN_SIZE
+        if stream:
+            text = f"{label:<11} {{bar:20}} {text}" if total else f"{label:<11} {text}"
+        self._report = None if stream else report
         super().__init__(
-            **_settings(parts),
-            file=StringIO(),
+            total=total,
+            unit="B",
+            unit_scale=True,
+            bar_format=text,
+            file=stream or StringIO(),
             leave=False,
-            mininterval=seconds,
-            delay=seconds,
+            dynamic_ncols=stream is not None,
+            mininterval=DRAWN_EVERY_S if stream else seconds,
+            delay=0 if stream else seconds,
         )
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> None:  # noqa: ARG002
-        """Report the work; at its end, when tqdm clears what it drew, nothing."""
+    def display(self, msg: str | None = None, pos: int | None = None) -> Any:
+        """Draw or report the work; at its end, when tqdm clears what it drew, nothing is reported."""
+        if self._report is None:
+            # It is told whether it was drawn, which the types do not know.
+            return super().display(msg, pos)  # type: ignore[func-returns-value]
         if msg is None:
             self._report(self)
-
-
-def _settings(parts: Mapping[str, int | None]) -> dict[str, Any]:
-    sizes = list(parts.values())
-    total = None if None in sizes else sum(filter(None, sizes))
-    return {
-        "total": total,
-        "unit": "B",
-        "unit_scale": True,
-        "bar_format": _TEXT if total else _UNKNOWN_SIZE,
-    }
+        return None

@@ -220,7 +220,7 @@ class Terminal(Reporter, Value):
         if not self.as_events and (self.quiet or not parts):
             yield lambda _part, _count: None
             return
-        from gpuinstall.cli.progress import WorkMeter, draw_bar
+        from gpuinstall.cli.progress import WorkMeter
 
         def report(meter: WorkMeter) -> None:
             if self.as_events:
@@ -229,13 +229,12 @@ class Terminal(Reporter, Value):
             else:
                 self.step(label, str(meter))
 
-        if self.as_events or not _moves_cursor(self.err):
-            seconds = EVENT_EVERY_S if self.as_events else LINE_EVERY_S
-            meter: tqdm[Any] = WorkMeter(report, seconds, parts)
-        else:
-            meter = draw_bar(self.err, label, parts)
+        is_drawn = not self.as_events and _moves_cursor(self.err)
+        stream = self.err if is_drawn else None
+        seconds = EVENT_EVERY_S if self.as_events else LINE_EVERY_S
+        meter = WorkMeter(label, parts, stream, report, seconds)
+        if is_drawn:
             self.bars.append(meter)
-
         counting = Lock()
 
         def advance(_part: str, count: int) -> None:
@@ -246,7 +245,7 @@ class Terminal(Reporter, Value):
         try:
             yield advance
         finally:
-            if meter in self.bars:
+            if is_drawn:
                 self.bars.remove(meter)
             if self.as_events:
                 # A work that ends before its first report is told of all the same.

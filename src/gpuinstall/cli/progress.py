@@ -60,8 +60,5 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:
         """Draw or report the work; at its end, when tqdm clears what it drew, nothing is reported."""
         if self._report is None:
-            # It is told whether it was drawn, which the types do not know.
-            return super().display(msg, pos)  # type: ignore[func-returns-value]
-        if msg is None:
-            self._report(self)
-        return None
+            return super().display(msg, pos)
+        return None if msg == "" else self._report(self)

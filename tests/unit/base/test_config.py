@@ -45,17 +45,20 @@ def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_p
     assert read_config(tmp_path).python == "3.11"
 
 
-@pytest.mark.parametrize(
-    ("text", "python"),
-    [
-        ("python3.12\n", "3.12"),
-        ("pypy3.10\ncpython@3.12.1", "3.12"),
-        (">=3.12,<3.13  \n", ">=3.12,<3.13"),
-        ("myenv", None),
-    ],
-)
-def test_a_version_file_is_read_as_uv_and_pyenv_write_it(text, python):
-    assert parse_config({}, text).python == python
+VERSION_FILES = {
+    "python3.12\n": "3.12",
+    "pypy3.10\ncpython@3.12.1": "3.12",
+    "cpython-3.13\n": "3.13",
+    "cpython@3.12": "3.12",
+    ">=3.12,<3.13  \n": ">=3.12,<3.13",
+    "myenv": None,
+    "my-env\n": None,
+}
+
+
+def test_a_version_file_is_read_as_uv_and_pyenv_write_it():
+    found = {text: parse_config({}, text).python for text in VERSION_FILES}
+    assert found == VERSION_FILES
 
 
 def test_a_group_that_is_installed_unasked_may_require_another_python():
@@ -79,27 +82,13 @@ def test_poetry_says_which_python_a_project_is_for():
         "*": None,
         "^3.8 || ^3.10": None,
     }
-    wrong = {}
-    for written, specifier in expected.items():
-        python = parse_config(
-            {"tool": {"poetry": {"dependencies": {"python": written}}}}
-        ).python
-        if python != specifier:
-            wrong[written] = python
-    assert wrong == {}
-    poetry = {"poetry": {"dependencies": {"python": "^3.13"}}}
-    assert (
-        parse_config({"project": {"requires-python": ">=3.10"}, "tool": poetry}).python
-        == ">=3.10"
-    )
 
+    def python(written, **own):
+        poetry = {"poetry": {"dependencies": {"python": written}}}
+        return parse_config({"tool": poetry, "project": own}).python
 
-@pytest.mark.parametrize(
-    ("text", "python"),
-    [("cpython-3.13\n", "3.13"), ("cpython@3.12", "3.12"), ("my-env\n", None)],
-)
-def test_a_version_file_names_a_python_in_several_ways(text, python):
-    assert parse_config({}, text).python == python
+    assert {written: python(written) for written in expected} == expected
+    assert python("^3.13", **{"requires-python": ">=3.10"}) == ">=3.10"
 
 
 @pytest.mark.parametrize(
@@ -127,14 +116,12 @@ def test_malformed_settings_are_named(tmp_path, text, word):
 
 
 def test_a_torch_index_with_a_backend_at_its_end_allows_that_backend():
-    index = {"torch-index": "https://index.example/whl/cu126"}
-    config = parse_config({"tool": {"gpuinstall": index}})
-    assert config.sourcing.torch_index == "https://index.example/whl"
-    assert config.allowed_backends == ("cu126",)
-    both = parse_config({"tool": {"gpuinstall": {**index, "backends": ["cpu"]}}})
-    assert both.allowed_backends == ("cpu",)
+    def allowed(**settings):
+        index = {"torch-index": "https://index.example/whl/cu126", **settings}
+        config = parse_config({"tool": {"gpuinstall": index}})
+        assert config.sourcing.torch_index == "https://index.example/whl"
+        return config.allowed_backends
 
-
-def test_an_empty_list_of_backends_allows_none():
-    nothing = parse_config({"tool": {"gpuinstall": {"backends": []}}})
-    assert nothing.allowed_backends == ()
+    assert allowed() == ("cu126",)
+    assert allowed(backends=["cpu"]) == ("cpu",)
+    assert allowed(backends=[]) == ()

@@ -2,7 +2,6 @@
 
 import gc
 import sys
-from contextlib import suppress
 
 import pytest
 
@@ -10,59 +9,54 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 
+ADDRESSES = {
+    ".": (".", "."),
+    ".[test]": (".", "."),
+    "-e lib": ("lib", "./lib"),
+    "--editable=./lib": ("lib", "./lib"),
+    "lib/inner": ("inner", "lib/inner"),
+    r"C:\work\lib": ("lib", r"C:\work\lib"),
+    "./dist/owl_eye-3.0-py3-none-any.whl": (
+        "owl-eye",
+        "./dist/owl_eye-3.0-py3-none-any.whl",
+    ),
+    "git+ssh://git@git.example/tool@main#egg=x": (
+        "x",
+        "git+ssh://git@git.example/tool@main#egg=x",
+    ),
+    "git+https://git.example/pytorch/pytorch@v2.9.1": (
+        "torch",
+        "git+https://git.example/pytorch/pytorch@v2.9.1",
+    ),
+    "git+https://git.example/ours/vision": (
+        "vision",
+        "git+https://git.example/ours/vision",
+    ),
+    "https://files.example/a-1.tar.gz": ("a", "https://files.example/a-1.tar.gz"),
+    "Thing @ git+https://git.example/t@main#subdirectory=s": (
+        "thing",
+        "git+https://git.example/t@main#subdirectory=s",
+    ),
+    "-e Thing @ ./lib": ("thing", "./lib"),
+    # Paths may have blanks.
+    "./a folder": ("a-folder", "./a folder"),
+    "-e ./my lib": ("my-lib", "./my lib"),
+    "-e my lib": ("my-lib", "./my lib"),
+    "my lib/inner part[test] ; os_name == 'posix'": ("inner-part", "my lib/inner part"),
+    "/opt/Project - Copy": ("project-copy", "/opt/Project - Copy"),
+    r"C:\my work\lib": ("lib", r"C:\my work\lib"),
+    "thing @ ./my lib ; os_name == 'posix'": ("thing", "./my lib"),
+    "-e thing[test] @ ../my lib": ("thing", "../my lib"),
+}
 
-@pytest.mark.parametrize(
-    ("text", "name", "url", "editable"),
-    [
-        (".", ".", ".", False),
-        (".[test]", ".", ".", False),
-        ("-e lib", "lib", "./lib", True),
-        ("--editable=./lib", "lib", "./lib", True),
-        ("lib/inner", "inner", "lib/inner", False),
-        (r"C:\work\lib", "lib", r"C:\work\lib", False),
-        (
-            "./dist/owl_eye-3.0-py3-none-any.whl",
-            "owl-eye",
-            "./dist/owl_eye-3.0-py3-none-any.whl",
-            False,
-        ),
-        (
-            "git+ssh://git@git.example/tool@main#egg=x",
-            "x",
-            "git+ssh://git@git.example/tool@main#egg=x",
-            False,
-        ),
-        (
-            "git+https://git.example/pytorch/pytorch@v2.9.1",
-            "torch",
-            "git+https://git.example/pytorch/pytorch@v2.9.1",
-            False,
-        ),
-        (
-            "git+https://git.example/ours/vision",
-            "vision",
-            "git+https://git.example/ours/vision",
-            False,
-        ),
-        (
-            "https://files.example/a-1.tar.gz",
-            "a",
-            "https://files.example/a-1.tar.gz",
-            False,
-        ),
-        (
-            "Thing @ git+https://git.example/t@main#subdirectory=s",
-            "thing",
-            "git+https://git.example/t@main#subdirectory=s",
-            False,
-        ),
-        ("-e Thing @ ./lib", "thing", "./lib", True),
-    ],
-)
-def test_an_address_is_read_with_the_name_that_it_tells(text, name, url, editable):
-    asked = parse_requirement(text)
-    assert (asked.name, asked.url, asked.editable) == (name, url, editable)
-    assert parse_requirement(asked.text) == asked
+
+def test_an_address_is_read_with_the_name_that_it_tells():
+    requirements = {text: parse_requirement(text) for text in ADDRESSES}
+    found = {text: (one.name, one.url) for text, one in requirements.items()}
+    assert found == ADDRESSES
+    for text, one in requirements.items():
+        assert one.editable is text.startswith("-")
+        assert parse_requirement(one.text) == one
 
 
 @pytest.mark.parametrize(
@@ -78,56 +72,21 @@ def test_extras_and_markers_of_an_address_are_kept():
     assert str(asked.marker) == 'sys_platform == "linux"'
 
 
-@pytest.mark.parametrize("text", ["./lib ; nonsense", "-e numpy>=2", "-e numpy @"])
-def test_what_names_no_folder_or_has_no_marker_is_malformed(text):
-    with pytest.raises(UsageError) as caught:
-        parse_requirement(text)
-    assert caught.value.code == "requirement-malformed"
-
-
-def test_a_requirement_is_one_line():
-    accepted = []
-    for text in (
+REFUSED = {
+    "it names no folder, or has no marker": (
+        "./lib ; nonsense",
+        "-e numpy>=2",
+        "-e numpy @",
+    ),
+    "it is more than a line": (
         'numpy ; platform_release == "a\n-r /etc/passwd"',
         "numpy @ https://files.example/a.whl\n-r",
         "./lib[a\n-r /etc/passwd\n]",
         "numpy\r-r /etc/passwd",
         "numpy\x00",
         "numpy\u2028-r",
-    ):
-        with suppress(UsageError):
-            accepted.append(parse_requirement(text))
-    assert accepted == []
-
-
-def test_a_path_may_have_blanks():
-    cases = {
-        "./a folder": ("a-folder", "./a folder", False),
-        "-e ./my lib": ("my-lib", "./my lib", True),
-        "-e my lib": ("my-lib", "./my lib", True),
-        "my lib/inner part[test] ; os_name == 'posix'": (
-            "inner-part",
-            "my lib/inner part",
-            False,
-        ),
-        "/opt/Project - Copy": ("project-copy", "/opt/Project - Copy", False),
-        r"C:\my work\lib": ("lib", r"C:\my work\lib", False),
-        "thing @ ./my lib ; os_name == 'posix'": ("thing", "./my lib", False),
-        "-e thing[test] @ ../my lib": ("thing", "../my lib", True),
-    }
-    wrong = []
-    for text, expected in cases.items():
-        asked = parse_requirement(text)
-        if (asked.name, asked.url, asked.editable) != expected or parse_requirement(
-            asked.text
-        ) != asked:
-            wrong.append((text, asked))
-    assert wrong == []
-
-
-def test_an_option_or_comment_is_no_part_of_a_path():
-    accepted = []
-    for text in (
+    ),
+    "an option or a comment is no part of a path": (
         "./lib --hash=sha256:00",
         "./lib -r other.txt",
         "lib @ ./lib --index-url https://index.example/simple",
@@ -136,10 +95,16 @@ def test_an_option_or_comment_is_no_part_of_a_path():
         "--index-url https://index.example/simple",
         "torch git+https://git.example/tool",
         "tool @ https://files.example/a b.whl",
-    ):
-        with suppress(UsageError):
-            accepted.append(parse_requirement(text))
-    assert accepted == []
+    ),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_is_no_requirement_is_malformed(why):
+    for text in REFUSED[why]:
+        with pytest.raises(UsageError) as caught:
+            parse_requirement(text)
+        assert caught.value.code == "requirement-malformed", text
 
 
 @pytest.mark.parametrize(

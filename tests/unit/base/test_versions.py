@@ -4,68 +4,91 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.base.versions import (
+    Backend,
+    ComputeCapability,
+    CudaVersion,
+    DriverVersion,
+)
+
+PARSERS = [Backend.parse, ComputeCapability.parse, CudaVersion.parse]
+PARSERS += [DriverVersion.parse]
 
 
 def test_sm_number_becomes_a_compute_capability():
-    assert [str(ComputeCapability.from_sm(sm)) for sm in (37, 90, 120)] == [
-        "3.7",
-        "9.0",
-        "12.0",
-    ]
+    capabilities = [str(ComputeCapability.from_sm(sm)) for sm in (37, 90, 120)]
+    assert capabilities == ["3.7", "9.0", "12.0"]
     assert ComputeCapability(12, 1).sm == "sm_121"
 
 
 def test_driver_versions_compare_by_number_not_by_text():
-    assert (
-        DriverVersion.parse("535.54.03")
-        < DriverVersion.parse("535.183.01")
-        < DriverVersion.parse("570")
+    older, newer, branch = map(DriverVersion.parse, ("535.54.03", "535.183.01", "570"))
+    assert older < newer < branch
+    assert (newer.branch, str(newer)) == (535, "535.183.01")
+
+
+def test_the_number_of_windows_device_manager_is_the_drivers_own():
+    drivers = {
+        "31.0.15.3623": "536.23",
+        "32.0.15.6094": "560.94",
+        "30.0.14.7212": "472.12",
+    }
+    assert {windows: str(DriverVersion.parse(windows)) for windows in drivers} == (
+        drivers
     )
-    assert DriverVersion.parse("535.183.01").branch == 535
-    assert str(DriverVersion.parse("535.183.01")) == "535.183.01"
 
 
 @pytest.mark.parametrize(
-    ("windows", "driver"),
+    ("tag", "kind", "version", "in_a_file_name"),
     [
-        ("31.0.15.3623", "536.23"),
-        ("32.0.15.6094", "560.94"),
-        ("30.0.14.7212", "472.12"),
+        ("cpu", "cpu", None, "cpu"),
+        ("cu126", "cuda", "12.6", "cu126"),
+        ("cu92", "cuda", "9.2", "cu92"),
+        ("rocm7.2", "rocm", "7.2", "rocm7-2"),
+        ("rocm5.4.2", "rocm", "5.4.2", "rocm5-4-2"),
+        ("xpu", "xpu", None, "xpu"),
     ],
 )
-def test_the_number_of_windows_device_manager_is_the_drivers_own(windows, driver):
-    assert DriverVersion.parse(windows) == DriverVersion.parse(driver)
+def test_a_tag_is_read_and_written_as_it_was(tag, kind, version, in_a_file_name):
+    backend = Backend.parse(tag)
+
+    assert backend == Backend(kind, version)
+    assert (str(backend), backend.tag, backend.file_tag) == (tag, tag, in_a_file_name)
 
 
 @pytest.mark.parametrize(
-    "text", ["banana", "", "-1.2", "12", "12.2.1", "١٢.٢", "1e3.0"]
+    ("parse", "refusal", "texts"),
+    [
+        (
+            Backend.parse,
+            "is not a backend such as cu126 or cpu",
+            "|cu|cu1|cu1300|CU126|cuda126|rocm7.|cpu2|cpu |gpu",
+        ),
+        (
+            CudaVersion.parse,
+            "not a CUDA version",
+            "banana||-1.2|12|12.2.1|١٢.٢|1e3.0",
+        ),
+        (
+            DriverVersion.parse,
+            "not a driver version",
+            "banana||-580|580.|580..1|580.95.05 |5",
+        ),
+    ],
 )
-def test_anything_else_is_no_cuda_version(text):
-    with pytest.raises(ValueError, match="not a CUDA version"):
-        CudaVersion.parse(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["banana", "", "-580", "580.", "580..1", "580.95.05 ", "5"]
-)
-def test_anything_else_is_no_driver_version(text):
-    with pytest.raises(ValueError, match="not a driver version"):
-        DriverVersion.parse(text)
+def test_anything_else_is_refused(parse, refusal, texts):
+    for text in texts.split("|"):
+        with pytest.raises(ValueError, match=refusal):
+            parse(text)
 
 
 @given(st.integers(0, 999), st.integers(0, 99))
 def test_what_is_written_is_read_back(major, minor):
-    assert CudaVersion.parse(str(CudaVersion(major, minor))) == (major, minor)
-    assert ComputeCapability.parse(str(ComputeCapability(major, minor))) == (
-        major,
-        minor,
-    )
+    for kind in (CudaVersion, ComputeCapability):
+        assert kind.parse(str(kind(major, minor))) == (major, minor)
 
 
-@pytest.mark.parametrize(
-    "parse", [CudaVersion.parse, ComputeCapability.parse, DriverVersion.parse]
-)
+@pytest.mark.parametrize("parse", PARSERS)
 @given(text=st.text())
 def test_parsers_raise_value_error_and_nothing_else(parse, text):
     with suppress(ValueError):

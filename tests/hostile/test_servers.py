@@ -190,7 +190,7 @@ ENDED_LATE = set(
         ("a byte now and then", "without end"),
     )
 )
-"""What uv alone reads is ended by uv's own limits, or by that of a whole run of uv (tests/unit/test_limits_of_programs.py)."""
+"""What uv alone reads is ended by uv's own limits, or by that of a whole run of uv (tests/unit/base/test_process.py)."""
 CASES = [
     pytest.param(*case, marks=() if case in BRIEFLY else pytest.mark.heavy)
     for case in product(PLACES, MANNERS)

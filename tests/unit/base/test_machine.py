@@ -67,7 +67,6 @@ def test_a_machine_of_another_maker_is_written_as_it_was_read():
 
     machine = Machine.from_dict(document)
 
-    assert (machine.gpus[0].vendor, machine.gpus[0].architecture) == ("amd", "gfx1201")
     assert machine.to_dict() == document
     assert hash(machine) == hash(Machine.from_dict(document))
 
@@ -81,36 +80,29 @@ def test_the_envelope_around_a_machine_is_taken_off():
     assert {Machine.from_dict(one) for one in documents} == {Machine.from_dict(FULL)}
 
 
+def read(**facts):
+    return Machine.from_dict({**LEAST, **facts})
+
+
 def test_missing_pythons_mean_that_any_can_be_had_and_an_empty_list_that_none_can():
-    assert Machine.from_dict(LEAST).pythons is None
-    assert Machine.from_dict({**LEAST, "pythons": []}).pythons == ()
+    assert (read().pythons, read(pythons=[]).pythons) == (None, ())
 
 
 def test_a_problem_blocks_unless_it_says_otherwise():
-    problems = [
-        {"code": "a"},
-        {"code": "b", "blocking": False},
-        {"code": "c", "gpus": [0]},
-    ]
-    assert [
-        problem.code
-        for problem in Machine.from_dict({**LEAST, "problems": problems}).blocking
-    ] == ["a"]
+    passing = {"code": "b", "blocking": False}
+    machine = read(problems=[{"code": "a"}, passing, {"code": "c", "gpus": [0]}])
+    assert [problem.code for problem in machine.blocking] == ["a"]
 
 
 def test_driver_facts_may_be_missing_one_by_one():
-    assert Machine.from_dict({**LEAST, "driver": {}}).driver == Driver()
-    assert Machine.from_dict({**LEAST, "driver": {"cuda": "12.2"}}).driver == Driver(
-        cuda=CudaVersion(12, 2)
-    )
-    read = Machine.from_dict({**LEAST, "driver": {"version": "470.256.02"}}).driver
-    assert read == Driver(version=DriverVersion.parse("470.256.02"))
+    version = DriverVersion.parse("470.256.02")
+    assert read(driver={}).driver == Driver()
+    assert read(driver={"cuda": "12.2"}).driver == Driver(cuda=CudaVersion(12, 2))
+    assert read(driver={"version": str(version)}).driver == Driver(version=version)
 
 
 def test_an_unknown_capability_stays_unknown():
-    gpus = Machine.from_dict(
-        {**LEAST, "gpus": [{"compute_capability": None}, CARD]}
-    ).gpus
+    gpus = read(gpus=[{"compute_capability": None}, CARD]).gpus
     assert [gpu.compute_capability for gpu in gpus] == [None, ComputeCapability(8, 0)]
 
 
@@ -139,7 +131,7 @@ def test_an_unknown_capability_stays_unknown():
 )
 def test_a_malformed_document_is_refused_by_the_place_of_its_fault(wrong, named):
     with pytest.raises(UsageError) as caught:
-        Machine.from_dict({**LEAST, **wrong})
+        read(**wrong)
     assert named in caught.value.message
     assert "\n" not in caught.value.message
 
@@ -165,4 +157,4 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(list(FULL)), JSON))
 def test_whatever_the_document_holds_only_our_own_error_leaves_it(wrong):
     with suppress(UsageError):
-        assert isinstance(Machine.from_dict({**LEAST, **wrong}), Machine)
+        assert isinstance(read(**wrong), Machine)

@@ -31,36 +31,31 @@ REFUSED = {
 }
 
 
-def record(folder, node, machine, document=PASSED):
-    write_record(folder, node, "sync", machine, document)
+def record(folder, node, machine, document=PASSED, command="sync"):
+    write_record(folder, node, command, machine, document)
 
 
-def test_alike_nodes_are_one_group(tmp_path):
-    record(tmp_path, "n1", H100)
-    record(tmp_path, "n2", V100)
+def test_alike_nodes_are_one_group_and_expected_ones_without_a_record_missing(tmp_path):
     record(tmp_path, "n3", H100)
-
-    groups = read_report(tmp_path).groups
-    assert [(group.nodes, group.gpus, group.driver) for group in groups] == [
-        (("n1", "n3"), "8 × H100 SXM (sm_90)", "580.95.05"),
-        (("n2",), "1 × V100 (sm_70)", "470.256.02"),
-    ]
-    assert (groups[0].lock, groups[0].verdict) == ("pylock.cu130.toml", "passed")
-
-
-def test_the_document_names_every_node_with_a_record(tmp_path):
     record(tmp_path, "n2", V100)
     record(tmp_path, "n1", H100)
+    lock, passed = "pylock.cu130.toml", "passed"
 
-    document = read_report(tmp_path, ["n3"]).to_dict()
+    report = read_report(tmp_path, node_names("n0,n1,n2,n4"))
+    assert [tuple(group) for group in report.groups] == [
+        ("8 × H100 SXM (sm_90)", "580.95.05", lock, passed, ("n1", "n3")),
+        ("1 × V100 (sm_70)", "470.256.02", lock, passed, ("n2",)),
+    ]
+    assert report.missing == ("n0", "n4")
+    document = report.to_dict()
     assert document.keys() == {"nodes", "failed", "missing", "groups"}
-    assert document["nodes"] == ["n1", "n2"]
+    assert document["nodes"] == ["n1", "n2", "n3"]
 
 
 def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path):
     record(tmp_path, "n1", H100, REFUSED)
-    write_record(tmp_path, "n1", "verify", H100, {"exit_code": 5, "errors": []})
-    write_record(tmp_path, "n2", "verify", None, {"exit_code": 4})
+    record(tmp_path, "n1", H100, {"exit_code": 5, "errors": []}, "verify")
+    record(tmp_path, "n2", None, {"exit_code": 4}, "verify")
 
     failed = read_report(tmp_path).failed
     assert [tuple(failure) for failure in failed] == [
@@ -69,22 +64,9 @@ def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path):
     ]
 
 
-def test_expected_nodes_without_a_record_are_missing(tmp_path):
-    record(tmp_path, "n02", H100)
-
-    assert read_report(tmp_path, node_names("n01,n02,n03")).missing == ("n01", "n03")
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("n1", ["n1"]),
-        ("login,n9.site", ["login", "n9.site"]),
-        ("n08\nn09 n10\n", ["n08", "n09", "n10"]),
-    ],
-)
-def test_names_of_nodes_are_listed(text, names):
-    assert node_names(text) == names
+def test_names_of_nodes_are_listed():
+    names = node_names("login,n9.site\nn09 rack-7.node-3\n")
+    assert names == ["login", "n9.site", "n09", "rack-7.node-3"]
 
 
 @pytest.mark.parametrize("text", ["", "n1,", "../n1", "n[1-2]", "n1;ls"])
@@ -171,7 +153,7 @@ def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path):
 
 
 def test_a_folder_without_machines_is_refused(tmp_path):
-    write_record(tmp_path, "n1", "sync", None, REFUSED)
+    record(tmp_path, "n1", None, REFUSED)
 
     with pytest.raises(UsageError, match="has no record of a machine"):
         recorded_machines(tmp_path, Reporter())

@@ -4,8 +4,9 @@ import time
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.patience import Patience
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.patience import Patience, read_patience
+from tests.lab.pace import within
 from tests.lab.processes import has_ended
 
 
@@ -15,13 +16,6 @@ def test_each_line_is_heard_as_it_comes_and_kept():
     done = process.run([sys.executable, "-c", code], each_error_line=heard.append)
     assert heard == ["one\n", "two\n"]
     assert (done.status, done.out, done.err) == (3, "quiet\n", "one\ntwo\n")
-
-
-def test_a_program_that_takes_too_long_has_no_status_and_keeps_what_it_said():
-    code = "import time; print('begun', flush=True); time.sleep(60)"
-    done = process.run([sys.executable, "-c", code], seconds=1)
-    assert (done.status, done.ok) == (None, False)
-    assert done.out == "begun\n"
 
 
 def test_a_program_gets_its_text_and_nothing_of_our_stdin():
@@ -70,16 +64,36 @@ def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(
     assert (done.status, done.out) == (status, out)
 
 
-ENDLESS = [sys.executable, "-c", "import os\nwhile True: os.write(1, b'x' * 65536)"]
+SLEEPS = "import time\nprint('begun', flush=True)\ntime.sleep(60)"
+ENDLESS = "import os\nprint('begun', flush=True)\nwhile True: os.write(1, b'x' * 65536)"
 
 
-def test_a_program_that_writes_without_end_is_ended():
-    done = process.run(ENDLESS, seconds=60)
-    assert (done.status, done.excess) == (None, "wrote more than 10 MB")
+@pytest.mark.parametrize(
+    ("code", "silence", "excess"),
+    [
+        (SLEEPS, 0.0025, "not finished after 1 s"),
+        (ENDLESS, 60, "wrote more than 10 MB"),
+    ],
+)
+def test_a_program_that_takes_or_writes_too_much_is_ended(code, silence, excess):
+    command = [sys.executable, "-c", code]
+    patience = Patience(silence=silence)
+    with within(20):
+        done = process.run(command, seconds=patience.total)
+        with pytest.raises(InstallationError, match=f"was ended: {excess}") as caught:
+            process.run(command, patience=patience)
+    assert (done.status, done.ok, done.excess) == (None, False, excess)
+    assert done.out.startswith("begun\n")
     assert len(done.out) <= 2 * process.OUTPUT
+    assert caught.value.code == "too-slow"
 
 
-def test_why_a_program_was_ended_is_said():
-    patience = Patience(silence=60)
-    with pytest.raises(InstallationError, match="was ended: wrote more than 10 MB"):
-        process.run(ENDLESS, patience=patience)
+@pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])
+def test_patience_is_a_number_above_nothing(said):
+    with pytest.raises(UsageError, match="GPUINSTALL_SILENCE"):
+        read_patience({"GPUINSTALL_SILENCE": said})
+
+
+def test_uv_is_told_our_patience_unless_it_was_told_another():
+    told = Patience(silence=7).variables({"UV_HTTP_RETRIES": "9"})
+    assert (told["UV_HTTP_TIMEOUT"], told["UV_HTTP_RETRIES"]) == ("7", "9")

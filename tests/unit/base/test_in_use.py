@@ -86,17 +86,13 @@ def test_programs_that_use_a_folder_are_named(tmp_path):
         "works in it": {"args": [sys.executable, "-c", sleep], "cwd": used},
         "has loaded a file": {"args": [sys.executable, "-c", maps + sleep]},
     }
-    wrong = []
     for name, words in programs.items():
         with subprocess.Popen(
             **words, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as program:
             assert program.stdout is not None
             program.stdout.readline()
-            if not any(
-                f"(process {program.pid})" in text for text in programs_in(used)
-            ):
-                wrong.append(name)
+            named = "".join(programs_in(used))
             program.kill()
-    assert wrong == []
+        assert f"(process {program.pid})" in named, name
     assert programs_in(used) == []

@@ -43,6 +43,12 @@ def test_every_signal_that_ends_a_program_is_an_interrupt(name):
     assert running.returncode == 130
 
 
+LATER = {
+    "gpuinstall.cli.main": "",
+    "click": "",
+    "gpuinstall.cli.probe": "\nerror: interrupted\n",
+}
+"""What is loaded once there are handlers, and what is said of an interrupt."""
 LOADING = """
 import os, signal, sys
 class Finder:
@@ -56,13 +62,12 @@ main()
 """
 
 
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize(
-    ("module", "said"),
+    ("module", "number", "said"),
     [
-        ("gpuinstall.cli.main", ""),
-        ("click", ""),
-        ("gpuinstall.cli.probe", "\nerror: interrupted\n"),
+        ("gpuinstall.base.interruption", "SIGINT", ""),
+        *((module, "SIGINT", said) for module, said in LATER.items()),
+        *((module, "SIGTERM", said) for module, said in LATER.items()),
     ],
 )
 def test_an_interrupt_while_modules_load_ends_without_a_traceback(module, said, number):
@@ -73,16 +78,6 @@ def test_an_interrupt_while_modules_load_ends_without_a_traceback(module, said, 
     )
 
     assert (done.returncode, done.stderr) == (130, said)
-
-
-def test_an_interrupt_before_there_are_handlers_ends_without_a_traceback():
-    code = LOADING.format(module="gpuinstall.base.interruption", number="SIGINT")
-
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-
-    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_a_program_that_a_thread_waits_for_is_ended_at_once():

@@ -12,9 +12,6 @@ from gpuinstall.base.text import without_block
 from gpuinstall.cli.hook import _with_values
 from gpuinstall.cli.main import run_command_line
 
-OWN = "# gpuinstall hook: "
-END = "# end of gpuinstall hook"
-
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
@@ -32,8 +29,16 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "settings"
 
 
-def error(capsys):
-    return json.loads(capsys.readouterr().out)["errors"][0]
+@pytest.fixture
+def hook(home, capsys):  # noqa: ARG001  its settings
+    """Run ``hook`` with the words of a line, up to an exit status; return its errors."""
+
+    def run(line, expected=0):
+        capsys.readouterr()
+        assert run_command_line(["hook", *line.split(), "--json"]) == expected
+        return json.loads(capsys.readouterr().out)["errors"]
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -46,15 +51,14 @@ def error(capsys):
         ("uv/uv.toml", b'constraint-dependencies = ["six<2"]\n'),
     ],
 )
-def test_a_file_comes_back_to_the_byte(home, name, text):
+def test_a_file_comes_back_to_the_byte(home, hook, name, text):
     file, tool = home / name, name.partition("/")[0]
     file.write_bytes(text)
     file.chmod(0o600)
-    assert run_command_line(["hook", tool]) == 0
-    hooked = file.read_bytes()
-    assert OWN.encode() in hooked
+    hook(tool)
+    assert b"# gpuinstall hook: " in file.read_bytes()
     assert file.stat().st_mode & 0o777 == 0o600
-    assert run_command_line(["hook", tool, "--remove"]) == 0
+    hook(f"{tool} --remove")
     assert file.read_bytes() == text
     assert [entry.name for entry in file.parent.iterdir()] == [file.name]
 
@@ -94,71 +98,70 @@ def test_what_was_done_is_no_news_with_quiet(capsys):
 @pytest.mark.parametrize(
     "text", [b"timeout = 20\n", b"\xef\xbb\xbf[global]\ntimeout = 20\n"]
 )
-def test_a_file_that_pip_cannot_read_is_named(home, text, capsys):
+def test_a_file_that_pip_cannot_read_is_named(home, hook, text):
     file = home / "pip" / "pip.conf"
     file.write_bytes(text)
-    assert run_command_line(["hook", "pip", "--json"]) == 2
-    assert error(capsys)["code"] == "malformed-configuration"
+    [error] = hook("pip", 2)
+    assert error["code"] == "malformed-configuration"
     assert file.read_bytes() == text
 
 
 @pytest.mark.parametrize("section", ["global", "install"])
-def test_a_constraint_of_another_file_still_counts(home, section, monkeypatch):
+def test_a_constraint_of_another_file_still_counts(home, hook, section, monkeypatch):
     environment = home / "venv"
     environment.mkdir()
     monkeypatch.setenv("VIRTUAL_ENV", str(environment))
     (environment / "pip.conf").write_text(
         f"[{section}]\nconstraint = /srv/mine.txt\n", "utf-8"
     )
-    assert run_command_line(["hook", "pip"]) == 0
+    hook("pip")
     own = (home / "pip" / "gpuinstall-constraints.txt").as_uri()
-    assert f"constraint = /srv/mine.txt {own}\n" in (
-        home / "pip" / "pip.conf"
-    ).read_text("utf-8")
+    text = (home / "pip" / "pip.conf").read_text("utf-8")
+    assert f"constraint = /srv/mine.txt {own}\n" in text
 
 
-def test_a_hook_without_one_of_its_marks_is_left(home, capsys):
-    file = home / "uv" / "uv.toml"
-    file.write_text("# mine\nnative-tls = false\n", "utf-8")
-    assert run_command_line(["hook", "uv"]) == 0
-    changed = file.read_text("utf-8").replace(END, "# ")
-    file.write_text(changed, "utf-8")
-    capsys.readouterr()
-    for words in (["--remove"], []):
-        assert run_command_line(["hook", "uv", *words, "--json"]) == 2
-        assert error(capsys)["code"] == "hook-changed"
-    assert file.read_text("utf-8") == changed
-
-
-def test_a_constraints_file_of_the_users_stays(home, capsys):
+def test_a_constraints_file_of_the_users_stays(home, hook):
     file = home / "pip" / "gpuinstall-constraints.txt"
     file.write_text("six==1.0\n", "utf-8")
-    assert run_command_line(["hook", "pip", "--json"]) == 2
-    assert error(capsys)["code"] == "hook-taken"
+    [error] = hook("pip", 2)
+    assert error["code"] == "hook-taken"
     assert not (home / "pip" / "pip.conf").exists()
 
 
-def test_a_hook_whose_markers_pip_dropped_is_named(home, capsys):
-    file = home / "pip" / "pip.conf"
-    assert run_command_line(["hook", "pip"]) == 0
+def without_a_mark(file):
+    text = file.read_text("utf-8")
+    file.write_text(text.replace("# end of gpuinstall hook", "# "), "utf-8")
+
+
+def without_comments(file):
+    """Write it as `pip config set` does, whose parser knows none."""
     parser = RawConfigParser()
     parser.read(file)
-    with file.open(
-        "w"
-    ) as rewritten:  # as `pip config set` does, whose parser knows no comments
+    with file.open("w") as rewritten:
         parser.write(rewritten)
-    text = file.read_text()
-    for words in ((), ("--remove",)):
-        capsys.readouterr()
-        assert run_command_line(["hook", "pip", *words, "--json"]) == 2
-        refused = error(capsys)
-        assert refused["code"] == "hook-changed"
-        assert "pip config --user unset install.constraint" in refused["hint"]
-    assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "hint"),
+    [
+        ("uv/uv.toml", without_a_mark, "Delete the lines of the hook"),
+        ("pip/pip.conf", without_comments, "pip config --user unset install.constr"),
+    ],
+)
+def test_a_hook_without_its_marks_is_left(home, hook, name, change, hint):
+    file, tool = home / name, name.partition("/")[0]
+    hook(tool)
+    change(file)
+    changed = file.read_bytes()
+    for line in (tool, f"{tool} --remove"):
+        [error] = hook(line, 2)
+        assert error["code"] == "hook-changed"
+        assert hint in error["hint"]
+    assert file.read_bytes() == changed
 
 
 @pytest.mark.parametrize("text", [None, "[global]\ntimeout = 20\n"])
-def test_a_login_of_a_private_file_stays_private(home, text):
+def test_a_login_of_a_private_file_stays_private(home, hook, text):
     earlier = home.parent / ".pip" / "pip.conf"
     earlier.parent.mkdir()
     earlier.write_text("[global]\nfind-links = https://me:token@index.example/wheels\n")
@@ -167,16 +170,16 @@ def test_a_login_of_a_private_file_stays_private(home, text):
     if text:
         file.write_text(text)
         file.chmod(0o644)
-    assert run_command_line(["hook", "pip"]) == 0
+    hook("pip")
     assert "me:token@" in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("name", ["pip.conf", ""])
-def test_a_relative_file_of_pip_is_hooked(home, monkeypatch, name):
+def test_a_relative_file_of_pip_is_hooked(home, hook, monkeypatch, name):
     monkeypatch.setenv("PIP_CONFIG_FILE", name)
     file = Path(name).absolute() if name else home / "pip" / "pip.conf"
-    assert run_command_line(["hook", "pip"]) == 0
+    hook("pip")
     assert file.with_name("gpuinstall-constraints.txt").as_uri() in file.read_text()
-    assert run_command_line(["hook", "pip", "--remove"]) == 0
+    hook("pip --remove")
     assert not file.exists()

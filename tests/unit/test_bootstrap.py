@@ -6,11 +6,11 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import bootstrap
@@ -23,11 +23,9 @@ from tests.lab.host import Answer, Host
 @pytest.fixture(autouse=True)
 def nobody(tmp_path, monkeypatch):
     """A person without settings, whose home is the test's folder."""
+    of_network = ("PIP_", "UV_", "XDG_", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
     for name in list(os.environ):
-        if name.startswith(("PIP_", "UV_", "XDG_")) or name in {
-            "SSL_CERT_FILE",
-            "REQUESTS_CA_BUNDLE",
-        }:
+        if name.startswith(of_network):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     bootstrap.environment.cache_clear()
@@ -40,25 +38,21 @@ def settings(home, text):
 
 
 def test_only_its_own_old_folders_are_removed(tmp_path, monkeypatch):
-    old = ["0.1.0-0123456789ab", "0.1.1-0123456789ab"]
-    own = [
-        f"0.2.{number}-0123456789ab"
-        for number in range(bootstrap.KEPT_ENVIRONMENTS - 1)
-    ]
+    old, newer, newest = (f"0.{number}.0-0123456789ab" for number in (1, 2, 3))
     others = ["2026-notes", "0.1.0-notes"]
-    for second, name in enumerate((*old, *own, *others)):
+    for second, name in enumerate((old, newer, *others)):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (second, second))
     stage = tmp_path / "stage"
     monkeypatch.setattr(bootstrap, "get_uv", lambda stage: stage)
     monkeypatch.setattr(bootstrap, "build", lambda _uv, stage: (stage / "tool").mkdir())
 
-    bootstrap.make_tool(
-        {"lockfiles/uv.txt": b""}, stage, tmp_path / "0.3.0-0123456789ab"
-    )
+    monkeypatch.setattr(bootstrap, "KEPT_ENVIRONMENTS", 2)
+
+    bootstrap.make_tool({"lockfiles/uv.txt": b""}, stage, tmp_path / newest)
 
     left = {path.name for path in tmp_path.iterdir()} - {"stage", "bin", "share"}
-    assert left == {*own, "0.3.0-0123456789ab", *others}
+    assert left == {newer, newest, *others}
 
 
 def test_only_what_killed_runs_left_is_removed(tmp_path, monkeypatch):
@@ -67,9 +61,7 @@ def test_only_what_killed_runs_left_is_removed(tmp_path, monkeypatch):
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     with bootstrap.staging_folder(tmp_path) as stage:
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-            [".new-idea", stage.name]
-        )
+        assert {*tmp_path.iterdir()} == {tmp_path / ".new-idea", stage}
 
     assert [path.name for path in tmp_path.iterdir()] == [".new-idea"]
 
@@ -129,15 +121,11 @@ def test_what_is_in_the_way_chooses_the_ways_out():
 def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
     monkeypatch,
 ):
-    for name in ("PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"):
+    bending = {"PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"}
+    for name in bending:
         monkeypatch.setenv(name, "x")
 
-    assert not {
-        "PIP_CONSTRAINT",
-        "UV_EXCLUDE_NEWER",
-        "UV_OVERRIDE",
-        "PYTHONPATH",
-    } & set(bootstrap.environment())
+    assert not bending & bootstrap.environment().keys()
 
 
 @pytest.mark.parametrize(
@@ -170,30 +158,6 @@ def test_the_reason_is_one_line_without_passwords(output, expected):
     assert bootstrap.reason(output) == expected
 
 
-@pytest.mark.parametrize(
-    ("system", "machine", "libc", "expected"),
-    [
-        ("linux", "x86_64", "glibc", "x86_64-unknown-linux-gnu"),
-        ("linux", "x86_64", "", "x86_64-unknown-linux-musl"),
-        ("linux", "aarch64", "glibc", "aarch64-unknown-linux-musl"),
-        ("darwin", "arm64", "", "aarch64-apple-darwin"),
-        ("win32", "AMD64", "", "x86_64-pc-windows-msvc"),
-    ],
-)
-def test_the_release_archive_is_the_machines(
-    system, machine, libc, expected, monkeypatch
-):
-    monkeypatch.setattr("sys.platform", system)
-    monkeypatch.setattr("platform.machine", lambda: machine)
-    monkeypatch.setattr("platform.libc_ver", lambda: (libc, ""))
-
-    assert bootstrap.archive_target() == expected
-    programs = (
-        Path(bootstrap.__file__).parent / "lockfiles" / "uv-programs.txt"
-    ).read_text()
-    assert f"\n{expected} " in programs
-
-
 NAMES = """
 macosx_10_12_x86_64 macosx_11_0_arm64 manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64
 manylinux_2_17_armv7l.manylinux2014_armv7l manylinux_2_17_x86_64.manylinux2014_x86_64 manylinux_2_28_aarch64
@@ -203,26 +167,36 @@ musllinux_1_1_i686 musllinux_1_1_x86_64 win32 win_amd64 win_arm64
 
 
 @pytest.mark.parametrize(
-    ("target", "expected"),
+    ("machine", "archive", "wheel"),
     [
         (
+            "linux x86_64 glibc",
             "x86_64-unknown-linux-gnu",
-            ["manylinux_2_17_x86_64.manylinux2014_x86_64"],
+            "manylinux_2_17_x86_64.manylinux2014_x86_64",
         ),
-        ("x86_64-unknown-linux-musl", ["musllinux_1_1_x86_64"]),
+        ("linux x86_64 musl", "x86_64-unknown-linux-musl", "musllinux_1_1_x86_64"),
         (
+            "linux aarch64 glibc",
             "aarch64-unknown-linux-musl",
-            ["manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64"],
+            "manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64",
         ),
-        ("aarch64-apple-darwin", ["macosx_11_0_arm64"]),
-        ("x86_64-pc-windows-msvc", ["win_amd64"]),
+        ("darwin arm64 -", "aarch64-apple-darwin", "macosx_11_0_arm64"),
+        ("win32 AMD64 -", "x86_64-pc-windows-msvc", "win_amd64"),
     ],
 )
-def test_one_wheel_is_for_this_machine(target, expected, monkeypatch):
-    monkeypatch.setattr(bootstrap, "archive_target", lambda: target)
-    pattern = re.compile(bootstrap.wheel_platform())
+def test_the_archive_and_the_one_wheel_are_the_machines(
+    machine, archive, wheel, monkeypatch
+):
+    system, processor, libc = machine.split()
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setattr("platform.machine", lambda: processor)
+    monkeypatch.setattr("platform.libc_ver", lambda: (libc, ""))
 
-    assert list(filter(pattern.search, NAMES.split())) == expected
+    assert bootstrap.archive_target() == archive
+    pattern = re.compile(bootstrap.wheel_platform())
+    assert list(filter(pattern.search, NAMES.split())) == [wheel]
+    lockfiles = Path(bootstrap.__file__).with_name("lockfiles")
+    assert f"\n{archive} " in (lockfiles / "uv-programs.txt").read_text()
 
 
 def uv_wheel(program=b"uv"):
@@ -234,33 +208,26 @@ def uv_wheel(program=b"uv"):
 
 
 @pytest.mark.parametrize(
-    ("pinned", "served", "refusal"),
-    [
-        (uv_wheel(), uv_wheel(), ""),
-        (uv_wheel(), uv_wheel(b"another"), "is not the pinned wheel"),
-    ],
+    ("program", "seen"), [(b"uv", "uv"), (b"another", "is not the pinned wheel")]
 )
-def test_the_index_gives_the_pinned_wheel_alone(
-    pinned, served, refusal, tmp_path, monkeypatch
-):
+def test_the_index_gives_the_pinned_wheel_alone(program, seen, tmp_path, monkeypatch):
     name = "uv-1.0-py3-none-manylinux_2_17_x86_64.whl"
     monkeypatch.setattr(bootstrap, "archive_target", lambda: "x86_64-unknown-linux-gnu")
     page = f'<a href="../files/{name}#sha256=0">{name}</a>'.encode()
-    answers = {"/simple/uv/": page, f"/simple/files/{name}": served}
+    answers = {"/simple/uv/": page, f"/simple/files/{name}": uv_wheel(program)}
     (tmp_path / "lockfiles").mkdir()
-    digest = hashlib.sha256(pinned).hexdigest()
+    digest = hashlib.sha256(uv_wheel()).hexdigest()
     (tmp_path / bootstrap.PINS).write_text(f"uv==1.0 \\\n    --hash=sha256:{digest}\n")
     host = Host("index", lambda path, _headers: Answer(200, answers[path]))
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"{host.url}/simple")
     bootstrap.environment.cache_clear()
-    try:
-        seen = bootstrap.uv_from_index(tmp_path).read_bytes().decode()
-    except bootstrap.PassedOverError as passed:
-        seen = str(passed)
-    finally:
-        host.close()
+    with closing(host):
+        try:
+            result = bootstrap.uv_from_index(tmp_path).read_text()
+        except bootstrap.PassedOverError as passed:
+            result = str(passed)
 
-    assert seen.endswith(refusal or "uv")
+    assert result.endswith(seen)
 
 
 def test_uv_is_asked_again_with_the_systems_certificates(tmp_path, monkeypatch):
@@ -305,11 +272,13 @@ def test_the_data_folder_follows_xdg_only_where_it_is_absolute(nobody, monkeypat
     assert bootstrap.data_folder() == Path("/data/gpuinstall")
 
 
-def data_below(folder, monkeypatch):
+def program_below(folder, monkeypatch, tool="1-abc"):
+    """Make the program that bootstrap.py would start in a data folder; return it."""
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
-    tool = bootstrap.data_folder() / "1-abc"
-    tool.mkdir(parents=True)
-    return tool
+    python = bootstrap.python_of(bootstrap.data_folder() / tool)
+    python.parent.mkdir(parents=True)
+    python.touch()
+    return python
 
 
 def refusal(folder):
@@ -360,20 +329,9 @@ def refused(folder):
     return f"another user can change {folder}, and so what is run from it"
 
 
-def program_below(folder, monkeypatch):
-    """Make the program that bootstrap.py would start; return it."""
-    python = bootstrap.python_of(data_below(folder, monkeypatch))
-    python.parent.mkdir()
-    python.touch()
-    return python
-
-
 def test_a_tool_that_another_user_changes_is_not_started(tmp_path, monkeypatch):
     sources = bootstrap.read_sources()
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    python = bootstrap.python_of(bootstrap.data_folder() / bootstrap.tool_name(sources))
-    python.parent.mkdir(parents=True)
-    python.touch()
+    python = program_below(tmp_path, monkeypatch, bootstrap.tool_name(sources))
     python.parent.chmod(0o777)
 
     with pytest.raises(bootstrap.BootstrapError, match=refused(python.parent)):
@@ -416,11 +374,11 @@ def test_the_way_through_links_is_looked_at_too(tmp_path, monkeypatch):
     open_folder.mkdir()
     (open_folder / "second").symlink_to(tmp_path / "own")
     (tmp_path / "first").symlink_to(open_folder / "second")
-    tool = data_below(tmp_path / "first", monkeypatch)
-    assert refusal(tool) == ""
+    python = program_below(tmp_path / "first", monkeypatch)
+    assert refusal(python) == ""
     open_folder.chmod(0o777)
 
-    assert refusal(tool) == refused(open_folder)
+    assert refusal(python) == refused(open_folder)
 
 
 def test_a_umask_that_lets_everyone_write_makes_no_such_folder(tmp_path, monkeypatch):
@@ -429,8 +387,8 @@ def test_a_umask_that_lets_everyone_write_makes_no_such_folder(tmp_path, monkeyp
 
     def look_at_stage(_sources, stage, tool):
         tool.mkdir()
-        folders = (stage, *list(stage.parents)[:2])
-        modes.extend(stat.S_IMODE(folder.stat().st_mode) & 0o022 for folder in folders)
+        folders = (stage, *stage.parents[:2])
+        modes.extend(folder.stat().st_mode & 0o022 for folder in folders)
 
     monkeypatch.setattr(bootstrap, "make_tool", look_at_stage)
     usual = os.umask(0)
@@ -447,23 +405,22 @@ def test_a_umask_that_lets_everyone_write_makes_no_such_folder(tmp_path, monkeyp
 @pytest.mark.parametrize("left", [None, ""])
 def test_a_tool_that_lacks_a_module_is_made_again(tmp_path, monkeypatch, left):
     sources = bootstrap.read_sources()
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    tool = bootstrap.data_folder() / bootstrap.tool_name(sources)
-    python = bootstrap.python_of(tool)
+    python = program_below(tmp_path, monkeypatch, bootstrap.tool_name(sources))
     folder = "Lib" if os.name == "nt" else "lib/python3.12"
-    site = tool / folder / "site-packages"
-    for path in (python, site / "click-8.dist-info" / "RECORD", site / "click.py"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("click.py,sha256=a,40\npy.typed,sha256=a,0\ntorn")
+    site = python.parents[1] / folder / "site-packages"
+    (site / "click-8.dist-info").mkdir(parents=True)
+    record = "click.py,sha256=a,40\npy.typed,sha256=a,0\ntorn"
+    (site / "click-8.dist-info" / "RECORD").write_text(record)
+    (site / "click.py").write_text("import click")
     made = []
-    monkeypatch.setattr(bootstrap, "make_tool", lambda *_: made.append(tool))
+    monkeypatch.setattr(bootstrap, "make_tool", lambda *_: made.append("anew"))
     bootstrap.tool_environment(sources)
     assert not made
     (site / "click.py").unlink()
     if left is not None:
         (site / "click.py").write_text(left)
     bootstrap.tool_environment(sources)
-    assert made == [tool]
+    assert made == ["anew"]
 
 
 class Gone(io.StringIO):

@@ -124,9 +124,9 @@ def fingerprint(machine: Machine) -> str:
 
 
 def versions_of(
-    packages: Iterable[InstalledPackage], known: Collection[str]
+    packages: Iterable[InstalledPackage], known: Collection[str] = ("pip",)
 ) -> dict[str, str]:
-    """Return the version of each package; of pip, which every environment has, only if it is ``known``."""
+    """Return the version of each package by its name; of pip, which every environment has, only if it is ``known``."""
     versions = {package.name: package.version for package in packages}
     if "pip" not in known:
         versions.pop("pip", None)

@@ -17,7 +17,7 @@ from gpuinstall.base.removal import is_link, mounts_in
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value
 from gpuinstall.environments.damage import edited_paths
-from gpuinstall.environments.environment import NAME
+from gpuinstall.environments.environment import NAME, versions_of
 from gpuinstall.environments.kept_files import dated_name
 from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.environments.packages import (
@@ -90,7 +90,7 @@ def plan_change(
             return False
         return name not in recorded_by_all()
 
-    before = {package.name: package.version for package in leaving}
+    before = versions_of(leaving)
     packages = sorted({*before, *after})
     journal = Journal(
         Owner.this_run(),

@@ -21,6 +21,7 @@ from gpuinstall.environments.environment import (
     Marker,
     fingerprint,
     read_marker,
+    versions_of,
 )
 from gpuinstall.environments.guard import GUARD_FILES
 from gpuinstall.environments.packages import (
@@ -567,7 +568,7 @@ def _planned(
     return plan_change(
         place,
         comes={**placed_files(unpacked.packages, folder, place), **own},
-        after={package.name: package.version for package in unpacked.packages},
+        after=versions_of(unpacked.packages),
         leaving=leaving,
         own=replaced.union(own),
     )
@@ -590,7 +591,7 @@ def _proven(
     if not place.is_ours:
         return proof
     lock = fit.lock
-    packages = read_packages(place.packages_folders)
+    versions = versions_of(read_packages(place.packages_folders))
     marker = Marker(
         id=str(uuid.uuid4()),
         lock=lock.name,
@@ -601,9 +602,7 @@ def _proven(
         machine=fingerprint(project.machine),
         verdict=proof.verdict,
         packages={
-            package.name: package.version
-            for package in packages
-            if package.name in lock.names
+            name: versions[name] for name in sorted(versions.keys() & lock.names)
         },
         is_for_cpu=lock.record.asked == "cpu",
     )

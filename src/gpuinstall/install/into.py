@@ -14,7 +14,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend
-from gpuinstall.environments.environment import torch_cuda
+from gpuinstall.environments.environment import torch_cuda, versions_of
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     guarded_lines,
@@ -126,7 +126,7 @@ def _read_state(place: EnvironmentPaths, project: Project) -> InstallState:
     existing = ExistingEnvironment(
         place,
         is_empty=False,
-        versions={package.name: package.version for package in visible},
+        versions=versions_of(visible),
         packages=read_packages(place.packages_folders),
     )
     request = declared_request(project)

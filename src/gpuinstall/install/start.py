@@ -151,12 +151,11 @@ def _chosen(
     marker = existing.marker
     # Whoever made it.
     is_made_of_lock = marker and marker.lock_sha256 == fit.lock.sha256
+    action = Action.NOTHING
     if not is_made_of_lock or not existing.has_python:
-        return fit, existing, Action.BUILD
-    if proof and not existing.is_proven:
+        action = Action.BUILD
+    elif proof and not existing.is_proven:
         action = Action.VERIFY
-    else:
-        action = Action.NOTHING
     return fit, existing, action
 
 

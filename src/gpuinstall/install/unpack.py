@@ -327,16 +327,17 @@ def _unpack_beside(
     )
     words = ["--no-deps", "--requirements", str(private_lock)]
     words += ["--config-file", str(settings)]
-    for name in fit.lock.incomplete:
-        words += ["--refresh-package", name]
     if wheels:
         # For what builds need: that is in no lock.
         words += ["--find-links", str(wheels)]
+    refreshed = list(fit.lock.incomplete)
     for package in fit.lock.pylock.packages:
         source = package.directory
         if source and (folder / source.path).resolve() in project.named_folders:
             # uv would take what it has built of the folder before.
-            words += ["--refresh-package", package.name]
+            refreshed.append(package.name)
+    for name in refreshed:
+        words += ["--refresh-package", name]
     python = interpreter(place.staging)
     if not place.is_ours:
         # Its scripts start the Python that they will lie beside.
@@ -368,15 +369,12 @@ def carried_pip(base: Path) -> Path | None:
 
 def _base_python(version: str, session: Session) -> Path:
     """Find an interpreter for ``X.Y``, or have uv fetch one."""
-    present = find_python(version)
-    if present:
-        return present
-    session.reporter.wait(f"downloading Python {version}")
-    run_uv([str(uv.uv()), "python", "install", "--no-bin", version], session)
-    fetched = find_python(version)
-    if fetched is None:
-        raise InstallationError(
-            "no-python",
-            f"uv downloaded Python {version}, but it cannot be found",
-        )
-    return fetched
+    python = find_python(version)
+    if python is None:
+        session.reporter.wait(f"downloading Python {version}")
+        run_uv([str(uv.uv()), "python", "install", "--no-bin", version], session)
+        python = find_python(version)
+    if python is None:
+        message = f"uv downloaded Python {version}, but it cannot be found"
+        raise InstallationError("no-python", message)
+    return python

@@ -81,10 +81,9 @@ def test_a_project_that_is_not_there_as_the_lock_has_it_has_changed(paths, tmp_p
 def test_a_project_is_built_again_when_torch_moves(paths, tmp_path):
     make_environment(paths.venv, "ours")
     site = paths.venv / SITE
-    put_package(site, "torch", {}, version="2.14.1")
-    put_package(site, "lb", {})
     directory = {"url": tmp_path.as_uri(), "dir_info": {"editable": True}}
-    (site / "lb-1.0.dist-info" / "direct_url.json").write_text(json.dumps(directory))
+    put_package(site, "torch", {}, version="2.14.1")
+    put_package(site, "lb", {"lb-1.0.dist-info/direct_url.json": json.dumps(directory)})
     project = '[[packages]]\nname = "lb"\ndirectory = {path = ".", editable = true}\n'
     lock, new = (
         parse("pylock.cu126.toml", f"{lock_text(torch)}{project}")

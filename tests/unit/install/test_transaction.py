@@ -43,6 +43,11 @@ def place(tmp_path, monkeypatch):
     return place
 
 
+@pytest.fixture
+def site(place):
+    return place.root / SITE
+
+
 def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -94,12 +99,11 @@ def change(place, *arguments):
     return listener
 
 
-def begun(place, *arguments):
+def begun(place):
     """Make a change, and die before it is committed."""
-    with suppress(KeyboardInterrupt), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(transaction, "heal", dies)
-        with changing(planned(place, *arguments), Reporter()):
-            raise KeyboardInterrupt
+    change = planned(place)
+    transaction._begin(change)
+    transaction._apply(change)
     # Of a process that is no more.
     begun_by(place, process=1, start="never")
 
@@ -110,10 +114,6 @@ def begun_by(place, **facts):
     assert journal
     owner = replace(Owner.this_run(), **facts)
     journals.write_journal(replace(journal, owner=owner), place, place.current_change)
-
-
-def dies(*_arguments, **_options):
-    raise KeyboardInterrupt
 
 
 def back(place, *, takes_over=False):
@@ -137,15 +137,6 @@ def refusal(action, *arguments):
     return refused.value
 
 
-AFTER = {
-    "notes.txt": "mine",
-    "share/a": "2",
-    f"{SITE}/alpha/__init__.py": "two",
-    f"{SITE}/alpha/new/x.py": "x",
-    f"{SITE}/beta.py": "b",
-}
-
-
 def contents(place):
     return {
         name: text for name, text in tree(place).items() if ".dist-info" not in name
@@ -155,16 +146,22 @@ def contents(place):
 def test_a_change_touches_what_it_names_alone(place):
     notes = (place.root / "notes.txt").stat().st_ino
     change(place)
-    assert contents(place) == AFTER
+    assert contents(place) == {
+        "notes.txt": "mine",
+        "share/a": "2",
+        f"{SITE}/alpha/__init__.py": "two",
+        f"{SITE}/alpha/new/x.py": "x",
+        f"{SITE}/beta.py": "b",
+    }
     assert (place.root / "notes.txt").stat().st_ino == notes
     for emptied in (f"{SITE}/alpha/__pycache__", "bin"):
         assert not (place.root / emptied).exists()
 
 
-def test_a_package_goes_with_its_empty_folders(place):
+def test_a_package_goes_with_its_empty_folders(place, site):
     change(place, None)
     assert contents(place) == {"notes.txt": "mine", f"{SITE}/beta.py": "b"}
-    assert not (place.root / SITE / "alpha").exists()
+    assert not (site / "alpha").exists()
 
 
 def test_a_change_that_fails_is_put_back(place):
@@ -193,21 +190,21 @@ def test_the_last_change_goes_back_and_forth(place, monkeypatch, has_links):
     assert all((place.root / f"new-{number}").exists() for number in range(3))
 
 
-def test_files_beside_the_compiled_ones_stay(place):
+def test_files_beside_the_compiled_ones_stay(place, site):
     mine = {"notes.txt", "mine.cpython-312.pyc"}
     for name in mine:
-        write(place.root / SITE / "alpha" / "__pycache__" / name, "mine")
+        write(site / "alpha" / "__pycache__" / name, "mine")
     change(place, None)
-    assert {path.name for path in (place.root / SITE / "alpha").rglob("*.*")} == mine
+    assert {path.name for path in (site / "alpha").rglob("*.*")} == mine
 
 
-def test_a_file_of_two_packages_stays_with_the_other(place):
+def test_a_file_of_two_packages_stays_with_the_other(place, site):
     put(place.root, "gamma-1", {"alpha/old.py": "old"})
     # What helps to pass over a large package may be no text.
-    (place.root / SITE / "gamma-1.dist-info/top_level.txt").write_bytes(b"caf\xe9\n")
-    (place.root / SITE / "alpha/old.py").write_text("edited")
+    (site / "gamma-1.dist-info/top_level.txt").write_bytes(b"caf\xe9\n")
+    (site / "alpha/old.py").write_text("edited")
     assert change(place, None).notices == []
-    assert (place.root / SITE / "alpha/old.py").read_text() == "edited"
+    assert (site / "alpha/old.py").read_text() == "edited"
 
 
 @pytest.mark.parametrize(
@@ -218,8 +215,8 @@ def test_a_file_of_two_packages_stays_with_the_other(place):
         ("alpha/new/x.py", "mine"),
     ],
 )
-def test_a_file_that_the_user_has_changed_or_written_is_kept(place, name, text):
-    path = place.root / SITE / name
+def test_a_file_that_the_user_has_changed_or_written_is_kept(place, site, name, text):
+    path = site / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     [notice] = change(place).notices
@@ -249,16 +246,15 @@ def test_nothing_behind_a_link_is_written_or_removed(place, tmp_path, link, come
     assert before == {path: path.read_bytes() for path in before}
 
 
-def test_a_linked_file_goes_alone_and_is_kept(place, tmp_path):
+def test_a_linked_file_goes_alone_and_is_kept(place, site, tmp_path):
     (tmp_path / "mine.py").write_text("mine")
-    path = place.root / SITE / "alpha" / "old.py"
+    path = site / "alpha" / "old.py"
     path.unlink()
     path.symlink_to(tmp_path / "mine.py")
     change(place)
     assert (tmp_path / "mine.py").read_text() == "mine"
-    assert [
-        one.is_symlink() for one in place.kept_files.glob(f"*/{SITE}/alpha/old.py")
-    ] == [True]
+    [kept] = place.kept_files.glob(f"*/{SITE}/alpha/old.py")
+    assert kept.is_symlink()
 
 
 def test_a_record_that_names_a_file_outside_removes_nothing_there(place, tmp_path):
@@ -268,9 +264,9 @@ def test_a_record_that_names_a_file_outside_removes_nothing_there(place, tmp_pat
     assert f"{SITE}/evil.py" not in tree(place)
 
 
-def test_files_that_other_folders_share_are_not_written_into(place, tmp_path):
+def test_files_that_other_folders_share_are_not_written_into(place, site, tmp_path):
     other = tmp_path / "other.py"
-    os.link(place.root / SITE / "alpha" / "__init__.py", other)
+    os.link(site / "alpha" / "__init__.py", other)
     change(place)
     assert other.read_text() == "one"
 
@@ -391,10 +387,10 @@ def test_a_run_that_dies_at_any_call_leaves_the_old_state_or_the_new(
     assert states <= allowed
 
 
-def test_what_is_written_while_a_change_is_killed_stays_and_is_named(place):
+def test_what_is_written_while_a_change_is_killed_stays_and_is_named(place, site):
     begun(place)
-    (place.root / SITE / "alpha" / "new" / "x.py").write_text("mine, since")
-    (place.root / SITE / "alpha" / "old.py").write_text("mine too")
+    (site / "alpha" / "new" / "x.py").write_text("mine, since")
+    (site / "alpha" / "old.py").write_text("mine too")
     notices = heal_now(place).notices
     now = tree(place)
     assert now[f"{SITE}/alpha/new/x.py"] == "mine, since"
@@ -405,9 +401,9 @@ def test_what_is_written_while_a_change_is_killed_stays_and_is_named(place):
     assert "alpha/old.py" in stays
 
 
-def test_what_another_installer_has_changed_since_is_left_alone(place):
+def test_what_another_installer_has_changed_since_is_left_alone(place, site):
     begun(place)
-    shutil.rmtree(place.root / SITE / "alpha-2.dist-info")
+    shutil.rmtree(site / "alpha-2.dist-info")
     put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
     before = tree(place)
     listener = heal_now(place)
@@ -418,9 +414,11 @@ def test_what_another_installer_has_changed_since_is_left_alone(place):
     assert [*place.kept_files.glob(f"*/change/before/{SITE}/alpha/old.py")]
 
 
-def test_the_way_back_leaves_alone_what_another_installer_has_changed_since(place):
+def test_the_way_back_leaves_alone_what_another_installer_has_changed_since(
+    place, site
+):
     change(place, ("alpha-2", ALPHA_2), ("alpha", "beta"))
-    shutil.rmtree(place.root / SITE / "alpha-2.dist-info")
+    shutil.rmtree(site / "alpha-2.dist-info")
     put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
     listener = back(place)
     now = contents(place)

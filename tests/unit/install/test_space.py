@@ -1,28 +1,19 @@
 import os
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Sourcing
 from gpuinstall.install.priced_lock import UNPACKED, price_files
 from gpuinstall.lock.file.fetch import is_cached
 from gpuinstall.lock.file.lock import LockedFile
-from gpuinstall.sources.session import Session
 from tests.lab.listener import Listener
 
-SILENT = Reporter()
-
-TORCH = LockedFile(
-    "torch",
-    "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl",
-    "1" * 64,
-)
-NUMPY = LockedFile(
-    "numpy", "https://index.example/numpy-2.3.4-cp312-cp312-linux_x86_64.whl", "2" * 64
-)
+URL = "https://index.example/{}-cp312-cp312-linux_x86_64.whl"
+TORCH = LockedFile("torch", URL.format("torch-2.14.1%2Bcu126"), "1" * 64)
+NUMPY = LockedFile("numpy", URL.format("numpy-2.3.4"), "2" * 64)
 
 
 @pytest.fixture
@@ -30,14 +21,21 @@ def cache(tmp_path):
     return tmp_path / "uv"
 
 
-def priced(tmp_path, sizes, wheels=None, reporter=SILENT):
-    session = SimpleNamespace(
-        uv_cache=tmp_path / "uv", reporter=reporter, sourcing=Sourcing(wheels=wheels)
-    )
-    listed = {file.url: size for file, size in sizes.items()}
-    return price_files(
-        tuple(sizes), listed, tmp_path / ".venv", cast("Session", session)
-    )
+@pytest.fixture
+def priced(tmp_path, cache):
+    """What it costs to install files of these sizes, and what is warned of."""
+
+    def price(sizes, wheels=None):
+        listener = Listener()
+        sourcing = Sourcing(wheels=wheels)
+        session: Any = SimpleNamespace(
+            uv_cache=cache, reporter=listener, sourcing=sourcing
+        )
+        listed = {file.url: size for file, size in sizes.items()}
+        bill = price_files(tuple(sizes), listed, tmp_path / ".venv", session)
+        return bill, listener.warnings
+
+    return price
 
 
 def keep(cache, index, sha256):
@@ -52,26 +50,23 @@ def keep(cache, index, sha256):
     return archive
 
 
-def test_everything_new_is_fetched_and_unpacked_once(tmp_path, cache):
-    price = priced(tmp_path, {TORCH: 1000, NUMPY: 100})
+BOTH = {TORCH: 1000, NUMPY: 100}
+
+
+def test_everything_new_is_fetched_and_unpacked_once(priced, cache):
+    price, _ = priced(BOTH)
     assert price.fetch == 1100
     assert price.folders == {cache: int(UNPACKED * 1100)}, "the environment has links"
     keep(cache, "index/abc", "2" * 64)
-    assert priced(tmp_path, {TORCH: 1000, NUMPY: 100}).fetch == 1000
+    assert priced(BOTH)[0].fetch == 1000
 
 
-def test_what_a_folder_of_wheels_lacks_is_named(tmp_path, cache):
+def test_what_a_folder_of_wheels_lacks_is_named(priced, tmp_path, cache):
     (tmp_path / TORCH.name).write_bytes(b"12")
-    reporter = Listener()
-    price = priced(tmp_path, {TORCH: 1000, NUMPY: 100}, tmp_path, reporter)
+    price, [warning] = priced(BOTH, tmp_path)
     assert price.missing == {NUMPY: 100}
     assert price.folders == {cache: int(UNPACKED * 102)}
-    [warning] = reporter.warnings
     assert warning.startswith(f"neither in {tmp_path} nor in uv's cache: numpy; ")
-
-
-def test_a_change_that_only_removes_takes_no_space(tmp_path):
-    assert str(priced(tmp_path, {})) == "nothing to download"
 
 
 @pytest.mark.parametrize("index", ["pypi", "index/abc"])
@@ -94,17 +89,17 @@ def test_uvs_cache_has_a_wheel_if_that_very_file_is_unpacked_there(cache, index)
     assert is_there == [False, False, False, True, False]
 
 
-def test_a_file_that_lies_here_is_not_fetched(tmp_path):
+def test_nothing_is_to_download_of_what_lies_here_or_only_goes(priced, tmp_path):
     local = LockedFile("torch", (tmp_path / "torch-1-py3-none-any.whl").as_uri(), "1")
-    price = priced(tmp_path, {local: 1000})
-    assert price.fetch == 0
-    assert str(price).startswith("nothing to download")
+    for sizes in ({local: 1000}, {}):
+        price, _ = priced(sizes)
+        assert (price.fetch, str(price)) == (0, "nothing to download")
 
 
-def test_too_little_space_is_said_with_the_numbers(tmp_path):
-    price = priced(tmp_path, {TORCH: 10**18})
-    with pytest.raises(InstallationError) as caught:
+def test_too_little_space_is_said_with_the_numbers(priced):
+    price, _ = priced({TORCH: 10**18})
+    with pytest.raises(
+        InstallationError, match="2300000000.0 GB required.* free"
+    ) as no:
         price.check()
-    assert caught.value.code == "no-space"
-    assert "2300000000.0 GB required" in caught.value.message
-    assert " free" in caught.value.message
+    assert no.value.code == "no-space"

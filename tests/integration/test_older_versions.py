@@ -25,7 +25,7 @@ from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import fatbin
 
 TAGS = "py3-none-manylinux_2_28_x86_64"
-SERVED = fatbin((2, 70, 0), (2, 80, 0)) * 3
+SERVED = fatbin("sm_70 sm_80") * 3
 RUNS = "R"
 RUNS_BESIDE_OLDER_TORCH = "O"
 WITHOUT_GPU_CODE = "N"
@@ -54,8 +54,8 @@ def libraries(folder):
     codes = {
         RUNS: (["libcudart.so.12"], SERVED),
         NEWER_CUDA: (["libcudart.so.13"], SERVED),
-        OTHER_GPUS: (["libcudart.so.12"], fatbin((2, 80, 0), (2, 90, 0)) * 3),
-        PTX_ALONE: ([], fatbin((2, 80, 0), (1, 60, 0), isa=(8, 2)) * 3),
+        OTHER_GPUS: (["libcudart.so.12"], fatbin("sm_80 sm_90") * 3),
+        PTX_ALONE: ([], fatbin("sm_80 compute_60 isa 8.2") * 3),
         WITHOUT_GPU_CODE: ([], b""),
     }
     libraries = {}

@@ -81,14 +81,7 @@ def needs(requires):
 def native(file, facts):
     """Compile a library: ``sm_80 compute_86 isa 8.2; needs libtorch.so; undefined NAME; opens libcublas.so.12; module o``."""
     code, *rest = facts.strip().split("; ")
-    code, _, isa = code.partition(" isa ")
-    entries = []
-    for name in code.split():
-        kind, _, number = name.partition("_")
-        flags = 0x100000 if number.endswith("a") else 0
-        entries.append((2 if kind == "sm" else 1, int(number.rstrip("a")), flags))
-    major, minor = map(int, (isa or "0.0").split("."))
-    kernels = fatbin(*entries, isa=(major, minor)) * 3 if entries else b""
+    kernels = fatbin(code) * 3 if code else b""
     words = ("needs", "undefined", "opens", "module", "glibc")
     linked: dict[str, list[str]] = {word: [] for word in words}
     for fact in rest:

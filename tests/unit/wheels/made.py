@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 import struct
 import zipfile
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ from tests.lab.host import Answer, Host
 FLAGS = b"sm_75 sm_80 sm_90"
 ROW = ("sm_75", "sm_80", "sm_90")
 PYTHON_LIBRARY = "torch/lib/libtorch_python.so"
+ENTRY = struct.Struct("<HHIQ8xHHI8xQ16x")
+KINDS = {"compute": 1, "sm": 2, "other": 3, "link": 8}
+FLAG = {"": 0, "a": 0x100000, "f": 0x200000}
 _WORDS = [f"_ZN2at{number:x}E".encode() for number in range(7000, 11000)]
 
 
@@ -36,32 +40,17 @@ def library(string=b"\0" + FLAGS + b"\0", size=400_000, at=0.6):
     return before + string + filler(size - len(before), seed=1)
 
 
-def fatbin(
-    *entries,
-    body=300,
-    isa=(0, 0),
-    options=b"",
-    beginning=b"",
-):
-    """A container of (kind, architecture, flags), each with code that has a beginning."""
-    held = b"".join(
-        struct.pack(
-            "<HHIQ8xHHI8xQ16s",
-            kind,
-            0x101,
-            64,
-            body,
-            isa[1],
-            isa[0],
-            architecture,
-            flags,
-            options,
+def fatbin(words):
+    """A container of programs as words, ``sm_90a compute_90 isa 8.2``: ``link`` is still to be linked, ``other`` nothing."""
+    names, _, isa = words.partition(" isa ")
+    major, minor = map(int, (isa or "0.0").split("."))
+    programs = b""
+    for kind, number, suffix in re.findall(r"([a-z]+)_(\d+)([af]?)", names):
+        programs += ENTRY.pack(
+            KINDS[kind], 0x101, 64, 300, minor, major, int(number), FLAG[suffix]
         )
-        + beginning
-        + filler(body)[len(beginning) :]
-        for kind, architecture, flags in entries
-    )
-    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(held)) + held
+        programs += filler(300)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(programs)) + programs
 
 
 def archive(files, method=zipfile.ZIP_DEFLATED):

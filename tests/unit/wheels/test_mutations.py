@@ -27,7 +27,7 @@ from tests.unit.wheels.made import (
 Mutation = Callable[[random.Random, bytes, bytes], bytes]
 
 COMPANION = archive(
-    {"some/_C.so": filler(60_000) + fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0)) * 5}
+    {"some/_C.so": filler(60_000) + fatbin("sm_75 sm_80 sm_90") * 5}
 )
 
 

@@ -15,7 +15,7 @@ from tests.lab.native import native_library
 from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
 
 A, F = 0x100000, 0x200000
-BASE = fatbin((2, 75, 0), (2, 90, A), (2, 100, F), (1, 100, 0), (1, 120, F))
+BASE = fatbin("sm_75 sm_90a sm_100f compute_100 compute_120f")
 BASE_NAMES = ("sm_75", "sm_90a", "sm_100f", "compute_100", "compute_120f")
 PTX = b"//\n.version 8.4\n.target sm_75\n.address_size 64\n.visible .entry scale("
 OTHER_NAMES = [f"other_{number}" for number in range(16)]
@@ -38,14 +38,14 @@ def _codes(files, package, cuda=None, *, whole=False):
 
 
 def test_what_is_still_to_be_linked_hides_no_other_code_of_its_container():
-    [code] = read_containers([fatbin((2, 80, 0), (8, 80, 0), (1, 80, 0))])
+    [code] = read_containers([fatbin("sm_80 link_80 compute_80")])
 
     assert code.architectures == ("sm_80", "compute_80")
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
 def test_containers_are_read_however_they_come(size):
-    data = filler(5000) + BASE + filler(100) + fatbin((2, 80, 0)) + BASE
+    data = filler(5000) + BASE + filler(100) + fatbin("sm_80") + BASE
     found = [code.architectures for code in read_containers(_pieces(data, size))]
     assert found == [BASE_NAMES, ("sm_80",), BASE_NAMES]
 
@@ -58,10 +58,10 @@ def test_containers_are_read_however_they_come(size):
         + (len(BASE) - 17).to_bytes(8, "little")
         + BASE[16:],  # shorter than its entries
         BASE[:8] + (1 << 62).to_bytes(8, "little") + BASE[16:],  # endless
-        fatbin((3, 75, 0)),
-        fatbin((2, 7500, 0)),
+        fatbin("other_75"),
+        fatbin("sm_7500"),
         BASE[:16],
-        fatbin(),
+        fatbin(""),
     ],
 )
 def test_what_only_looks_like_a_container_counts_for_nothing(broken):
@@ -69,7 +69,7 @@ def test_what_only_looks_like_a_container_counts_for_nothing(broken):
 
 
 def test_single_kernels_for_other_architectures_do_not_count():
-    odd, small = fatbin((2, 70, 0), (2, 75, 0)), fatbin((2, 90, A))
+    odd, small = fatbin("sm_70 sm_75"), fatbin("sm_90a")
     assert (
         read_fatbins([odd, small, BASE, BASE, small, BASE, small]).architectures
         == BASE_NAMES
@@ -79,11 +79,11 @@ def test_single_kernels_for_other_architectures_do_not_count():
 
 
 def test_a_library_is_what_most_of_its_containers_are():
-    linked_in = fatbin((2, 75, 0), (2, 80, 0), (1, 80, 0))
-    own = fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0))
+    linked_in = fatbin("sm_75 sm_80 compute_80")
+    own = fatbin("sm_75 sm_80 sm_90")
     pieces = [linked_in] * 20 + [own] * 67
     assert read_fatbins(pieces, whole=True).architectures == ("sm_75", "sm_80", "sm_90")
-    of_each = [fatbin((2, number, 0)) for number in (70, 80, 90)] * 9
+    of_each = [fatbin(f"sm_{number}") for number in (70, 80, 90)] * 9
     assert read_fatbins(of_each, whole=True).architectures == (
         "sm_70",
         "sm_80",
@@ -93,26 +93,26 @@ def test_a_library_is_what_most_of_its_containers_are():
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_kernels_for_one_chip_make_the_others_no_rarer(whole):
-    shared = fatbin((2, 70, 0), (2, 75, 0), (2, 80, 0))
-    chip = fatbin((2, 90, A))
+    shared = fatbin("sm_70 sm_75 sm_80")
+    chip = fatbin("sm_90a")
     pieces = [chip] * 40 + [shared] * 9 + [chip] * 40
     expected = ("sm_70", "sm_75", "sm_80", *(["sm_90a"] if whole else []))
     assert read_fatbins(pieces, whole=whole).architectures == expected
 
 
 def test_rare_kernels_for_one_chip_do_not_count():
-    shared = fatbin((2, 70, 0), (2, 75, 0))
-    pieces = [shared] * 9 + [fatbin((2, 90, A))] * 2
+    shared = fatbin("sm_70 sm_75")
+    pieces = [shared] * 9 + [fatbin("sm_90a")] * 2
     assert read_fatbins(pieces, whole=True).architectures == ("sm_70", "sm_75")
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_each_library_of_a_module_answers(whole):
     files = {
-        "some/large.so": library(fatbin((2, 90, 0), (2, 100, A)) * 3, 90_000),
-        "some/small.so": library(fatbin((2, 70, 0), (1, 80, 0)) * 3, 40_000),
-        "other/large.so": library(fatbin((2, 61, 0)) * 3, 80_000),
-        "some.libs/libcusolver.so.12": library(fatbin((2, 50, 0)) * 3, 200_000),
+        "some/large.so": library(fatbin("sm_90 sm_100a") * 3, 90_000),
+        "some/small.so": library(fatbin("sm_70 compute_80") * 3, 40_000),
+        "other/large.so": library(fatbin("sm_61") * 3, 80_000),
+        "some.libs/libcusolver.so.12": library(fatbin("sm_50") * 3, 200_000),
     }
     assert _codes(files, "some", whole=whole) == {
         "some/large.so": ("sm_90", "sm_100a"),
@@ -124,7 +124,7 @@ def test_each_library_of_a_module_answers(whole):
 def test_a_part_is_the_same_whatever_was_read_before(monkeypatch, little, libraries):
     monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", little)
     files = {
-        f"some/{number}.so": library(fatbin((2, 80, 0), (2, 90, 0)) * 4)
+        f"some/{number}.so": library(fatbin("sm_80 sm_90") * 4)
         for number in range(12)
     }
     part = _read(files, "some")
@@ -135,8 +135,8 @@ def test_a_part_is_the_same_whatever_was_read_before(monkeypatch, little, librar
 @pytest.mark.parametrize("package", ["some-name-cu12", "some-name-gpu", "some-name"])
 def test_the_module_that_a_package_is_named_after_answers_for_it(package):
     files = {
-        "some_name/own.so": library(fatbin((2, 70, 0)) * 3, 40_000),
-        "some_name_extra/other.so": library(fatbin((2, 90, 0)) * 3, 90_000),
+        "some_name/own.so": library(fatbin("sm_70") * 3, 40_000),
+        "some_name_extra/other.so": library(fatbin("sm_90") * 3, 90_000),
     }
     assert _codes(files, package) == {"some_name/own.so": ("sm_70",)}
     files["some_name/own.so"] = library(b"", 40_000)
@@ -147,8 +147,8 @@ def test_the_module_that_a_package_is_named_after_answers_for_it(package):
 
 def test_a_part_that_a_module_does_without_is_read_last():
     files = {
-        "dewy/lib_attn.so": library(fatbin((2, 80, 0), (2, 120, 0)) * 3, 90_000),
-        "dewy/lib_flash_attn3.so": library(fatbin((2, 90, A)) * 3, 50_000),
+        "dewy/lib_attn.so": library(fatbin("sm_80 sm_120") * 3, 90_000),
+        "dewy/lib_flash_attn3.so": library(fatbin("sm_90a") * 3, 50_000),
     }
     own = {"dewy/lib_attn.so": ("sm_80", "sm_120")}
     assert _codes(files, "dewy") == own
@@ -160,8 +160,8 @@ def test_a_part_that_a_module_does_without_is_read_last():
 
 def test_plugins_decide_if_there_is_nothing_else():
     files = {
-        "torchcodec/libtorchcodec_core4.so": library(fatbin((2, 70, 0)) * 3, 90_000),
-        "torchcodec/libtorchcodec_core5.so": library(fatbin((2, 70, 0)) * 3, 80_000),
+        "torchcodec/libtorchcodec_core4.so": library(fatbin("sm_70") * 3, 90_000),
+        "torchcodec/libtorchcodec_core5.so": library(fatbin("sm_70") * 3, 80_000),
     }
     bundled = "torchcodec.libs/libavif-e4168294.so.16.4.2"
     assert deciding_libraries("torchcodec", [*files, bundled]) == list(files)
@@ -178,13 +178,13 @@ def test_what_a_module_is_linked_to_is_part_of_it(tmp_path):
     module = native_library(
         tmp_path / "m.so", needs=["libown-0b3e2b5d.so.1", "libcublas.so.12"]
     )
-    code = fatbin((2, 75, 0), (2, 80, 0)) * 3
+    code = fatbin("sm_75 sm_80") * 3
     own = native_library(tmp_path / "own.so", code=code)
     files = {
         "some/_some.so": module.read_bytes(),
         "some_cu12.libs/libown-0b3e2b5d.so.1": own.read_bytes(),
-        "some_cu12.libs/libcublas.so.12": library(fatbin((2, 50, 0)) * 3, 200_000),
-        "some_cu12.libs/libother.so.1": library(fatbin((2, 60, 0)) * 3, 300_000),
+        "some_cu12.libs/libcublas.so.12": library(fatbin("sm_50") * 3, 200_000),
+        "some_cu12.libs/libother.so.1": library(fatbin("sm_60") * 3, 300_000),
     }
     linked = "some_cu12.libs/libown-0b3e2b5d.so.1"
     assert _codes(files, "some-cu12") == {linked: ("sm_75", "sm_80")}
@@ -192,7 +192,7 @@ def test_what_a_module_is_linked_to_is_part_of_it(tmp_path):
 
 def test_code_is_looked_for_beside_a_bundled_runtime_though_nothing_says_cuda():
     files = {
-        "some/own.so": library(fatbin((2, 80, 0)) * 3, 90_000),
+        "some/own.so": library(fatbin("sm_80") * 3, 90_000),
         "some.libs/libcudart-c64a25f3.so.12.3.101": b"",
     }
     wheel = WheelReader(Bytes(archive(files)))
@@ -206,7 +206,7 @@ def test_code_is_looked_for_where_a_runtime_is_linked_in_though_nothing_says_cud
     own = native_library(
         tmp_path / "own.so",
         undefined=["mkfifo", "nftw", *OTHER_NAMES],
-        code=fatbin((2, 80, 0)) * 3,
+        code=fatbin("sm_80") * 3,
     )
     wheel = WheelReader(Bytes(archive({"some/own.so": own.read_bytes()})))
 
@@ -217,7 +217,7 @@ def test_code_is_looked_for_where_a_runtime_is_linked_in_though_nothing_says_cud
 
 def test_what_lies_in_files_of_its_own_is_code():
     files = {
-        "some/kernels/gemm.fatbin": fatbin((2, 70, 0), (2, 80, 0)),
+        "some/kernels/gemm.fatbin": fatbin("sm_70 sm_80"),
         "some/kernels/trace.ptx": PTX,
         "some/kernels/README": b"what they do",
     }
@@ -271,12 +271,12 @@ def test_packages_that_do_not_go_together_are_known():
     ],
 )
 def test_the_isa_of_its_ptx_tells_the_cuda_that_wrote_it(isa, cuda):
-    made = fatbin((2, 75, 0), (1, 80, 0), isa=isa) + fatbin((2, 90, 0))
+    made = fatbin("sm_75 compute_80 isa {}.{}".format(*isa)) + fatbin("sm_90")
     assert _read({"xformers/_C.so": made * 3}, "xformers", "13.0").cuda == cuda
 
 
 def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda():
-    named = b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3
+    named = b"\0libcudart.so.13\0" + fatbin("sm_90") * 3
     code = _read({"vllm/_C.abi3.so": named}, "vllm", "12.9")
     assert (code.cuda, code.opens) == (None, ("libcudart.so.13",))
 
@@ -291,7 +291,7 @@ def test_what_opens_nvrtc_by_name_to_have_ptx_written_is_told(names, writes):
 
 
 def test_a_library_that_the_wheel_brings_under_a_new_name_is_not_told_as_opened():
-    named = b"\0libcudart.so.12\0" + fatbin((2, 90, 0)) * 3
+    named = b"\0libcudart.so.12\0" + fatbin("sm_90") * 3
     files = {"some/_C.so": named, "some.libs/libcudart-0b3e2b5d.so.12.8.90": b""}
     assert _read(files, "some", "12.9").opens == ()
 
@@ -307,7 +307,7 @@ def test_a_library_that_the_wheel_brings_under_a_new_name_is_not_told_as_opened(
     ],
 )
 def test_the_library_that_answers_for_a_package(package, member):
-    other = library(fatbin((2, 90, A)) * 3)
+    other = library(fatbin("sm_90a") * 3)
     files = {"larger.so": other, member: BASE * 3}
     assert _codes(files, package) == {member: BASE_NAMES}
 
@@ -318,7 +318,7 @@ def test_the_library_that_answers_for_a_package(package, member):
 )
 def test_one_library_for_each_cuda(cuda, chosen):
     files = {
-        f"bitsandbytes/libbitsandbytes_cuda{number}.so": fatbin((2, number - 50, 0))
+        f"bitsandbytes/libbitsandbytes_cuda{number}.so": fatbin(f"sm_{number - 50}")
         for number in (118, 121, 126, 128, 130)
     }
     name = f"bitsandbytes/libbitsandbytes_cuda{chosen}.so"
@@ -328,7 +328,7 @@ def test_one_library_for_each_cuda(cuda, chosen):
 def test_a_cuda_may_have_a_library_for_older_chips():
     first = "bitsandbytes/libbitsandbytes_cuda123.so"
     second = "bitsandbytes/libbitsandbytes_cuda123_nocublaslt.so"
-    files = {first: fatbin((2, 75, 0)), second: fatbin((2, 70, 0)) * 2}
+    files = {first: fatbin("sm_75"), second: fatbin("sm_70") * 2}
     codes = _codes(files, "bitsandbytes", "12.6")
     assert codes == {first: ("sm_75",), second: ("sm_70",)}
 
@@ -353,11 +353,11 @@ def test_many_small_libraries_without_code_are_all_read():
 
 def test_an_unknown_package_is_answered_for_by_its_largest_library_with_gpu_code():
     files = {
-        "some/fa3/flash_attn_3_cuda.so": library(fatbin((2, 90, A)), 90_000),
+        "some/fa3/flash_attn_3_cuda.so": library(fatbin("sm_90a"), 90_000),
         "some.libs/libjpeg-1.so.8": library(b"", 60_000),
         "some/_C.abi3.so": library(BASE, 40_000),
-        "some/small.so": fatbin((2, 80, 0)),
-        "some/data.bin": library(fatbin((2, 80, 0)), 80_000),
+        "some/small.so": fatbin("sm_80"),
+        "some/data.bin": library(fatbin("sm_80"), 80_000),
     }
     assert _codes(files, "some") == {
         "some/_C.abi3.so": BASE_NAMES,
@@ -381,7 +381,7 @@ def test_every_row_has_its_evidence():
 
 
 def test_a_part_that_others_do_without_answers_for_the_package_that_is_named_after_it():
-    files = {"flash_attn_3/_C.so": filler(5000) + fatbin((2, 90, A)) * 3}
+    files = {"flash_attn_3/_C.so": filler(5000) + fatbin("sm_90a") * 3}
 
     assert _codes(files, "flash-attn-3") == {"flash_attn_3/_C.so": ("sm_90a",)}
     assert _codes(files, "vllm") == {}

@@ -13,7 +13,7 @@ def test_a_dll_is_of_the_cuda_that_its_imports_name():
         ("cudart64_110.dll", 11),
         ("KERNEL32.dll", None),
     ):
-        dll = make_dll({library: ("?call@@YAXXZ",)}) + fatbin((2, 80, 0)) * 3
+        dll = make_dll({library: ("?call@@YAXXZ",)}) + fatbin("sm_80") * 3
         wheel = WheelReader(Bytes(archive({"painter/_C.pyd": dll})))
         facts = read_package(wheel, "painter", may_have_code=True)
         [code] = facts.codes

@@ -37,7 +37,7 @@ from tests.unit.wheels.test_needs import (
     UNTIL_2_11,
 )
 
-CODE = fatbin((2, 80, 0), (2, 90, 0)) * 3
+CODE = fatbin("sm_80 sm_90") * 3
 CU12 = ("libtorch.so", "libc10.so", "libcudart.so.12")
 
 
@@ -170,7 +170,7 @@ WORKS_WITH = "is incompatible with torch 2.12.1+cu126: its code works with"
         ),
         (
             (FROM_2_10,),
-            {"code": fatbin((2, 90, 0)) * 3},
+            {"code": fatbin("sm_90") * 3},
             "misfit",
             "has no code for GeForce RTX 3090",
         ),

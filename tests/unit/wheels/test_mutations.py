@@ -26,9 +26,7 @@ from tests.unit.wheels.made import (
 
 Mutation = Callable[[random.Random, bytes, bytes], bytes]
 
-COMPANION = archive(
-    {"some/_C.so": filler(60_000) + fatbin("sm_75 sm_80 sm_90") * 5}
-)
+COMPANION = archive({"some/_C.so": filler(60_000) + fatbin("sm_75 sm_80 sm_90") * 5})
 
 
 def _elsewhere(dice, part, whole):

@@ -44,80 +44,177 @@ def gpus(*names, driver="570.86.15"):
     return tuple((rules, gpu) for gpu in machine.gpus)
 
 
-def libraries(**codes):
-    """The code of libraries by name, as words: ``fa3`` is a part that a package does without."""
-    names = {"fa3": "some/flash_attn_3.so"}
-    return tuple(
-        LibraryCode(names.get(name, f"some/{name}.so"), tuple(words.split()))
-        for name, words in codes.items()
-    )
+def reading(**fields):
+    """A reading that differs in some fields; its codes are written as ``large sm_70, second sm_80 compute_80``."""
+    codes = []
+    for text in fields.pop("codes", "").split(", "):
+        name, *words = text.split() or [""]
+        if words:
+            codes.append(LibraryCode(f"some/{name}.so", tuple(words)))
+    return replace(READING, codes=tuple(codes), **fields)
 
 
-LACKING = [
+def build_named(name):
+    """The build of the catalogue for Linux and x86-64."""
+    [build] = [
+        build
+        for build in load_catalog().builds_for("linux", "x86_64")
+        if build.name == name
+    ]
+    return build
+
+
+TWO_CUDAS = ("libcudart.so.12", "libcudart.so.13")
+FOR_EACH_CUDA = "c_cu124 sm_80, c_cu126 sm_80, c_cu130 sm_90, d sm_90"
+WITH_FAST_WAY = "main sm_80, flash_attn_3 sm_90a"
+PART = {"depth": Depth.PART, "is_whole": False}
+UNREAD = {"depth": Depth.METADATA}
+JUDGED = [
     # One library.
-    ("sm_80 sm_90", "", "", "V100"),
-    ("sm_70", "", "", ""),
+    ("V100", {"codes": "a sm_70"}, ""),
+    (
+        "V100",
+        {"codes": "a sm_80 sm_90"},
+        "has no code for V100: some/a.so is compiled for sm_80 sm_90",
+    ),
+    (
+        "V100",
+        {"codes": "a sm_90a"},
+        "has no code for V100: some/a.so is compiled for sm_90a",
+    ),
     # PTX runs on what is newer, whatever its own minor.
-    ("sm_60 compute_60", "", "", ""),
-    ("sm_80 compute_80", "", "", "V100"),
-    # Most of the libraries have to lack it.
-    ("sm_80", "sm_70", "", ""),
-    ("sm_80", "sm_70", "sm_80", "V100"),
-    ("sm_70", "sm_70", "sm_90a", ""),
-    ("sm_90a", "", "", "V100"),
+    ("V100", {"codes": "a sm_60 compute_60"}, ""),
+    (
+        "V100",
+        {"codes": "a sm_80 compute_80"},
+        "has no code for V100: some/a.so is compiled for sm_80 compute_80",
+    ),
+    # Most of the libraries have to lack it; where as many have it a warning says so. The one at fault is named.
+    ("V100", {"codes": "a sm_70, b sm_70, c sm_90a"}, ""),
+    (
+        "V100",
+        {"codes": "large sm_70, second sm_80"},
+        "doubt: may have no code for V100: some/second.so is compiled for sm_80, and its other libraries have code",
+    ),
+    (
+        "V100",
+        {"codes": "large sm_70, second sm_80, third sm_80 sm_90"},
+        "has no code for V100: some/second.so is compiled for sm_80",
+    ),
+    # Those that are one for each CUDA count as one.
+    ("H100", {"codes": FOR_EACH_CUDA}, ""),
+    (
+        "P40",
+        {"codes": FOR_EACH_CUDA},
+        "has no code for Tesla P40: some/c_cu124.so is compiled for sm_80",
+    ),
+    # A part that a package does without speaks for a GPU alone, unless the package is named after it.
+    ("RTX 4090", {"codes": WITH_FAST_WAY}, ""),
+    (
+        "H100",
+        {"codes": WITH_FAST_WAY},
+        "doubt: may have no code for H100: some/main.so is compiled for sm_80, and its other libraries have code",
+    ),
+    (
+        "V100",
+        {"codes": WITH_FAST_WAY},
+        "has no code for V100: some/main.so is compiled for sm_80",
+    ),
+    (
+        "RTX 4090",
+        {"package": "flash-attn-3", "codes": "flash_attn_3 sm_90a"},
+        "has no code for GeForce RTX 4090: some/flash_attn_3.so is compiled for sm_90a",
+    ),
+    # Code for single chips may stand beside that of another package.
+    (
+        "RTX 4090",
+        {"codes": "a sm_90a sm_100a"},
+        "has no code for GeForce RTX 4090: some/a.so is compiled for sm_90a sm_100a",
+    ),
+    (
+        "RTX 4090",
+        {"codes": "a sm_90a sm_100a", "needs": ("libothers.so",)},
+        "doubt: has no code for GeForce RTX 4090: some/a.so is compiled for sm_90a sm_100a",
+    ),
+    # A part of a file excludes nothing.
+    (
+        "V100",
+        {"codes": "a sm_80", **PART},
+        "doubt: may have no code for V100: the part of some/a.so that was read is compiled for sm_80, the rest was not read",
+    ),
+    # Where no code tells a chip, its description does.
+    (
+        "V100",
+        {"lowest": "7.5"},
+        "doubt: may not run on V100: its description asks for compute capability 7.5 or newer",
+    ),
+    ("RTX 4090", {"lowest": "7.5"}, ""),
+    ("V100", {"lowest": "7.5", "codes": "a sm_70"}, ""),
+    # A chip in a name speaks for those of its major.
+    ("A100", {"package": "some-cuda12-sm80"}, ""),
+    ("RTX 4090", {"package": "some-cuda12-sm80"}, ""),
+    (
+        "H100",
+        {"package": "some-cuda12-sm80"},
+        "doubt: may not run on H100: its name says sm_80",
+    ),
+    # Of libraries for two CUDAs a driver has to run one.
+    ("RTX 3090", {"needs": TWO_CUDAS}, ""),
+    (
+        "RTX 3090, driver 470.256.02",
+        {"needs": TWO_CUDAS},
+        "does not run on driver 470.256.02: it is for CUDA 12 and 13, and CUDA 12.x needs driver 525.60.13 or newer",
+    ),
+    # The CUDA of a name, a label or METADATA is certain: the driver does not run it, or it has no code for the chip.
+    (
+        "RTX 4090",
+        {"cuda": "13.0", **UNREAD},
+        "does not run on driver 570.86.15: it is for CUDA 13, and CUDA 13.x needs driver 580 or newer",
+    ),
+    ("RTX 4090, driver 580.95.05", {"cuda": "13.0", **UNREAD}, ""),
+    (
+        "RTX 4090, driver 470.256.02",
+        {"cuda": "12.0", **UNREAD},
+        "does not run on driver 470.256.02: it is for CUDA 12, and CUDA 12.x needs driver 525.60.13 or newer",
+    ),
+    ("RTX 4090, driver 535.183.01", {"cuda": "10.0", **UNREAD}, ""),
+    (
+        "V100, driver 580.95.05",
+        {"cuda": "13.0", **UNREAD},
+        "has no code for V100: it is for CUDA 13, which has none below sm_75",
+    ),
+    ("V100, driver 580.95.05", {"cuda": "12.0", **UNREAD}, ""),
+    (
+        "Tesla K80, driver 535.183.01",
+        {"cuda": "12.0", **UNREAD},
+        "has no code for Tesla K80: it is for CUDA 12, which has none below sm_50",
+    ),
+    ("V100, driver 470.256.02", UNREAD, ""),
+    # Libraries for Windows alone run nowhere else.
+    (
+        "RTX 4090",
+        {"system": "windows", **UNREAD},
+        "has libraries for Windows alone, although its file some-1.0-cp312-cp312-manylinux_2_28_x86_64.whl is for any platform",
+    ),
+    (
+        "RTX 4090",
+        {"system": "windows", "platform": "windows-x86_64", **UNREAD},
+        "",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("a", "b", "c", "lacking"), LACKING)
-def test_most_libraries_must_lack_code(a, b, c, lacking):
-    codes = [one for one in libraries(a=a, b=b, c=c) if one.architectures]
-    answer = judge_reading(replace(READING, codes=tuple(codes)), gpus("V100"))
+@pytest.mark.parametrize(("there", "fields", "why"), JUDGED)
+def test_what_a_reading_means_for_a_gpu(there, fields, why):
+    gpu, _, driver = there.partition(", driver ")
+    row = reading(**fields)
+    answer = judge_reading(row, gpus(gpu, driver=driver or "570.86.15"))
 
-    assert ("V100" in answer.excluded) == bool(lacking)
-
-
-def test_code_for_single_chips_beside_that_of_another_package_is_doubtful_alone():
-    fast = replace(READING, codes=libraries(a="sm_90a sm_100a"))
-    beside = replace(fast, needs=("libothers.so",))
-
-    assert judge_reading(fast, gpus("RTX 4090")).excluded
-    answer = judge_reading(beside, gpus("RTX 4090"))
-    assert (answer.excluded, bool(answer.doubt)) == ("", True)
-
-
-@pytest.mark.parametrize(
-    ("codes", "gpu", "why"),
-    [
-        (
-            "",
-            "V100",
-            "may not run on V100: its description asks for compute capability 7.5 or newer",
-        ),
-        ("", "RTX 4090", ""),
-        # The code tells more.
-        ("sm_70", "V100", ""),
-    ],
-)
-def test_where_no_code_tells_a_chip_its_description_does(codes, gpu, why):
-    own = libraries(a=codes) if codes else ()
-    row = replace(READING, codes=own, lowest="7.5")
-
-    assert judge_reading(row, gpus(gpu)).doubt == why
-
-
-@pytest.mark.parametrize(
-    ("gpu", "why"),
-    [
-        ("A100", ""),
-        ("RTX 4090", ""),
-        ("H100", "may not run on H100: its name says sm_80"),
-    ],
-)
-def test_a_chip_in_a_name_speaks_for_those_of_its_major(gpu, why):
-    codes = libraries(a="sm_80 compute_80")
-    row = replace(READING, package="some-cuda12-sm80", codes=codes)
-
-    assert judge_reading(row, gpus(gpu)).doubt == why
+    told = f"doubt: {answer.doubt}" if answer.doubt else answer.excluded
+    assert told == why
+    # What is certain is settled before a byte is read.
+    if row.depth == Depth.METADATA:
+        assert answer.is_settled == bool(why)
 
 
 UNBROUGHT = [
@@ -130,33 +227,12 @@ UNBROUGHT = [
 def test_a_library_that_no_package_of_a_lock_has_is_named_with_its_package(
     needs, unbrought
 ):
-    reading = replace(READING, cuda="13.0", needs=needs)
+    row = reading(cuda="13.0", needs=needs)
     versions = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cublas": "13.1.0.3"}
 
-    assert unbrought_libraries(reading, versions) == unbrought
+    assert unbrought_libraries(row, versions) == unbrought
     # torch has them in its own wheel, as far as is known.
-    assert unbrought_libraries(reading, {"torch": "2.9.0"}) == []
-
-
-def test_where_as_many_have_code_as_lack_it_a_warning_says_so():
-    tied = replace(READING, codes=libraries(large="sm_70", second="sm_80"))
-    answer = judge_reading(tied, gpus("V100"))
-
-    assert (answer.excluded, answer.is_settled) == ("", True)
-    assert answer.doubt == (
-        "may have no code for V100: some/second.so is compiled for sm_80, "
-        "and its other libraries have code"
-    )
-    part = replace(tied, is_whole=False, depth=Depth.PART)
-    assert not judge_reading(part, gpus("V100")).is_settled
-
-
-@pytest.mark.parametrize(("gpu", "lacking"), [("H100", ""), ("P40", "P40")])
-def test_libraries_that_are_one_for_each_cuda_count_as_one(gpu, lacking):
-    codes = libraries(c_cu124="sm_80", c_cu126="sm_80", c_cu130="sm_90", d="sm_90")
-    answer = judge_reading(replace(READING, codes=codes), gpus(gpu))
-
-    assert (lacking in answer.excluded, answer.doubt) == (True, "")
+    assert unbrought_libraries(row, {"torch": "2.9.0"}) == []
 
 
 @pytest.mark.parametrize(
@@ -172,8 +248,8 @@ def test_libraries_that_are_one_for_each_cuda_count_as_one(gpu, lacking):
 def test_what_nvrtc_writes_while_it_runs_has_to_be_read_by_the_driver(
     driver, versions, cuda
 ):
-    row = replace(READING, cuda="12.0", writes_ptx=True)
-    build = next(one for one in load_catalog().builds if one.name == "2.14.1+cu126")
+    row = reading(cuda="12.0", writes_ptx=True)
+    build = build_named("2.14.1+cu126")
     here = gpus("H100", driver=driver)
 
     answer = unreadable_ptx(row, build, here, versions)
@@ -190,7 +266,7 @@ def test_what_nvrtc_writes_while_it_runs_has_to_be_read_by_the_driver(
     ("fields", "is_settled"),
     [
         ({"requires": ("torch>=2",)}, False),
-        ({"codes": libraries(a="sm_70")}, False),
+        ({"codes": "a sm_70"}, False),
         ({"is_whole": False, "torch": TorchNeeds("none")}, False),
         (
             {"requires": ("torch>=2",), "torch": TorchNeeds("ordinary", is_part=True)},
@@ -199,69 +275,17 @@ def test_what_nvrtc_writes_while_it_runs_has_to_be_read_by_the_driver(
         ({"requires": ("torchmetrics",)}, True),
         ({"requires": ("torch>=2",), "depth": Depth.WHOLE}, True),
         ({"requires": ("torch>=2",), "torch": TorchNeeds("none")}, True),
+        # A GPU that has no code.
+        ({"codes": "a sm_80", "is_whole": False}, False),
+        ({"codes": "a sm_80", "is_whole": False, "depth": Depth.WHOLE}, True),
+        ({"codes": "a sm_70, b sm_80", "is_whole": False}, False),
+        ({"codes": "a sm_70, b sm_80", "depth": Depth.WHOLE}, True),
     ],
 )
 def test_where_the_tables_of_code_are_unread_more_is_read(fields, is_settled):
-    row = replace(READING, **{"depth": Depth.PART, **fields})
+    row = reading(**{"depth": Depth.PART, **fields})
 
     assert judge_reading(row, gpus("V100")).is_settled is is_settled
-
-
-def test_a_part_that_a_package_does_without_speaks_for_a_gpu_alone():
-    both = replace(READING, codes=libraries(main="sm_80", fa3="sm_90a"))
-    own = replace(READING, package="flash-attn-3", codes=libraries(fa3="sm_90a"))
-
-    assert judge_reading(both, gpus("RTX 4090")).excluded == ""
-    assert judge_reading(both, gpus("H100")).excluded == ""
-    assert "V100" in judge_reading(both, gpus("V100")).excluded
-    assert "RTX 4090" in judge_reading(own, gpus("RTX 4090")).excluded
-
-
-def test_the_library_at_fault_is_named_and_not_the_largest():
-    codes = libraries(large="sm_70", second="sm_80", third="sm_80 sm_90")
-    answer = judge_reading(replace(READING, codes=codes), gpus("V100"))
-
-    assert answer.excluded == (
-        "has no code for V100: some/second.so is compiled for sm_80"
-    )
-
-
-def test_a_part_of_a_file_excludes_nothing():
-    part = replace(
-        READING, codes=libraries(a="sm_80"), is_whole=False, depth=Depth.PART
-    )
-    answer = judge_reading(part, gpus("V100"))
-
-    assert (answer.excluded, answer.is_settled) == ("", False)
-    assert answer.doubt == (
-        "may have no code for V100: the part of some/a.so that was read is compiled for sm_80, "
-        "the rest was not read"
-    )
-    assert judge_reading(replace(part, depth=Depth.WHOLE), gpus("V100")).is_settled
-
-
-CERTAIN = [
-    # A driver against the CUDA of a name, a label, METADATA.
-    ("13.0", "RTX 4090", "570.86.15", "CUDA 13.x needs driver 580 or newer"),
-    ("13.0", "RTX 4090", "580.95.05", ""),
-    ("12.0", "RTX 4090", "470.256.02", "CUDA 12.x needs driver 525.60.13 or newer"),
-    ("10.0", "RTX 4090", "535.183.01", ""),
-    # CUDA 13 has no code below sm_75.
-    ("13.0", "V100", "580.95.05", "CUDA 13, which has none below sm_75"),
-    ("12.0", "V100", "580.95.05", ""),
-    ("12.0", "Tesla K80", "535.183.01", "CUDA 12, which has none below sm_50"),
-    (None, "V100", "470.256.02", ""),
-]
-
-
-@pytest.mark.parametrize(("cuda", "gpu", "driver", "why"), CERTAIN)
-def test_what_is_certain_is_settled_before_a_byte_is_read(cuda, gpu, driver, why):
-    row = replace(READING, cuda=cuda, depth=Depth.METADATA)
-    answer = judge_reading(row, gpus(gpu, driver=driver))
-
-    assert bool(answer.excluded) == bool(why)
-    assert answer.excluded.endswith(why)
-    assert answer.is_settled == bool(why)
 
 
 @pytest.mark.parametrize(
@@ -273,8 +297,8 @@ def test_no_more_is_read_than_settles(cuda, deepest):
 
     def read(depth):
         depths.append(depth)
-        row = replace(READING, cuda=cuda, torch=TorchNeeds("none"))
-        return replace(row, codes=libraries(a="sm_89"), depth=depth)
+        torch = TorchNeeds("none")
+        return reading(cuda=cuda, torch=torch, codes="a sm_89", depth=depth)
 
     judge_file(read, gpus("RTX 4090"))
 
@@ -294,25 +318,25 @@ OF_PROCESS = [
     # A runtime of its own.
     ({"cuda": "12.0"}, None),
     (
-        {"package": "some-cu11", "codes": libraries(a="sm_70"), "torch": TorchNeeds()},
+        {"package": "some-cu11", "codes": "a sm_70", "torch": TorchNeeds()},
         None,
     ),
-    ({"package": "some-cu11", "codes": libraries(a="sm_70")}, None),
+    ({"package": "some-cu11", "codes": "a sm_70"}, None),
     (
         {
             "package": "ctranslate2",
             "version": "4.8.5",
-            "codes": libraries(a="sm_70"),
+            "codes": "a sm_70",
             "opens": ("libcublas.so.12",),
         },
         12,
     ),
     (
-        {"package": "some-cu11", "codes": libraries(a="sm_70"), "requires": ("torch",)},
+        {"package": "some-cu11", "codes": "a sm_70", "requires": ("torch",)},
         11,
     ),
     (
-        {"package": "some-cu11", "codes": libraries(a="sm_70"), "depth": Depth.PART},
+        {"package": "some-cu11", "codes": "a sm_70", "depth": Depth.PART},
         11,
     ),
     # A name, a label, a maker's statement.
@@ -328,7 +352,7 @@ OF_PROCESS = [
 
 @pytest.mark.parametrize(("fields", "cuda"), OF_PROCESS)
 def test_the_cuda_that_a_process_has_to_have(fields, cuda):
-    assert process_cuda(replace(READING, **fields)) == cuda
+    assert process_cuda(reading(**fields)) == cuda
 
 
 @pytest.mark.parametrize(
@@ -368,18 +392,10 @@ def test_the_cuda_that_metadata_requires(requires, cuda):
     assert pinned_cuda(requires, "linux-x86_64") == cuda
 
 
-def test_libraries_for_windows_alone_run_nowhere_else():
-    row = replace(READING, system="windows", depth=Depth.TABLES)
-    there = replace(row, platform="windows-x86_64")
-
-    assert "for Windows alone" in judge_reading(row, gpus("RTX 4090")).excluded
-    assert judge_reading(there, gpus("RTX 4090")).excluded == ""
-
-
 def test_symbols_of_torch_are_told_on():
     needs = TorchNeeds("ordinary", fits=("2.9",), judged=("2.8", "2.9"))
 
-    assert judge_reading(replace(READING, torch=needs), gpus("RTX 4090")).torch == needs
+    assert judge_reading(reading(torch=needs), gpus("RTX 4090")).torch == needs
 
 
 @pytest.mark.parametrize(
@@ -395,31 +411,8 @@ def test_the_build_with_newer_strings_does_not_load_code_with_older_ones(
 ):
     minors = ("2.5", "2.6")
     needs = TorchNeeds("ordinary", None, minors, minors, is_older_abi)
-    [built] = [
-        one
-        for one in load_catalog().builds
-        if f"{one.torch}+{one.backend.tag}" == build and one.os == "linux"
-        if one.arch == "x86_64"
-    ]
 
-    assert loads_beside(needs, built) is loads
-
-
-@pytest.mark.parametrize(
-    ("needs", "driver", "why"),
-    [
-        (("libcudart.so.12", "libcudart.so.13"), "570.86.15", ""),
-        (
-            ("libcudart.so.12", "libcudart.so.13"),
-            "470.256.02",
-            "does not run on driver 470.256.02: it is for CUDA 12 and 13, and CUDA 12.x needs driver 525.60.13 or newer",
-        ),
-    ],
-)
-def test_of_libraries_for_two_cudas_a_driver_has_to_run_one(needs, driver, why):
-    row = replace(READING, needs=needs)
-
-    assert judge_reading(row, gpus("RTX 3090", driver=driver)).excluded == why
+    assert loads_beside(needs, build_named(build)) is loads
 
 
 @pytest.mark.parametrize(
@@ -434,10 +427,8 @@ def test_of_libraries_for_two_cudas_a_driver_has_to_run_one(needs, driver, why):
     ],
 )
 def test_what_comes_for_each_cuda_is_chosen_when_it_is_loaded(others, why):
-    build = next(
-        build for build in load_catalog().builds if build.name == "2.14.1+cu130"
-    )
-    row = replace(READING, package="some-libs-cu12", cuda="12.0")
+    build = build_named("2.14.1+cu130")
+    row = reading(package="some-libs-cu12", cuda="12.0")
     judgement = judge_reading(row, gpus("RTX 4090", driver="580.95.05"))
 
     assert misfit_beside(row, judgement, build, others) == why

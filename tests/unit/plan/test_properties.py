@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.api import choose
@@ -16,12 +16,9 @@ from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from tests.unit.plan.machines import CARDS, machine
 
-BRANCHES = [str(branch) for branch, _ in load_catalog().drivers.branches]
-cards = st.lists(st.sampled_from(sorted(CARDS)), min_size=1, max_size=4)
-drivers = st.sampled_from(BRANCHES)
-systems = st.sampled_from(
-    [("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")]
-)
+CATALOG = load_catalog()
+BRANCHES = [str(branch) for branch, _ in CATALOG.drivers.branches]
+SYSTEMS = [("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")]
 requests = st.builds(
     Request,
     requirements=st.sampled_from(
@@ -33,91 +30,70 @@ requests = st.builds(
 )
 
 
-def make(names, driver, system):
-    return machine(*names, driver=driver, os=system[0], arch=system[1])
+@st.composite
+def planned(draw):
+    """A machine, a request, and the plan for them."""
+    names = draw(st.lists(st.sampled_from(sorted(CARDS)), min_size=1, max_size=4))
+    os, arch = draw(st.sampled_from(SYSTEMS))
+    driver = draw(st.sampled_from(BRANCHES))
+    there = machine(*names, driver=driver, os=os, arch=arch)
+    request = draw(requests)
+    return there, request, choose(there, request, CATALOG)
 
 
-def plan(asked, request=None):
-    return choose(asked, request or Request(), load_catalog())
-
-
-def torch(made):
-    assert made.choice is not None
-    return made.choice.build.torch
-
-
-@given(cards, drivers, systems, requests)
-def test_no_rule_rejects_what_is_chosen(names, driver, system, request):
-    asked = make(names, driver, system)
-    made = plan(asked, request)
-    if made.choice is None:
+@given(planned())
+def test_no_rule_rejects_what_is_chosen(point):
+    there, request, plan = point
+    if plan.choice is None:
         return
-    chosen = made.choice
-    running = {run.index for run in made.gpus if run.how != "none"}
-    gpus = tuple(gpu for gpu in asked.gpus if gpu.index in running)
-    demand = parse_request(request, load_catalog().family, asked)
-    context = PlanContext(asked, demand, rules_for(asked, load_catalog()), gpus)
-    judged = judge_build(chosen.build, context, gpus)
+    running = {run.index for run in plan.gpus if run.how != "none"}
+    gpus = tuple(gpu for gpu in there.gpus if gpu.index in running)
+    demand = parse_request(request, CATALOG.family, there)
+    context = PlanContext(there, demand, rules_for(there, CATALOG), gpus)
+    judged = judge_build(plan.choice.build, context, gpus)
 
     assert judged.reason is None
     assert len(judged.served_gpus) == len(gpus)
-    assert chosen.python in chosen.build.pythons
+    assert plan.choice.python in plan.choice.build.pythons
 
 
-@given(cards, drivers, systems, st.randoms())
-def test_the_order_of_the_gpus_does_not_matter(names, driver, system, shuffler):
-    asked = make(names, driver, system)
-    shuffled = list(asked.gpus)
+@given(planned(), st.randoms())
+def test_the_order_of_the_gpus_does_not_matter(point, shuffler):
+    there, request, plan = point
+    shuffled = list(there.gpus)
     shuffler.shuffle(shuffled)
+    again = choose(replace(there, gpus=tuple(shuffled)), request, CATALOG)
 
-    assert plan(replace(asked, gpus=tuple(shuffled))) == plan(asked)
-
-
-@given(cards, drivers, systems, requests)
-def test_the_same_input_gives_the_same_plan_byte_for_byte(
-    names, driver, system, request
-):
-    first, second = (
-        json.dumps(plan(make(names, driver, system), request).to_dict())
-        for _ in range(2)
-    )
-
-    assert first == second
+    assert again == plan
+    # Also byte for byte.
+    assert json.dumps(again.to_dict()) == json.dumps(plan.to_dict())
 
 
-@settings(max_examples=50)
-@given(cards, drivers, systems, requests)
-def test_every_build_but_the_chosen_one_is_rejected_once_with_a_reason(
-    names, driver, system, request
-):
-    asked = make(names, driver, system)
-    made = plan(asked, request)
-    rejected = [rejection.candidate.name for rejection in made.rejected]
+@given(planned())
+def test_every_build_but_the_chosen_one_has_one_reason(point):
+    there, _, plan = point
+    rejected = [rejection.candidate.name for rejection in plan.rejected]
 
-    assert all(
-        rejection.reason.code and rejection.reason.message
-        for rejection in made.rejected
-    )
+    assert all(map(all, (rejection.reason for rejection in plan.rejected)))
     assert len(rejected) == len(set(rejected))
-    if made.choice:
-        builds = load_catalog().builds_for(asked.os, asked.arch)
+    if plan.choice:
+        builds = CATALOG.builds_for(there.os, there.arch)
         cuda = {build.name for build in builds if build.backend.kind == "cuda"}
-        assert {*rejected, made.choice.build.name} == cuda
+        assert {*rejected, plan.choice.build.name} == cuda
 
 
-@given(cards, drivers, systems, requests)
-def test_a_refusal_has_a_cause_and_says_what_to_do(names, driver, system, request):
-    made = plan(make(names, driver, system), request)
+@given(planned())
+def test_a_refusal_has_a_cause_and_says_what_to_do(point):
+    _, _, plan = point
+    is_refused = plan.choice is None
 
-    assert (
-        (made.status == "refused")
-        == (made.choice is None)
-        == (made.exit_code in {3, 8})
-    )
-    assert made.reasons
-    assert made.choice is not None or made.fix
+    assert (plan.status == "refused") == is_refused == (plan.exit_code in {3, 8})
+    assert plan.reasons
+    assert plan.fix or not is_refused
 
 
 def test_a_branch_named_alone_is_its_newest_release():
-    assert plan(machine("RTX 5090", driver="570")).status == "ok"
+    there = machine("RTX 5090", driver="570")
+
+    assert choose(there, Request(), CATALOG).status == "ok"
     assert str(DriverVersion.parse("570")) == "570"

@@ -102,6 +102,34 @@ class Bytes:
             yield self.data[first : min(end, first + 16384)]
 
 
+RECORDS = re.compile(rb"\x7fELF|PK[\1\3\5]")
+
+
+def changed(dice, data):
+    """Bytes with one thing wrong: a number, a bit, some gone, added or doubled, their end, their zeros, all of them."""
+    places = [match.start() for match in RECORDS.finditer(data)]
+    field = dice.choice(places or [0]) + dice.randrange(64)
+    at = min(dice.choice([field, dice.randrange(len(data))]), len(data) - 1)
+    size = dice.choice([2, 4, 8])
+    numbers = [0, 1, 0xFF, 1 << (8 * size - 1), (1 << 8 * size) - 1]
+    number = dice.choice([*numbers, dice.getrandbits(8 * size)])
+    few = dice.randrange(1, 100)
+    return dice.choice(
+        [
+            data[:at] + number.to_bytes(size, "little") + data[at + size :],
+            data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :],
+            data[:at] + data[at + few :],
+            data[:at] + dice.randbytes(few) + data[at:],
+            data[:at] + data[max(at - few, 0) :],
+            data[:at] + data[at : at + 16] * 40_000 + data[at:],
+            (data[at:] + data)[: len(data)],
+            data[:at],
+            data.replace(b"\0", b"x", at),
+            bytes(len(data)),
+        ]
+    )
+
+
 @contextmanager
 def server(respond):
     """A host on loopback."""

@@ -21,7 +21,7 @@ from gpuinstall.wheels.ranges import Limits
 from gpuinstall.wheels.torch_abi import Exports, load_exports, ordinary_names
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.native import GONE, native_library
-from tests.unit.wheels.made import Bytes, archive, filler
+from tests.unit.wheels.made import Bytes, archive, changed, filler
 
 UNTIL_2_8 = "_ZNK3c106SymInt6sym_neERKS0_"
 FROM_2_9 = "_ZNK3c106SymInt22maybe_as_int_slow_pathEv"
@@ -46,90 +46,65 @@ def read_all(wheel):
     return read_needs(wheel, [name for name in wheel.members if ".so" in name])
 
 
-def torch_needs(folder, *undefined):
-    return needs(
-        native_library(folder / "_C.so", undefined=undefined, needs=OF_TORCH)
-    ).torch
+def torch_needs(folder, *libraries):
+    """What libraries need of torch, each linked to it and with these symbols, by its name."""
+    files = []
+    for library in libraries:
+        name, *undefined = library.split()
+        file = native_library(folder / name, undefined=undefined, needs=OF_TORCH)
+        files.append(file)
+    return needs(*files).torch
 
 
-def test_an_ordinary_library_fits_the_minors_that_have_all_its_names(tmp_path):
-    torch = torch_needs(tmp_path, FROM_2_10, UNTIL_2_11)
+MINORS = ("2.1", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13", "2.14", "9.9")
 
-    assert (torch.kind, torch.fits, torch.oldest) == (
-        "ordinary",
-        ("2.10", "2.11"),
-        None,
-    )
-    assert [torch.verdict(minor) for minor in ("2.9", "2.10", "2.12", "3.0")] == [
-        False,
-        True,
-        False,
-        None,
-    ]
+
+@pytest.mark.parametrize(
+    ("libraries", "kind", "verdicts"),
+    [
+        # Ordinary code loads beside the minors that have all its names.
+        ([f"_C.so {FROM_2_10} {UNTIL_2_11}"], "ordinary", "---++---?"),
+        ([f"_C.so {UNTIL_2_8} {FROM_2_9}"], "ordinary", "--------?"),
+        ([f"_C.so {GONE}"], "ordinary", "--------?"),
+        # Of libraries that are one for each torch one has to fit.
+        (
+            [f"pg_2_8.so {UNTIL_2_8}", f"pg_2_11.so {FROM_2_10} {UNTIL_2_11}"],
+            "ordinary",
+            "++-++---?",
+        ),
+        # Stable code loads beside every torch from a minimum, the highest of its libraries.
+        ([f"_C.so {STABLE}"], "stable", "--+++++++"),
+        ([f"_C.so {STABLE} {STABLE_FROM_2_10}"], "stable", "---++++++"),
+        ([f"_C.so {STABLE} {STABLE_FROM_2_13}"], "stable", "------+++"),
+        ([f"_a.so {STABLE}", f"_b.so {STABLE_FROM_2_13}"], "stable", "------+++"),
+        # A name that is newer than the table gives a lower bound alone.
+        ([f"_C.so {STABLE} torch_that_will_come"], "stable", "--------?"),
+        # What links to torch without a name that is known may need any.
+        (["_C.so"], "unknown", "?????????"),
+    ],
+)
+def test_which_torch_code_loads_beside(tmp_path, libraries, kind, verdicts):
+    torch = torch_needs(tmp_path, *libraries)
+    signs = {True: "+", False: "-", None: "?"}
+
+    assert torch.kind == kind
+    assert "".join(signs[torch.verdict(minor)] for minor in MINORS) == verdicts
+
+
+def test_code_without_torch_needs_none(tmp_path):
+    library = native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])
+
+    assert needs(library).torch == TorchNeeds("none")
 
 
 def test_strings_before_those_of_cxx11_are_told_from_theirs(tmp_path):
     older = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
     newer = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 
-    assert torch_needs(tmp_path, older).torches.endswith("of the older C++ ABI")
-    assert not torch_needs(tmp_path / "newer", newer).is_older_abi
-
-
-def test_names_that_no_torch_has_together_fit_none(tmp_path):
-    assert torch_needs(tmp_path, UNTIL_2_8, FROM_2_9).fits == ()
-    assert torch_needs(tmp_path / "gone", GONE).fits == ()
-
-
-def test_of_libraries_that_are_one_for_each_torch_one_has_to_fit(tmp_path):
-    older = native_library(
-        tmp_path / "pg_2_8.so", undefined=[UNTIL_2_8], needs=OF_TORCH
+    assert torch_needs(tmp_path, f"old.so {older}").torches.endswith(
+        "of the older C++ ABI"
     )
-    newer = native_library(
-        tmp_path / "pg_2_11.so", undefined=[FROM_2_10, UNTIL_2_11], needs=OF_TORCH
-    )
-
-    assert needs(older, newer).torch.fits == (
-        "2.1",
-        "2.2",
-        "2.3",
-        "2.4",
-        "2.5",
-        "2.6",
-        "2.7",
-        "2.8",
-        "2.10",
-        "2.11",
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "oldest"),
-    [(STABLE, "2.9"), (STABLE_FROM_2_10, "2.10"), (STABLE_FROM_2_13, "2.13")],
-)
-def test_a_stable_library_fits_every_torch_from_a_minimum(tmp_path, name, oldest):
-    torch = torch_needs(tmp_path, STABLE, name)
-
-    assert (torch.kind, torch.oldest, torch.fits) == ("stable", oldest, ())
-    assert torch.verdict("2.8") is False
-    assert torch.verdict(oldest) is torch.verdict("3.1") is True
-
-
-def test_a_stable_name_newer_than_the_table_gives_a_lower_bound_alone(tmp_path):
-    torch = torch_needs(tmp_path, STABLE, "torch_that_will_come")
-
-    assert (torch.kind, torch.oldest) == ("stable", None)
-    assert torch.verdict(load_exports().minors[-1]) is False
-    assert torch.verdict("9.9") is None
-
-
-def test_the_minimum_of_a_wheel_is_the_highest_of_its_libraries(tmp_path):
-    old = native_library(tmp_path / "_old.so", undefined=[STABLE], needs=OF_TORCH)
-    new = native_library(
-        tmp_path / "_new.so", undefined=[STABLE_FROM_2_13], needs=OF_TORCH
-    )
-
-    assert needs(old, new).torch.oldest == "2.13"
+    assert not torch_needs(tmp_path, f"new.so {newer}").is_older_abi
 
 
 def test_weak_names_own_names_and_headers_do_not_count(tmp_path):
@@ -147,18 +122,6 @@ def test_weak_names_own_names_and_headers_do_not_count(tmp_path):
     )
 
     assert needs(library, helper).torch.kind == "stable"
-
-
-def test_code_without_torch_needs_none_and_code_that_links_to_it_unseen_is_unknown(
-    tmp_path,
-):
-    assert needs(
-        native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])
-    ).torch == TorchNeeds("none")
-    assert (
-        needs(native_library(tmp_path / "linked.so", needs=OF_TORCH)).torch.kind
-        == "unknown"
-    )
 
 
 def test_a_library_for_another_processor_fits_no_minor_that_was_measured(tmp_path):
@@ -181,22 +144,20 @@ def test_glibc_is_that_of_the_symbols_whatever_the_name_promises(tmp_path):
     assert found.glibc == "2.32"
 
 
-def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path):
-    found = needs(
-        native_library(
-            tmp_path / "a.so",
-            needs=["libcublas.so.12", "libcufft.so.11", "libcusparse.so.12"],
-        )
-    )
+@pytest.mark.parametrize(
+    ("libraries", "cudas"),
+    [
+        ("libcublas.so.12 libcufft.so.11 libcusparse.so.12", {12}),
+        # A library that two CUDAs have tells neither.
+        ("libcudart.so.10.2 libcufft.so.10", {10}),
+        ("libcublas.so.13 libcudart.so.12", {12, 13}),
+    ],
+)
+def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path, libraries, cudas):
+    found = needs(native_library(tmp_path / "a.so", needs=libraries.split()))
 
-    assert found.cudas == {12}
-    assert found.libraries == ("libcublas.so.12", "libcufft.so.11", "libcusparse.so.12")
-
-
-def test_a_library_that_two_cudas_have_tells_neither(tmp_path):
-    of_both = ["libcufft.so.10", "libcudart.so.10.2"]
-
-    assert needs(native_library(tmp_path / "a.so", needs=of_both)).cudas == {10}
+    assert found.cudas == cudas
+    assert " ".join(found.libraries) == libraries
 
 
 @pytest.mark.parametrize(
@@ -213,27 +174,28 @@ def test_what_has_nvrtc_write_ptx_alone_is_told(tmp_path, undefined, writes_ptx)
     assert needs(library).writes_ptx is writes_ptx
 
 
-def test_two_witnesses_that_differ_and_a_string_alone_are_no_answer(tmp_path):
-    both = needs(
-        native_library(tmp_path / "a.so", needs=["libcudart.so.12", "libcublas.so.13"])
-    )
-    string = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
+def test_a_string_alone_tells_no_cuda(tmp_path):
+    found = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
 
-    assert both.cudas == {12, 13}
-    assert own_cuda(both, (), (8, 7)) is None
-    assert (string.cudas, string.libraries, string.opened) == (
-        frozenset(),
-        (),
-        {"libcublas.so.12"},
-    )
-    assert own_cuda(string, string.opened, None) is None
+    assert (found.cudas, found.libraries) == (frozenset(), ())
+    assert found.opened == {"libcublas.so.12"}
 
 
-def test_what_is_needed_outweighs_what_the_code_was_made_with(tmp_path):
-    found = needs(native_library(tmp_path / "a.so", needs=["libcudart.so.13"]))
-
-    assert own_cuda(found, (), (8, 7)) == own_cuda(found, (), None) == 13
-    assert own_cuda(Needs(), ("cudart64_12.dll",), None) == 12
+@pytest.mark.parametrize(
+    ("cudas", "opened", "isa", "cuda"),
+    [
+        # What is needed outweighs what the code was made with; two that differ are no answer.
+        ({13}, (), (8, 7), 13),
+        ({13}, (), None, 13),
+        ({12, 13}, (), (8, 7), None),
+        ((), (), (8, 7), 12),
+        # A string counts on Windows alone.
+        ((), ("libcublas.so.12",), None, None),
+        ((), ("cudart64_12.dll",), None, 12),
+    ],
+)
+def test_the_cuda_that_a_file_was_made_with(cudas, opened, isa, cuda):
+    assert own_cuda(Needs(cudas=frozenset(cudas)), opened, isa) == cuda
 
 
 def test_what_it_is_linked_to_in_the_same_wheel_counts(tmp_path):
@@ -334,24 +296,6 @@ def test_a_library_that_inflates_without_end_is_left_off():
     assert peak < 100 << 20
 
 
-def _changed(dice, data):
-    """A library with one thing wrong: a number, a bit, bytes gone or added, its end, its strings, its hash table."""
-    at = dice.choice([dice.randrange(1024), dice.randrange(len(data))])
-    number = dice.choice(
-        [0, 1, 0xFF, 1 << 31, (1 << 63) - 1, (1 << 64) - 1, dice.getrandbits(64)]
-    ).to_bytes(8, "little")
-    kinds = (
-        data[:at] + number + data[at + 8 :],
-        data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :],
-        data[:at] + data[at + dice.randrange(1, 100) :],
-        data[:at] + dice.randbytes(dice.randrange(1, 100)) + data[at:],
-        data[:at],
-        data.replace(b"\0", b"x", at),
-        data[:at] + data[at : at + 16] * 40_000 + data[at:],
-    )
-    return dice.choice(kinds)
-
-
 def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_path):
     names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(40))]
     library = native_library(
@@ -360,7 +304,7 @@ def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_pa
     outcomes, started = Counter[frozenset[str]](), time.process_time()
     peak = 0
     for seed in range(500):
-        held = archive({"some/_C.so": _changed(random.Random(seed), library)})
+        held = archive({"some/_C.so": changed(random.Random(seed), library)})
         if seed % 5 == 0:
             tracemalloc.start()
         torch = read_all(WheelReader(Bytes(held))).torch
@@ -374,29 +318,19 @@ def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_pa
     assert time.process_time() - started < 60
 
 
-def test_the_package_that_has_a_library_is_named_for_its_cuda():
-    shared = load_libraries()
-    row = {
-        name: shared.row(name)
-        for name in (
-            "libcublas.so.12",
-            "libcudnn_cnn.so.9",
-            "libsycl.so.8",
-            "libmine.so.1",
-        )
-    }
-
-    assert [
-        found and found.package_for(cuda)
-        for found, cuda in zip(row.values(), (12, 13, None, 12), strict=True)
-    ] == [
-        "nvidia-cublas-cu12",
-        "nvidia-cudnn-cu13",
-        "intel-sycl-rt",
-        None,
-    ]
-    assert (first := row["libcublas.so.12"])
-    assert (first.package_for(13), first.package_for(None)) == ("nvidia-cublas", None)
+@pytest.mark.parametrize(
+    ("library", "cuda", "package"),
+    [
+        ("libcublas.so.12", 12, "nvidia-cublas-cu12"),
+        ("libcublas.so.12", 13, "nvidia-cublas"),
+        ("libcublas.so.12", None, None),
+        ("libcudnn_cnn.so.9", 13, "nvidia-cudnn-cu13"),
+        ("libsycl.so.8", None, "intel-sycl-rt"),
+    ],
+)
+def test_the_package_that_has_a_library_is_named_for_its_cuda(library, cuda, package):
+    assert load_libraries().row(library).package_for(cuda) == package
+    assert load_libraries().row("libmine.so.1") is None
 
 
 @pytest.mark.parametrize(
@@ -432,19 +366,8 @@ def test_the_table_of_exports_is_packed_and_unpacked_the_same():
 
 
 def test_the_namespaces_of_torch_are_told_from_names_that_mention_them():
-    torchs = {
-        b"_ZN2at4sizeEv",
-        b"_ZNK3c106SymInt6sym_neERKS0_",
-        b"_ZTVN5torch3nn6ModuleE",
-        b"_ZNR5torch7Library4_defEv",
-    }
-    others = {
-        b"_ZN4attn3runERN2at6TensorE",
-        b"_ZSt4moveIRN2at6TensorEE",
-        b"at",
-        b"_ZN5torch6stable6TensorC1Ev",
-    }
+    torchs = b"_ZN2at4sizeEv _ZNK3c106SymInt6sym_neERKS0_ _ZTVN5torch3nn6ModuleE _ZNR5torch7Library4_defEv THPVariableClass"
+    others = b"_ZN4attn3runERN2at6TensorE _ZSt4moveIRN2at6TensorEE at _ZN5torch6stable6TensorC1Ev"
 
-    assert ordinary_names(torchs | others | {b"THPVariableClass"}) == torchs | {
-        b"THPVariableClass"
-    }
+    names = (torchs + b" " + others).split()
+    assert ordinary_names(names) == {*torchs.split()}

@@ -65,6 +65,7 @@ _SHORTEST_TRIED = 256
 
 _NAME = re.compile(rb"[!-~]{1,65535}\0")
 _TEXT = bytes({0, *range(ord("!"), ord("~") + 1)})
+_GLIBC = re.compile(rb"\0GLIBC_([0-9]+(?:\.[0-9]+){1,3})(?=\0)")
 _NEED = re.compile(
     rb"(?<=\0)(?:lib|ld-)[\w.+-]{1,200}\.so(?:\.[\w.]{1,60})?(?=\0)", re.ASCII
 )
@@ -103,12 +104,11 @@ class Elf(Value):
                 names.add(_text_at(self.strings, offset))
         return names
 
-    def newest(self, family: str) -> tuple[int, ...] | None:
-        """Return the highest version of a family that it requires of another library: ``GLIBC``, ``GLIBCXX``."""
-        pattern = rb"\0%b_([0-9]+(?:\.[0-9]+){1,3})(?=\0)" % family.encode()
-        texts: list[bytes] = re.findall(pattern, self.strings)
+    def glibc(self) -> tuple[int, ...]:
+        """Return the highest version of glibc that it requires; empty if it names none."""
+        texts: list[bytes] = _GLIBC.findall(self.strings)
         versions = [tuple(map(int, text.split(b"."))) for text in texts]
-        return max(versions, default=None)
+        return max(versions, default=())
 
 
 def read_elf(data: _Data, *, whole: bool) -> Elf | None:

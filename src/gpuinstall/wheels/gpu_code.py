@@ -176,53 +176,27 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
     names = set()
     versions = set()
     while left > 0:
-        entry = _read_entry(data, left)
-        if entry is None:
+        header = data.take(_ENTRY.size)
+        if header is None:
             return None
-        left -= entry.size
-        if entry.name:
-            names.add(entry.name)
-        if entry.isa:
-            versions.add(entry.isa)
+        kind, header_size, length, minor, major, number, flags = _ENTRY.unpack(header)
+        if kind not in {*_KINDS, *_OTHER_KINDS} or not 10 <= number <= 999:
+            return None
+        if not _ENTRY.size <= header_size <= _LONGEST_HEADER:
+            return None
+        size = header_size + length
+        if size > left or not data.skip(size - _ENTRY.size):
+            return None
+        left -= size
+        if kind in _KINDS:
+            suffixes = [letter for bit, letter in _SUFFIXES.items() if flags & bit]
+            suffix = suffixes[-1] if suffixes else ""
+            names.add(f"{_KINDS[kind]}_{number}{suffix}")
+        if kind == _COMPUTE and major:
+            versions.add((major, minor))
     if not names:
         return None
     return FatbinCode(ordered(names), isa=max(versions, default=None))
-
-
-class _Entry(NamedTuple):
-    """One program of a container."""
-
-    name: str
-    """Empty if no driver runs it."""
-    size: int
-    """With its header."""
-    isa: tuple[int, int] | None
-
-
-def _read_entry(data: _Stream, most: int) -> _Entry | None:
-    """Return the next entry, of ``most`` bytes; None if there is none."""
-    header = data.take(_ENTRY.size)
-    if header is None:
-        return None
-    kind, header_size, length, minor, major, number, flags = _ENTRY.unpack(header)
-    if kind not in {*_KINDS, *_OTHER_KINDS} or not 10 <= number <= 999:
-        return None
-    if not _ENTRY.size <= header_size <= _LONGEST_HEADER:
-        return None
-    size = header_size + length
-    if size > most or not data.skip(size - _ENTRY.size):
-        return None
-    suffix = ""
-    for bit, letter in _SUFFIXES.items():
-        if flags & bit:
-            suffix = letter
-    is_portable = kind == _COMPUTE
-    name = _KINDS.get(kind)
-    return _Entry(
-        f"{name}_{number}{suffix}" if name else "",
-        size=size,
-        isa=(major, minor) if is_portable and major else None,
-    )
 
 
 def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _PIECE = 256 << 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_SPAN = re.compile(r"bytes (\d{1,18})-(\d{1,18})/\d{1,18}", re.ASCII)
 
 
 class Ask(Protocol):
@@ -189,13 +188,12 @@ def _rejection(
     if response.status_code != 206:
         return WheelError("http-status", f"{host} answered {response.status_code}")
     headers = response.headers
-    span = _SPAN.fullmatch(headers.get("Content-Range", ""))
+    span = rf"bytes {start}-{end - 1}/\d{{1,18}}"
+    is_part = re.fullmatch(span, headers.get("Content-Range", ""), re.ASCII)
     is_plain = headers.get("Content-Encoding", "identity") == "identity"
     size = str(end - start)
-    if span and is_plain and headers.get("Content-Length", size) == size:
-        first, last = map(int, span.groups())
-        if first == start and last == end - 1:
-            return None
+    if is_part and is_plain and headers.get("Content-Length", size) == size:
+        return None
     return WheelError("wrong-range", f"{host} sent a different range than requested")
 
 

@@ -7,8 +7,7 @@ METADATA is not asked of the bytes. What was read in part is unknown, and refuse
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from packaging.version import Version
 
@@ -27,7 +26,6 @@ from gpuinstall.wheels.needs import (
     is_of_a_package,
     load_libraries,
 )
-from gpuinstall.wheels.package import LibraryCode
 
 ServedGpus = tuple[tuple[Rules, Gpu], ...]
 """The GPUs that a package is to run on, each with the rules of its machine."""
@@ -104,20 +102,17 @@ def judge_reading(reading: LearnedRow, gpus: ServedGpus) -> Judgement:
             return replace(judgement, excluded=why)
     if reading.depth < Depth.PART:
         return replace(judgement, is_settled=False)
-    is_all_read = reading.depth == Depth.WHOLE
-    lack = lacking_code(reading, gpus)
-    if lack is None:
+    lack, is_certain = lacking_code(reading, gpus)
+    if is_certain:
+        return replace(judgement, excluded=lack)
+    is_settled = reading.depth == Depth.WHOLE
+    if not lack:
         is_known = reading.torch.is_known or not reading.links_count
         # The beginnings of libraries may show none of their code.
         is_known &= bool(reading.codes) or reading.is_whole
-        return replace(
-            judgement,
-            doubt=_not_meant_for(reading, gpus),
-            is_settled=is_known or is_all_read,
-        )
-    if lack.is_whole and not lack.is_tied and not _is_fast_way(reading):
-        return replace(judgement, excluded=str(lack))
-    return replace(judgement, doubt=str(lack), is_settled=is_all_read)
+        is_settled |= is_known
+    doubt = lack or _not_meant_for(reading, gpus)
+    return replace(judgement, doubt=doubt, is_settled=is_settled)
 
 
 def _not_meant_for(reading: LearnedRow, gpus: ServedGpus) -> str:
@@ -191,40 +186,13 @@ _CERTAIN = (for_windows_alone, refused_by_driver, too_old_for_cuda)
 """Each may refuse a file by its name, its label or METADATA, before a byte of it is read."""
 
 
-class Lack(NamedTuple):
-    """GPUs that most of the code of a file is not compiled for."""
+def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> tuple[str, bool]:
+    """Return that most libraries with GPU code have none for some GPUs, and whether that is certain.
 
-    gpus: tuple[str, ...]
-    """Their names."""
-    library: str
-    """The largest of the libraries that lack it."""
-    architectures: tuple[str, ...]
-    """What that one has."""
-    why: str
-    """Why the driver does not run it, if that is the reason."""
-    is_whole: bool
-    is_tied: bool
-    """Whether as many libraries have code for the GPUs as lack it."""
-
-    def __str__(self) -> str:
-        names = " and ".join(self.gpus)
-        compiled = f"is compiled for {' '.join(self.architectures)}{self.why}"
-        if not self.is_whole:
-            part = f"the part of {self.library} that was read {compiled}"
-            return f"may have no code for {names}: {part}, the rest was not read"
-        if self.is_tied:
-            others = "and its other libraries have code"
-            return f"may have no code for {names}: {self.library} {compiled}, {others}"
-        return f"has no code for {names}: {self.library} {compiled}"
-
-
-def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
-    """Return the GPUs that most libraries with GPU code have none for, else those that half of them have none for.
-
-    None if there is none, or no GPU code.
+    Else that half of them have none; empty if no such GPU is known, or no GPU code.
     """
-    by_most: dict[str, _Fault] = {}
-    by_half: dict[str, _Fault] = {}
+    by_most: dict[str, str] = {}
+    by_half: dict[str, str] = {}
     for rules, gpu in gpus:
         answers = _code_of_libraries(reading, rules, gpu).values()
         lacking = [*filter(None, answers)]
@@ -235,35 +203,29 @@ def lacking_code(reading: LearnedRow, gpus: ServedGpus) -> Lack | None:
             by_half[gpu.label] = lacking[0]
     at_fault = by_most or by_half
     if not at_fault:
-        return None
-    code, why = next(iter(at_fault.values()))
-    return Lack(
-        tuple(at_fault),
-        code.library,
-        code.architectures,
-        why,
-        is_whole=reading.is_whole,
-        is_tied=not by_most,
-    )
-
-
-class _Fault(NamedTuple):
-    code: LibraryCode
-    """Of a library that has none for a GPU."""
-    why: str
+        return "", False
+    names = " and ".join(at_fault)
+    compiled = next(iter(at_fault.values()))
+    if not reading.is_whole:
+        part = f"the part of {compiled}"
+        return f"may have no code for {names}: {part}, the rest was not read", False
+    if not by_most:
+        others = "and its other libraries have code"
+        return f"may have no code for {names}: {compiled}, {others}", False
+    return f"has no code for {names}: {compiled}", not _is_fast_way(reading)
 
 
 def _code_of_libraries(
     reading: LearnedRow,
     rules: Rules,
     gpu: Gpu,
-) -> dict[str, _Fault | None]:
-    """Return of each library whether it has code for a GPU: None if it has.
+) -> dict[str, str]:
+    """Return of each library what it is compiled for if it has no code for a GPU; empty if it has.
 
     Those whose paths differ in numbers alone are one, for a CUDA or a chip each. A library that the package does without
     speaks for a GPU, and never against one.
     """
-    answers: dict[str, _Fault | None] = {}
+    answers: dict[str, str] = {}
     members = load_members()
     for code in reading.codes:
         stem = _NUMBER.sub("", code.library)
@@ -272,11 +234,13 @@ def _code_of_libraries(
         made = _as_build(reading, code.architectures, toolkit)
         answer = rules.code(made, gpu)
         if isinstance(answer, Code):
-            answers[stem] = None
+            answers[stem] = ""
         elif not members.is_optional(reading.package, code.library):
-            is_too_new = answer.code == "driver-too-old-for-ptx"
-            why = f", and {answer.message}" if is_too_new else ""
-            answers.setdefault(stem, _Fault(code, why))
+            was_read = "" if reading.is_whole else " that was read"
+            compiled = f"{code.library}{was_read} is compiled for {' '.join(code.architectures)}"
+            if answer.code == "driver-too-old-for-ptx":
+                compiled += f", and {answer.message}"
+            answers.setdefault(stem, compiled)
     return answers
 
 
@@ -444,13 +408,10 @@ def missing_libraries(
     must_open = load_members().must_open.get(reading.package)
     if must_open is None or reading.toolkit is None:
         return []
-    missing = dict[str, None]()
-    for name in filter(must_open.fullmatch, reading.opens):
-        library = load_libraries().row(name)
-        package = library.package_for(reading.toolkit[0]) if library else None
-        if package and package not in versions:
-            missing[package] = None
-    return list(missing)
+    packages = _packages_of(filter(must_open.fullmatch, reading.opens), reading)
+    # Each once, in their order.
+    missing = dict.fromkeys(packages.values())
+    return [package for package in missing if package not in versions]
 
 
 def unbrought_libraries(
@@ -463,22 +424,28 @@ def unbrought_libraries(
     """
     if not any(map(load_members().runtime.fullmatch, versions)):
         return []
-    cuda = reading.toolkit[0] if reading.toolkit else None
-    unbrought = []
-    for name in reading.needs:
-        row = load_libraries().row(name)
-        package = row.package_for(cuda) if row else None
-        if package and package not in versions:
-            unbrought.append(f"{name} ({package})")
-    return unbrought
+    return [
+        f"{name} ({package})"
+        for name, package in _packages_of(reading.needs, reading).items()
+        if package not in versions
+    ]
 
 
 def packages_apart(reading: LearnedRow) -> list[str]:
     """Return the packages with what a file is linked to and does not come with torch, as far as they are known."""
+    return [*_packages_of(filter(comes_apart, reading.needs), reading).values()]
+
+
+def _packages_of(libraries: Iterable[str], reading: LearnedRow) -> dict[str, str]:
+    """Return the packages that have libraries for the CUDA of a file, by library, as far as they are known."""
     cuda = reading.toolkit[0] if reading.toolkit else None
-    rows = map(load_libraries().row, filter(comes_apart, reading.needs))
-    packages = [row.package_for(cuda) for row in rows if row]
-    return [*filter(None, packages)]
+    packages = {}
+    for name in libraries:
+        row = load_libraries().row(name)
+        package = row.package_for(cuda) if row else None
+        if package:
+            packages[name] = package
+    return packages
 
 
 def made_with(reading: LearnedRow, *toolkits: Toolkit) -> str:

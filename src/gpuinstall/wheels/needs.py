@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from posixpath import basename
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -352,6 +352,7 @@ def read_needs(
     Raises:
         WheelError: if the wheel is malformed.
     """
+    shared = load_libraries()
     native = filter(_NATIVE.fullmatch, wheel.members)
     own = {basename(path): path for path in native}
     waiting = sorted(libraries, key=lambda path: (-wheel.members[path].file_size, path))
@@ -376,18 +377,19 @@ def read_needs(
     read = {path: elf for path, elf in elves.items() if elf}
     needs = set[str]().union(*(elf.needs for elf in read.values()))
     own_names = set[str]()
+    linked = None
     for path, elf in read.items():
         own_names.update(_own_names(path, elf))
-    newest: tuple[int, ...] = ()
-    for elf in read.values():
-        newest = max(newest, elf.newest("GLIBC") or ())
+        if linked is None and shared.cuda_majors(elf.needs):
+            linked = path
+    glibc = max((elf.glibc() for elf in read.values()), default=())
     is_whole = len(read) == len(elves)
     return Needs(
         libraries=from_outside(needs - own_names, wheel),
         opened=frozenset(opened),
-        cudas=frozenset(load_libraries().cuda_majors(needs)),
-        linked=next(filter(partial(_is_linked_to_cuda, read), read), None),
-        glibc=".".join(map(str, newest)) or None,
+        cudas=frozenset(shared.cuda_majors(needs)),
+        linked=linked,
+        glibc=".".join(map(str, glibc)) or None,
         torch=_torch_needs(read, is_whole=is_whole),
         writes_ptx=any(map(_writes_ptx, read.values())),
         has_runtime=any(map(_has_runtime, read.values())),
@@ -406,10 +408,6 @@ def _has_runtime(elf: Elf) -> bool:
     libcudart itself and parts of programs for CUDA do.
     """
     return b"\0nftw\0" in elf.strings and b"\0mkfifo\0" in elf.strings
-
-
-def _is_linked_to_cuda(libraries: Mapping[str, Elf], path: str) -> bool:
-    return bool(load_libraries().cuda_majors(libraries[path].needs))
 
 
 def _read_library(
@@ -491,9 +489,9 @@ def _torch_needs(
         is_linked = any(map(is_linked_to_torch, elves))
         return TorchNeeds("unknown" if is_linked else "none")
     exports = load_exports()
-    missing = exports.missing(names)
     if not ordinary:
-        return TorchNeeds("stable", oldest=_oldest(missing), judged=exports.minors)
+        oldest = _oldest(exports, names)
+        return TorchNeeds("stable", oldest=oldest, judged=exports.minors)
     fits = _fitting(libraries, names, exports)
     linked = [elf for elf in elves if is_linked_to_torch(elf)]
     if not fits and len(linked) > 1:
@@ -521,8 +519,7 @@ def _fitting(
     """
     by_stem = defaultdict[str, set[str]](set)
     for path, elf in libraries.items():
-        missing = exports.missing(names.intersection(elf.undefined()))
-        fitting = [minor for minor in missing if not missing[minor]]
+        fitting = exports.fitting(names.intersection(elf.undefined()))
         by_stem[_NUMBER.sub("", path)].update(fitting)
     common = set(exports.minors).intersection(*by_stem.values())
     return tuple(minor for minor in exports.minors if minor in common)
@@ -549,12 +546,13 @@ def is_linked_to_torch(elf: Elf) -> bool:
     return any(map(_OF_TORCH.match, elf.needs))
 
 
-def _oldest(missing: dict[str, tuple[str, ...]]) -> str | None:
+def _oldest(exports: Exports, names: set[bytes]) -> str | None:
     """Return the minor release since which none lacks a name of the stable interface; None if there is none."""
     oldest = None
-    for minor, names in reversed(missing.items()):
+    fitting = exports.fitting(names)
+    for minor in reversed(exports.minors):
         # What one release lacks, those before it cannot be counted on to have: the interface only grows.
-        if names or numbers(minor) < numbers(FIRST_STABLE):
+        if minor not in fitting or numbers(minor) < numbers(FIRST_STABLE):
             break
         oldest = minor
     return oldest

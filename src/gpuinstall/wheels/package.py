@@ -110,19 +110,31 @@ def read_package(
     answering = members.answering(package, wheel.members)
     if members.has_runtimes_apart(package):
         # Of its libraries, some for each CUDA, only those of this one count.
-        names = _for_cuda(answering, cuda)
-        code = _read_code(wheel, names, whole=whole)
-        return _facts(wheel, code, read_needs(wheel, names))
-    deciding = deciding_libraries(package, wheel.members)
-    needs = read_needs(wheel, deciding, to_the_end=whole)
-    brings_runtime = any(map(_is_bundled_runtime, wheel.members))
-    if not (needs.is_for_gpus or brings_runtime or may_have_code):
-        return _facts(wheel, _Code(), needs)
-    if answering:
-        first = answering[0][0]
-        return _facts(wheel, _read_code(wheel, [first], whole=whole), needs)
+        libraries = _for_cuda(answering, cuda)
+        needs = read_needs(wheel, libraries)
+    else:
+        deciding = deciding_libraries(package, wheel.members)
+        needs = read_needs(wheel, deciding, to_the_end=whole)
+        brings_runtime = any(map(_is_bundled_runtime, wheel.members))
+        if not (needs.is_for_gpus or brings_runtime or may_have_code):
+            libraries = []
+        elif answering:
+            libraries = [answering[0][0]]
+        else:
+            libraries = _libraries_with_code(wheel, deciding, needs, whole=whole)
+    return _facts(wheel, _read_code(wheel, libraries, whole=whole), needs)
+
+
+def _libraries_with_code(
+    wheel: WheelReader,
+    deciding: Collection[str],
+    needs: Needs,
+    *,
+    whole: bool,
+) -> list[str]:
+    """Return the files of a wheel that may have GPU code which decides."""
     # Some have no library, and hand the driver files with code (cpm-kernels 1.0.11).
-    own = set(deciding) or {one for one in wheel.members if one.endswith(_CODE_ALONE)}
+    own = {*deciding} or {one for one in wheel.members if one.endswith(_CODE_ALONE)}
     # What auditwheel calls a library of others may be the package's own.
     shared = load_libraries()
     for name in needs.paths:
@@ -131,13 +143,10 @@ def read_package(
     if whole:
         # A part that it does without may show that a GPU is served, never that it is not.
         modules = {*map(_module, deciding)}
-        libraries = filter(_LIBRARY.fullmatch, wheel.members)
-        own.update(
-            name
-            for name in libraries
-            if _BUNDLED not in name and _module(name) in modules
-        )
-    return _facts(wheel, _read_code(wheel, own, whole=whole), needs)
+        for name in filter(_LIBRARY.fullmatch, wheel.members):
+            if _BUNDLED not in name and _module(name) in modules:
+                own.add(name)
+    return [*own]
 
 
 def read_tables(wheel: WheelReader, package: str) -> WheelFacts:

@@ -57,14 +57,13 @@ class Exports(Value):
     masks: Mapping[int, int]
     """By the hash of a name: a bit for each minor release that exports it."""
 
-    def missing(self, names: Collection[bytes]) -> dict[str, tuple[str, ...]]:
-        """Return the names that each minor release does not export, sorted."""
-        missing = {}
+    def fitting(self, names: Collection[bytes]) -> list[str]:
+        """Return the minor releases that export all of some names."""
+        fitting = []
         for number, minor in enumerate(self.minors):
-            lacking = [name for name in names if not self._has(number, name)]
-            texts = [name.decode() for name in sorted(lacking)]
-            missing[minor] = tuple(texts)
-        return missing
+            if all(self._has(number, name) for name in names):
+                fitting.append(minor)
+        return fitting
 
     def _has(self, number: int, name: bytes) -> bool:
         mask = self.masks.get(hashed(name), 0)

@@ -62,8 +62,7 @@ def test_a_library_says_what_readelf_says_of_it(library):
     assert elf.soname == "_C.so"
     assert {name.decode() for name in elf.undefined()} == {*UNDEFINED, "newest_of_libm"}
     assert {name.decode() for name in elf.defined()} >= {*DEFINES, "call_them_all"}
-    assert elf.newest("GLIBC") == (2, 99)
-    assert elf.newest("GLIBCXX") is None
+    assert elf.glibc() == (2, 99)
 
 
 def test_the_beginning_of_a_library_says_the_same(library):
@@ -73,7 +72,7 @@ def test_the_beginning_of_a_library_says_the_same(library):
     assert elf is not None
     assert {name.decode() for name in elf.undefined()} == {*UNDEFINED, "newest_of_libm"}
     assert set(elf.needs) == {"libcudart.so.12", "libtorch_cpu.so", "libm.so.6"}
-    assert elf.newest("GLIBC") == (2, 99)
+    assert elf.glibc() == (2, 99)
 
 
 def test_a_beginning_that_ends_among_the_names_says_nothing(library):

@@ -111,17 +111,17 @@ def read_package(
     if members.has_runtimes_apart(package):
         # Of its libraries, some for each CUDA, only those of this one count.
         libraries = _for_cuda(answering, cuda)
-        needs = read_needs(wheel, libraries)
+        code = _read_code(wheel, libraries, whole=whole)
+        return _facts(wheel, code, read_needs(wheel, libraries))
+    deciding = deciding_libraries(package, wheel.members)
+    needs = read_needs(wheel, deciding, to_the_end=whole)
+    brings_runtime = any(map(_is_bundled_runtime, wheel.members))
+    if not (needs.is_for_gpus or brings_runtime or may_have_code):
+        libraries = []
+    elif answering:
+        libraries = [answering[0][0]]
     else:
-        deciding = deciding_libraries(package, wheel.members)
-        needs = read_needs(wheel, deciding, to_the_end=whole)
-        brings_runtime = any(map(_is_bundled_runtime, wheel.members))
-        if not (needs.is_for_gpus or brings_runtime or may_have_code):
-            libraries = []
-        elif answering:
-            libraries = [answering[0][0]]
-        else:
-            libraries = _libraries_with_code(wheel, deciding, needs, whole=whole)
+        libraries = _libraries_with_code(wheel, deciding, needs, whole=whole)
     return _facts(wheel, _read_code(wheel, libraries, whole=whole), needs)
 
 

@@ -8,7 +8,7 @@ command that finds it out when a program starts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any
 
@@ -24,21 +24,13 @@ from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, not_exportable, read_texts, systems_of
-from gpuinstall.lock.file.fit import fit
+from gpuinstall.lock.file.fit import Fit, fit
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import glibc_needed
 from gpuinstall.machine.vendors import VENDORS
 
 _NO_GLIBC = "2.0"
 """Older than any that a wheel names."""
-_NO_MACHINE = {
-    "unknown-build",
-    "unpinned",
-    "wrong-source",
-    "other-platform",
-    "no-python",
-}
-"""The reasons against a lock that no machine of its system changes."""
 _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 _MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 
@@ -178,8 +170,15 @@ def _gpu_needs(
     oldest: dict[str, DriverVersion | None] = {}
     for driver in drivers:
         with_driver = replace(machine, driver=driver and Driver(driver))
-        for code in _codes_that_run(lock, with_driver, catalog):
-            oldest.setdefault(code, driver)
+        verdict = fit(lock, with_driver, Request(()), catalog)
+        running = verdict.gpus if isinstance(verdict, Fit) else ()
+        for gpu in machine.gpus:
+            if gpu.index in running:
+                code = str(gpu.compute_capability or gpu.architecture)
+                oldest.setdefault(code, driver)
+    if not oldest and isinstance(verdict, Rejection):
+        message = f"{lock.name} runs on no known machine: {verdict.reason.message}"
+        raise not_exportable(message)
     for driver in dict.fromkeys(oldest.values()):
         codes = tuple(code for code, first in oldest.items() if first == driver)
         if driver is None:
@@ -202,26 +201,6 @@ def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
         if len(release.parts) > 1:
             releases.add(release)
     return sorted(releases)
-
-
-def _codes_that_run(
-    lock: Lock,
-    machine: Machine,
-    catalog: Catalog,
-) -> Iterable[str]:
-    """Return what those GPUs of a machine execute that run a lock."""
-    verdict = fit(lock, machine, Request(()), catalog)
-    if isinstance(verdict, Rejection):
-        if verdict.reason.code in _NO_MACHINE:
-            raise not_exportable(
-                f"{lock.name} runs on no known machine: {verdict.reason.message}",
-            )
-        return []
-    return [
-        str(gpu.compute_capability or gpu.architecture)
-        for gpu in machine.gpus
-        if gpu.index in verdict.gpus
-    ]
 
 
 MACHINE_TOOLS = ("slurm", "kubernetes", "skypilot", "dstack")

@@ -214,10 +214,10 @@ class MachineTool(Value):
     """Its words for one kind of node, which follow the text."""
     can_say: tuple[str, ...] = ()
     """``processor`` and ``driver``, if it has words for them."""
-    gpus_by: str = "names"
-    """How it is told which GPU: by ``names`` of its own, by the ``codes`` that a GPU executes, by ``labels`` of NVIDIA's."""
+    maker: str = ""
+    """Whose GPUs alone it has words for; empty: every maker's."""
     gpus: Mapping[str, str] = {}
-    """What its GPUs execute, by its own names for them."""
+    """What its GPUs execute, by its own names for them; empty: it is told what they execute."""
 
 
 def load_tool(name: str) -> MachineTool:
@@ -244,12 +244,8 @@ def words_for(
         )
     codes = list(dict.fromkeys(code for one in for_gpus for code in one.codes))
     names = [gpu for gpu, code in tool.gpus.items() if code in codes]
-    gpus = {
-        "names": names,
-        "codes": codes,
-        "labels": [one.maker for one in for_gpus if one.maker == "nvidia"],
-    }
-    if not gpus[tool.gpus_by]:
+    gpus = names if tool.gpus else codes
+    if not gpus or tool.maker not in {"", for_gpus[0].maker}:
         raise not_exportable(
             f"no GPU that {name} has words for runs {_names(needs, 'or')}",
             "gpuinstall export needs",

@@ -23,7 +23,7 @@ from gpuinstall.environments.damage import find_damage, is_configuration_lost
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.verify.kernels.programs import PROGRAMS
-from gpuinstall.verify.runner import fail_devices, measure, verify_environment
+from gpuinstall.verify.runner import measure, verify_environment
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 
 STYLES = {
@@ -89,8 +89,7 @@ def command(options: CommandOptions) -> Outcome:
             reasons = () if origin.for_cpu else refusals(machine)
             if reasons:
                 machine = machine.with_problems(reasons)
-                devices = fail_devices(verdict.devices, reasons)
-                verdict = replace(verdict, devices=devices)
+                verdict = verdict.refused_by(reasons[0])
         elif options.require_gpu and not verdict.proves_gpus:
             raise _no_gpu_proven(verdict)
         elif options.bench:

@@ -39,7 +39,7 @@ from gpuinstall.verify.kernel_run import (
     KernelReport,
     KernelRun,
 )
-from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
+from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -92,16 +92,16 @@ def verify_environment(
         origin = read_origin(environment_of(python), machine)
     work = "deep" if deep else "quick"
     trial = _prepare(python, machine, origin, reporter, work=work)
-    torch = trial.proof.torch
     if _leaves_idle(trial):
         devices = [wrong_build(target, trial.proof) for target in trial.targets]
-        return Verdict(_tested(torch), fail_devices(devices, machine.refusing))
+        return _verdict(trial, devices)
     devices, reports = _prove_torch(trial, trial.targets)
-    programs = program_packages(map(Path, torch.path))
+    programs = program_packages(map(Path, trial.proof.torch.path))
     devices = prove_programs(devices, trial, programs)
+    checks: list[CheckResult] = []
     if deep:
         devices = _with_all_gpus(devices, trial)
-        devices = _with_files(devices, trial)
+        checks += _file_checks(trial)
     if origin.for_cpu and machine.gpus:
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
         message = f"the environment was made for the CPU, as requested, and does not use {names}"
@@ -109,11 +109,11 @@ def verify_environment(
     # The proof is isolated; a user's programs are not.
     disturbing = interference(trial.interpreter)
     if disturbing and surroundings:
-        devices = _with_check(devices, _surroundings_check(disturbing, trial.proof))
+        checks.append(_surroundings_check(disturbing, trial.proof))
     elif disturbing:
         reporter.warn(disturbing.message)
-    refusing = () if trial.is_for_cpu else machine.refusing
-    return Verdict(_tested(torch, reports), fail_devices(devices, refusing))
+    devices = [device.with_checks(checks) for device in devices]
+    return _verdict(trial, devices, reports)
 
 
 def verify_programs(
@@ -136,7 +136,7 @@ def verify_programs(
     reporter.wait(f"testing {', '.join(programs)}")
     devices = [target.tested(unproven=target.unproven) for target in trial.targets]
     devices = prove_programs(devices, trial, programs)
-    return Verdict(_tested(trial.proof.torch), tuple(devices))
+    return _verdict(trial, devices)
 
 
 def measure(
@@ -229,16 +229,31 @@ def _leaves_idle(trial: EnvironmentTrial) -> bool:
     return bool(machine.gpus or machine.refusing)
 
 
-def _tested(
-    torch: FoundTorch, reports: Sequence[KernelReport] = ()
-) -> VerifiedEnvironment:
+def _verdict(
+    trial: EnvironmentTrial,
+    devices: Sequence[Device],
+    reports: Sequence[KernelReport] = (),
+) -> Verdict:
+    """Return what became of the devices.
+
+    Args:
+        trial: The environment, and what it is tried on.
+        devices: What its checks came to.
+        reports: What the children told of torch.
+    """
+    torch = trial.proof.torch
     architectures = (report.architectures for report in reports)
-    return VerifiedEnvironment(
+    tested = VerifiedEnvironment(
         torch.python,
         torch.version,
         backend=torch.backend.tag if torch.backend else None,
         architectures=next(filter(None, architectures), ()),
     )
+    verdict = Verdict(tested, tuple(devices))
+    refusing = trial.proof.machine.refusing
+    if refusing and not trial.is_for_cpu:
+        return verdict.refused_by(refusing[0])
+    return verdict
 
 
 def prove_programs(
@@ -286,10 +301,6 @@ def prove_programs(
     return proven
 
 
-def _with_check(devices: Sequence[Device], check: CheckResult) -> list[Device]:
-    return [device.with_checks([check]) for device in devices]
-
-
 def _with_all_gpus(devices: list[Device], trial: EnvironmentTrial) -> list[Device]:
     """Add what only all GPUs together can show."""
     target = all_gpus_target(trial.targets)
@@ -308,16 +319,15 @@ def _with_all_gpus(devices: list[Device], trial: EnvironmentTrial) -> list[Devic
     ]
 
 
-def _with_files(devices: list[Device], trial: EnvironmentTrial) -> list[Device]:
-    """Fail every device if the files of torch, or of its family, are not those that were installed."""
+def _file_checks(trial: EnvironmentTrial) -> Iterator[CheckResult]:
+    """Yield a failed check if the files of torch, or of its family, are not those that were installed."""
     trial.reporter.wait(
         "comparing the files of torch with the lists of their installations"
     )
     altered = list(altered_files(trial.proof.torch, load_catalog().family))
-    if not altered:
-        return devices
-    message = f"{NOT_AS_INSTALLED}: {some(altered)}"
-    return _with_check(devices, trial.proof.failed("files", message, "torch-damaged"))
+    if altered:
+        message = f"{NOT_AS_INSTALLED}: {some(altered)}"
+        yield trial.proof.failed("files", message, "torch-damaged")
 
 
 def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
@@ -353,16 +363,3 @@ def _surroundings_check(disturbing: Finding, proof: ProofContext) -> CheckResult
         path=quoted(path),
         moved=quoted(f"{path}.away"),
     )
-
-
-def fail_devices(
-    devices: Sequence[Device], refusing: Sequence[Finding]
-) -> tuple[Device, ...]:
-    """Fail every device of a machine that is refused as a whole, whatever torch says about it."""
-    if not refusing:
-        return tuple(devices)
-    fault = refusing[0]
-    check = CheckResult(
-        MACHINE, "failed", 0.0, fault.message, id=fault.id, fixes=fault.fixes
-    )
-    return tuple(replace(device, checks=(check, *device.checks)) for device in devices)

@@ -136,6 +136,16 @@ class Verdict(Value):
             check.name == MACHINE for device in self.devices for check in device.checks
         )
 
+    def refused_by(self, fault: Finding) -> Verdict:
+        """Return it with every device failed by a fault of the machine, whatever torch says about them."""
+        check = CheckResult(
+            MACHINE, "failed", 0.0, fault.message, id=fault.id, fixes=fault.fixes
+        )
+        devices = [
+            replace(device, checks=(check, *device.checks)) for device in self.devices
+        ]
+        return replace(self, devices=tuple(devices))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the Verdict document."""
         return {

@@ -135,7 +135,7 @@ SURROUNDINGS = {
     "no standard library": (
         {"PYTHONHOME": "/nonexistent"},
         {},
-        "(python -I): Fatal Python error",
+        "(python -I): ended with status 1: Fatal Python error",
         "unset PYTHONHOME",
     ),
     "a module that does no harm": ({"PYTHONPATH": "{folder}"}, {"test.py": ""}, "", ""),

@@ -21,8 +21,9 @@ from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.environments.environment import Origin
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.fit import Fit
+from gpuinstall.machine.children import how_it_ended
 from gpuinstall.project import Project
-from gpuinstall.verify.kernel_run import KERNEL_SECONDS, last_words
+from gpuinstall.verify.kernel_run import KERNEL_SECONDS
 from gpuinstall.verify.verdict import Verdict, with_programs
 
 
@@ -166,7 +167,7 @@ def check_import(python: Path) -> None:
     if not done.ok:
         raise InstallationError(
             "not-importable",
-            f"torch cannot be imported: {last_words(done, KERNEL_SECONDS['quick'])}",
+            f"torch cannot be imported: {how_it_ended(done, KERNEL_SECONDS['quick'])}",
             why="its kernels ran before it came to its place",
         )
 

@@ -133,7 +133,9 @@ def how_it_ended(finished: Finished, seconds: float) -> str:
     if status >= _WINDOWS_EXCEPTION:
         return f"ended by Windows exception 0x{status:08X}"
     lines = finished.err.strip().splitlines() or ["no output"]
-    return f"ended with status {status}: {lines[-1]}"
+    # What the interpreter itself says of a fatal error stands above its stack.
+    fatal = [line for line in lines if line.startswith("Fatal Python error")]
+    return f"ended with status {status}: {(fatal or lines[-1:])[0]}"
 
 
 def signal_name(number: int) -> str:

@@ -19,8 +19,8 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.patience import read_patience
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend, torch_backend
-from gpuinstall.machine.children import json_lines
-from gpuinstall.verify.kernel_run import KERNELS, last_words
+from gpuinstall.machine.children import how_it_ended, json_lines
+from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.kernels.context import MARK
 
 LOOK = KERNELS / "look.py"
@@ -129,7 +129,7 @@ def answer_of(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
     if answers:
         with suppress(ValueError):
             return read_object(kind, answers[-1])
-    raise _unusable(python, last_words(done, read_patience(os.environ).look))
+    raise _unusable(python, how_it_ended(done, read_patience(os.environ).look))
 
 
 def _unusable(python: Path, reason: str) -> UsageError:

@@ -180,14 +180,3 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
         hung=is_out_of_time(finished),
         unproven=facts.get("unproven"),
     )
-
-
-def last_words(finished: Finished, seconds: float) -> str:
-    """Return why a program ended: the last line that it wrote, the first of a fatal error of the interpreter's own."""
-    lines = list(filter(None, map(str.strip, finished.err.splitlines())))
-    for line in lines:
-        if line.startswith("Fatal Python error"):
-            return line
-    if lines:
-        return lines[-1]
-    return how_it_ended(finished, seconds)

@@ -31,7 +31,10 @@ def test_what_a_startup_file_prints_is_not_its_answer(starting, tmp_path):
 def test_one_that_does_not_start_is_named_with_why(starting, monkeypatch):
     monkeypatch.setattr("gpuinstall.base.patience.Patience.look", 0.5)
     for line, why in (
-        ("import os; os.write(2, b'no licence'); os._exit(3)", "no licence"),
+        (
+            "import os; os.write(2, b'no licence'); os._exit(3)",
+            "ended with status 3: no licence",
+        ),
         ("import time; time.sleep(60)", "not finished after 0 s"),
     ):
         with pytest.raises(UsageError) as refused:

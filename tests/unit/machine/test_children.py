@@ -118,6 +118,13 @@ BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
             "ended with status 3: free(): invalid pointer",
         ),
         (3, "", "unasked", False, "ended with status 3: no output"),
+        (
+            1,
+            "Fatal Python error: x\n\nThread 1\n",
+            "unasked",
+            False,
+            "ended with status 1: Fatal Python error: x",
+        ),
     ],
 )
 def test_how_a_child_ended_is_said_in_a_line(status, err, fault, is_late, message):

@@ -108,7 +108,8 @@ def installed(version):
 def test_an_interpreter_that_is_too_old_for_the_checks_is_named():
     with pytest.raises(UsageError) as caught:
         inspect_interpreter(installed("3.7"))
-    assert caught.value.why == "it is Python 3.7, and the checks need 3.8 or newer"
+    words = "ended with status 1: it is Python 3.7, and the checks need 3.8 or newer"
+    assert caught.value.why == words
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])

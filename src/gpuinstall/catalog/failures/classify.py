@@ -238,10 +238,8 @@ class Circumstances:
         machine: Machine | None = None,
     ) -> None:
         self.transcript = text if isinstance(text, Transcript) else Transcript(text)
-        self._known = dict[str, bool]()
-        if machine:
-            shown = (*_of_platform(machine), *_of_gpus(machine))
-            self._known = dict.fromkeys(shown, True)
+        shown = (*_of_platform(machine), *_of_gpus(machine)) if machine else ()
+        self._known = dict.fromkeys(shown, True)
 
     @cached_property
     def observations(self) -> tuple[Observation, ...]:

@@ -40,9 +40,3 @@ def answers():
         for each, causes in found
         for cause in causes
     ]
-
-
-def silent():
-    """The entries that are right, with the texts, where there is no answer."""
-    texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]
-    return [(each["is"], each["says"]) for each in texts if not classify(each["says"])]

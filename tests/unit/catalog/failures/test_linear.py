@@ -32,7 +32,6 @@ def test_an_error_is_found_in_megabytes():
     texts = {
         "one line": noise.replace("\n", "") + LINE,
         "lines": f"{noise}{LINE}\n",
-        "training": "".join(f"step {n} loss 0.{n}\n" for n in range(400_000)) + LINE,
         "progress bar": "".join(f"{n:>7}/400000 [#####]\r" for n in range(400_000))
         + LINE,
     }

@@ -4,6 +4,7 @@ from itertools import product
 from pathlib import Path
 from string import Template
 
+import pytest
 import tomli
 
 from gpuinstall.catalog.failures.classify import RELIABLE, classify, lookalikes
@@ -54,47 +55,39 @@ XFORMERS = (
 
 
 def test_xformers_warning_is_a_fault_unless_the_text_says_otherwise():
-    other_torch = Template(XFORMERS).substitute(kind="cu124")
-    on_the_cpu = Template(XFORMERS).substitute(kind="cpu")
-    accused = [
-        *(
-            line
-            for line in SAID["xformers"]["harmless"]
-            if classify(f"{other_torch}\n{line}")
-        ),
-        *(
-            line
-            for line in SAID["xformers"]["on_the_cpu"]
-            if classify(f"{line}\n{on_the_cpu}")
-        ),
-    ]
+    of_cuda = XFORMERS.replace("$kind", "cu124")
+    of_the_cpu = XFORMERS.replace("$kind", "cpu")
+    sound = [f"{of_cuda}\n{line}" for line in SAID["xformers"]["harmless"]]
+    sound += [f"{line}\n{of_the_cpu}" for line in SAID["xformers"]["on_the_cpu"]]
 
-    assert classify(other_torch)[0].id == "F56"
-    assert classify(on_the_cpu)[0].id == "F33"
-    assert accused == []
+    assert classify(of_cuda)[0].id == "F56"
+    assert classify(of_the_cpu)[0].id == "F33"
+    assert [text for text in sound if classify(text)] == []
 
 
-def test_the_list_of_a_build_tells_whether_its_warning_about_gb10_is_true():
-    older = (
-        "NVIDIA GB10 with CUDA capability sm_121 is not compatible with the current PyTorch "
-        "installation. The current PyTorch install supports CUDA capabilities $list."
-    )
-    newer = (
-        "Found GPU0 NVIDIA GB10 which is of cuda capability 12.1. Minimum and Maximum cuda "
-        "capability supported by this version of PyTorch is ($list)"
-    )
-    cases = (
-        (older, "sm_80 sm_90 sm_90a", "F38"),
-        (older, "sm_80 sm_90 sm_100 sm_120 compute_120", "F30"),
-        (newer, "8.0) - (9.0", "F38"),
-        (newer, "8.0) - (12.0", "F30"),
-    )
-    found = [
-        classify(Template(message).substitute(list=builds))[0].id
-        for message, builds, _ in cases
-    ]
+OLDER = (
+    "NVIDIA GB10 with CUDA capability sm_121 is not compatible with the current PyTorch "
+    "installation. The current PyTorch install supports CUDA capabilities $list."
+)
+NEWER = (
+    "Found GPU0 NVIDIA GB10 which is of cuda capability 12.1. Minimum and Maximum cuda "
+    "capability supported by this version of PyTorch is ($list)"
+)
 
-    assert found == [right for _, _, right in cases]
+
+@pytest.mark.parametrize(
+    ("message", "builds", "entry"),
+    [
+        (OLDER, "sm_80 sm_90 sm_90a", "F38"),
+        (OLDER, "sm_80 sm_90 sm_100 sm_120 compute_120", "F30"),
+        (NEWER, "8.0) - (9.0", "F38"),
+        (NEWER, "8.0) - (12.0", "F30"),
+    ],
+)
+def test_the_list_of_a_build_tells_whether_its_warning_about_gb10_is_true(
+    message, builds, entry
+):
+    assert classify(message.replace("$list", builds))[0].id == entry
 
 
 def test_another_makers_gpu_is_not_looked_for_in_nvidias_container():

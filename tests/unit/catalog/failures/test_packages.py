@@ -48,19 +48,17 @@ ARCHIVES = {
 }
 
 
+def lines(what, system, **known):
+    return fix(what, FixContext(own_keys("linux", system)).knowing(**known))
+
+
 def first_line(what, system, **known):
-    context = FixContext(own_keys("linux", system), is_legacy=known.pop("old", False))
-    return fix(what, context.knowing(**known))[0]
+    return lines(what, system, **known)[0]
 
 
 def last_install(what, system, **known):
-    context = FixContext(own_keys("linux", system), is_legacy=known.pop("old", False))
-    lines = [
-        line
-        for line in fix(what, context.knowing(**known))
-        if "nstall" in line or "pacman" in line
-    ]
-    return lines[-1]
+    found = lines(what, system, **known)
+    return [line for line in found if "nstall" in line or "pacman" in line][-1]
 
 
 @pytest.mark.parametrize(

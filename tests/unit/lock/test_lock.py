@@ -1,7 +1,21 @@
+from typing import Any
+
 import pytest
+import tomli_w
 
 from gpuinstall.base.errors import LockError
-from gpuinstall.lock.file.lock import parse, read_lock
+from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
+from gpuinstall.lock.file.lock import (
+    Record,
+    change_lines,
+    compare_versions,
+    parse,
+    read_lock,
+    split_packages,
+    version_conflicts,
+)
+from tests.unit.export.locks import lock, wheel
 
 HASHES = f'hashes = {{ sha256 = "{"1" * 64}" }}'
 WHEEL = f"""[[packages.wheels]]
@@ -26,15 +40,15 @@ def read(old="", new=""):
 
 
 def test_a_lock_knows_its_python_its_versions_and_its_digest():
-    lock = read()
-    assert (lock.python, lock.versions) == ("3.12", {"torch": "2.14.1+cu126"})
-    assert len(lock.sha256) == 64
-    assert not lock.is_ours
+    parsed = read()
+    assert (parsed.python, parsed.versions) == ("3.12", {"torch": "2.14.1+cu126"})
+    assert len(parsed.sha256) == 64
+    assert not parsed.is_ours
 
 
 def test_a_package_that_is_listed_twice_has_all_hashes():
-    lock = parse("pylock.toml", LOCK + PACKAGE.replace("1" * 64, "2" * 64))
-    assert lock.hashes_of("torch") == {"1" * 64, "2" * 64}
+    parsed = parse("pylock.toml", LOCK + PACKAGE.replace("1" * 64, "2" * 64))
+    assert parsed.hashes_of("torch") == {"1" * 64, "2" * 64}
 
 
 @pytest.mark.parametrize(
@@ -114,16 +128,16 @@ def test_a_lock_that_cannot_be_trusted_is_refused(old, new, code, caplog):
     ],
 )
 def test_packages_that_no_hash_can_pin_are_known(source, address, only_here):
-    lock = read(WHEEL, source)
-    assert lock.addresses == {"torch": address}
-    assert lock.pinned_by == f"every file hashed but those of {address}"
-    assert (lock.unserved, lock.only_here) == (["torch"], only_here)
+    parsed = read(WHEEL, source)
+    assert parsed.addresses == {"torch": address}
+    assert parsed.pinned_by == f"every file hashed but those of {address}"
+    assert (parsed.unserved, parsed.only_here) == (["torch"], only_here)
 
 
 def test_of_files_of_an_index_each_is_hashed_and_served():
-    lock = read()
-    assert (lock.addresses, lock.unserved) == ({}, [])
-    assert lock.pinned_by == "every file hashed"
+    parsed = read()
+    assert (parsed.addresses, parsed.unserved) == ({}, [])
+    assert parsed.pinned_by == "every file hashed"
 
 
 @pytest.mark.parametrize("kind", ["missing", "text", "folder"])
@@ -139,3 +153,103 @@ def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path, kind):
     assert caught.value.code == code
     assert caught.value.hint
     assert (f"mv {path} " in caught.value.hint) is (kind == "folder")
+
+
+# What it was made from.
+
+REQUEST = Request(
+    ("torch >=2", "NumPy"), constraints=("rich<15",), preferred=("numpy==2.3.4",)
+)
+
+
+def record_in(table):
+    """The record of a lock with a table of ours."""
+    head = {"lock-version": "1.0", "created-by": "gpuinstall", "packages": []}
+    text = tomli_w.dumps({**head, "tool": {"gpuinstall": table}})
+    return parse("pylock.cpu.toml", text).record
+
+
+def test_a_record_is_read_as_it_was_written():
+    record = replace(
+        Record.of(REQUEST),
+        floors={"driver": "525.60.13"},
+        requirements_files={"requirements.txt": ("torch>=2", "-c rich<15")},
+        request_revision=2,
+    )
+    assert record_in(record.to_table()) == record
+    assert record.inputs == ("torch>=2", "numpy")
+    assert record.to_table().keys() == {
+        "inputs",
+        "constraints",
+        "preferred-digest",
+        "floors",
+        "request-revision",
+        "requirements-files",
+    }
+
+
+def test_what_changed_of_a_request_is_named():
+    other_hashes = ("--hash of 2 files: 0",)
+    other_versions = ["other versions in the project's own lock"]
+    rows: tuple[Any, ...] = (
+        ({"requirements": ("numpy", "Torch>=2")}, []),
+        ({"requirements": ("torch>=2", "rich")}, ["+ rich", "- numpy"]),
+        ({"constraints": ()}, ["- -c rich<15"]),
+        ({"sources": ("--index-url https://a/",)}, ["+ --index-url https://a/"]),
+        ({"sources": other_hashes}, ["other hashes of files"]),
+        ({"preferred": ()}, other_versions),
+        ({"preferred": (), "sources": other_hashes}, other_versions),
+    )
+    wrong = []
+    for change, expected in rows:
+        now = Record.of(replace(REQUEST, **change))
+        changes = Record.of(REQUEST).changes(now)
+        if changes != expected:
+            wrong.append((change, changes))
+    assert wrong == []
+
+
+def test_a_lock_of_another_program_is_made_from_nothing_else():
+    assert Record().changes(Record.of(REQUEST)) == []
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"inputs": "torch"},
+        {"inputs": ["torch=="]},
+        {"relaxed": {"torch": 5}},
+        {"requirements-files": {"a": "torch"}},
+    ],
+)
+def test_a_lock_with_a_record_of_another_form_is_malformed(table):
+    with pytest.raises(LockError) as raised:
+        record_in(table)
+    assert raised.value.code == "lock-malformed"
+
+
+# What differs from another.
+
+
+def locked(target, **versions):
+    return lock(target, *(wheel(name, versions[name]) for name in versions))
+
+
+def test_a_package_has_its_version_by_target_where_that_differs():
+    locks = [locked("cpu", numpy="1", torch="2"), locked("cu126", numpy="2", torch="2")]
+    assert split_packages(locks) == {"numpy": {"cpu": "1", "cu126": "2"}}
+    assert version_conflicts(locks) == {"numpy": "1 for cpu, 2 for cu126"}
+
+
+def test_a_backend_in_a_version_and_a_package_of_one_target_make_no_difference():
+    locks = [locked("cpu", torch="2+cpu", only="1"), locked("cu126", torch="2+cu126")]
+    assert split_packages(locks) == {}
+
+
+def test_torch_is_the_first_change_and_ten_that_come_are_named():
+    new = {f"part-{number:02}": "1" for number in range(12)} | {"torch": "2"}
+    lines = change_lines(compare_versions({"gone": "1"}, new))
+    assert lines[0] == "+ torch 2"
+    assert "- gone 1" in lines
+    assert lines[-1] == "+ 3 more; --verbose names them"
+    assert len(lines) == 12

@@ -102,16 +102,24 @@ def only_run(
         InstallationError: another run works there for more than ``wait`` seconds, or its folder cannot be written.
     """
     ignored = place.work / ".gitignore"
-    with _tidied(place), _file_lock(place, reporter, wait) as has_waited:
-        try:
-            with suppress(InstallationError):
-                # The star covers this file, too: git shows nothing of the folder.
-                write_atomically(ignored, "*\n", is_cached=True)
-            yield has_waited
-        finally:
-            with defer_interrupts():
-                if not place.is_unfinished and not os.path.lexists(place.last_change):
-                    remove_file(ignored)
+    made = [folder for folder in place.work.parents if not folder.exists()]
+    try:
+        with _file_lock(place, reporter, wait) as has_waited:
+            try:
+                with suppress(InstallationError):
+                    # The star covers this file, too: git shows nothing of the folder.
+                    write_atomically(ignored, "*\n", is_cached=True)
+                yield has_waited
+            finally:
+                with defer_interrupts():
+                    is_kept = os.path.lexists(place.last_change)
+                    if not (is_kept or place.is_unfinished):
+                        remove_file(ignored)
+    finally:
+        # Only journals and environments stay.
+        with suppress(OSError):
+            for folder in (place.work, *made):
+                folder.rmdir()
 
 
 @contextmanager
@@ -122,18 +130,6 @@ def only_run_that_locks(place: EnvironmentPaths, reporter: Reporter) -> Iterator
         return
     with only_run(place, reporter):
         yield
-
-
-@contextmanager
-def _tidied(place: EnvironmentPaths) -> Iterator[None]:
-    """Leave nothing behind but journals and environments, nor folders that were made for one."""
-    made = [folder for folder in place.work.parents if not folder.exists()]
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            for folder in (place.work, *made):
-                folder.rmdir()
 
 
 @contextmanager

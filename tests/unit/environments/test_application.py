@@ -3,6 +3,7 @@
 import pytest
 
 from gpuinstall.environments.application import application_of, find_application
+from tests.unit.install.environments import write_files
 
 LAYOUTS = {
     "python_embeded": "python_embeded/ ComfyUI/main.py",
@@ -17,10 +18,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("environment", LAYOUTS)
 def test_an_application_is_known_by_its_folder(tmp_path, environment):
-    for path in LAYOUTS[environment].split():
-        place = tmp_path / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.mkdir() if path.endswith("/") else place.touch()
+    write_files(tmp_path, *LAYOUTS[environment].split())
 
     found = find_application(tmp_path)
 
@@ -31,9 +29,7 @@ def test_an_application_is_known_by_its_folder(tmp_path, environment):
 
 
 def test_what_is_no_application_or_has_no_environment_is_none(tmp_path):
-    (tmp_path / "custom_nodes").mkdir()
-    (tmp_path / "comfy").mkdir()
-    (tmp_path / "main.py").touch()
+    write_files(tmp_path, "custom_nodes/", "comfy/", "main.py")
     assert find_application(tmp_path) is None
 
     (tmp_path / "venv").mkdir()

@@ -12,7 +12,7 @@ from gpuinstall.environments.environment import (
     read_marker,
     read_origin,
 )
-from tests.unit.install.environments import make_environment
+from tests.unit.install.environments import make_environment, write_files
 
 MARKER = Marker(
     "1",
@@ -63,23 +63,16 @@ def test_added_packages_are_those_in_no_lock_whatever_their_spelling(tmp_path):
     )
 
 
-def made(folder, *names):
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
-    return folder
-
-
 def test_only_the_systems_python_is_advised_an_environment_of_its_own(tmp_path):
     """And only a virtual one to be made again."""
-    ours = made(tmp_path / "ours", "pyvenv.cfg", "bin/python")
+    ours = write_files(tmp_path / "ours", "pyvenv.cfg", "bin/python")
     MARKER.write(ours)
-    venv = made(tmp_path / "venv", "pyvenv.cfg", "bin/python")
-    conda = made(tmp_path / "conda", "conda-meta/history", "bin/python")
-    embedded = made(tmp_path / "embedded", "bin/python", "bin/python312._pth")
-    system = made(tmp_path / "usr", "bin/python")
-    next_one = made(tmp_path / "ours.gpuinstall" / "staging-1", "pyvenv.cfg")
-    first = made(tmp_path / "new.gpuinstall" / "staging-1", "pyvenv.cfg")
+    venv = write_files(tmp_path / "venv", "pyvenv.cfg", "bin/python")
+    conda = write_files(tmp_path / "conda", "conda-meta/history", "bin/python")
+    embedded = write_files(tmp_path / "embedded", "bin/python", "bin/python312._pth")
+    system = write_files(tmp_path / "usr", "bin/python")
+    next_one = write_files(tmp_path / "ours.gpuinstall" / "staging-1", "pyvenv.cfg")
+    first = write_files(tmp_path / "new.gpuinstall" / "staging-1", "pyvenv.cfg")
     into = {
         ours: (f" --venv {ours}", f" --venv {quoted(ours)} --replace"),
         venv: (f" --into --venv {venv}", f" --venv {quoted(venv)} --replace"),

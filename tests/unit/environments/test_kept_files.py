@@ -16,7 +16,7 @@ from gpuinstall.install.transaction import clear_away
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
-from tests.unit.install.environments import make_environment
+from tests.unit.install.environments import make_environment, write_files
 
 
 @pytest.fixture
@@ -32,12 +32,6 @@ def remove(paths, folder=None):
     listener = Listener()
     remove_environment(folder or paths.venv, paths.kept_files, paths.work, listener)
     return listener.notices
-
-
-def write(file, text="mine"):
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, "utf-8")
-    return file
 
 
 def files(folder):
@@ -57,8 +51,8 @@ def test_what_installers_wrote_goes_without_a_word(paths):
 
 
 def test_the_users_files_alone_are_kept_and_named_with_their_bytes(paths):
-    write(paths.venv / "notebooks" / "a.ipynb", "n" * 4000)
-    write(paths.venv / "lib/python3.12/site-packages/mine.py")
+    write_files(paths.venv, "notebooks/a.ipynb", text="n" * 4000)
+    write_files(paths.venv, "lib/python3.12/site-packages/mine.py")
     [notice] = remove(paths)
     assert not paths.venv.exists()
     assert kept(paths) == {
@@ -71,7 +65,7 @@ def test_the_users_files_alone_are_kept_and_named_with_their_bytes(paths):
 
 def test_kept_files_are_never_replaced(paths):
     for number in range(2):
-        write(paths.venv / "data.csv", str(number))
+        write_files(paths.venv, "data.csv", text=str(number))
         remove(paths)
         make_environment(paths.venv, "next")
     texts = {file.read_text() for file in paths.kept_files.glob("*/.venv/data.csv")}
@@ -79,9 +73,7 @@ def test_kept_files_are_never_replaced(paths):
 
 
 def test_a_folder_that_is_no_environment_is_kept_as_it_is(paths, tmp_path):
-    write(tmp_path / "thesis" / ".git" / "HEAD")
-    write(tmp_path / "thesis" / "bin" / "python")
-    remove(paths, tmp_path / "thesis")
+    remove(paths, write_files(tmp_path / "thesis", ".git/HEAD", "bin/python"))
     assert kept(paths) == {"thesis/.git/HEAD", "thesis/bin/python"}
 
 
@@ -99,7 +91,7 @@ def test_kept_files_go_through_no_link(paths, tmp_path, is_link):
         paths.kept_files.symlink_to(elsewhere)
     else:
         paths.kept_files.touch()
-    write(paths.venv / "data.csv")
+    write_files(paths.venv, "data.csv")
     before = files(paths.venv)
     with pytest.raises(InstallationError, match="is not a folder"):
         remove(paths)
@@ -108,7 +100,7 @@ def test_kept_files_go_through_no_link(paths, tmp_path, is_link):
 
 
 def test_of_a_link_only_the_link_goes(paths, tmp_path):
-    write(tmp_path / "elsewhere" / "thesis")
+    write_files(tmp_path, "elsewhere/thesis")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")
     remove(paths, link)
@@ -118,8 +110,7 @@ def test_of_a_link_only_the_link_goes(paths, tmp_path):
 
 @pytest.mark.root
 def test_nothing_goes_while_something_is_mounted_in_it(paths, tmp_path):
-    source = tmp_path / "source"
-    write(source / "thesis.tex", "mine")
+    source = write_files(tmp_path / "source", "thesis.tex")
     folder = paths.venv / "share" / "my data"
     folder.mkdir(parents=True)
     before = files(paths.venv)
@@ -157,7 +148,7 @@ def edit_with_the_same_size(file):
 def replace_and_keep_the_time(file):
     status = file.stat()
     file.unlink()
-    write(file, "mine, and longer")
+    file.write_text("mine, and longer")
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
@@ -210,10 +201,9 @@ def test_what_a_killed_run_has_left_is_removed_by_the_next(paths, monkeypatch):
 
 def test_of_a_package_with_an_empty_record_goes_what_has_another_name(paths, tmp_path):
     site = paths.venv / "lib/python3.12/site-packages"
-    (site / "cut-1.0.dist-info").mkdir(parents=True)
-    (site / "cut-1.0.dist-info" / "RECORD").touch()
-    write(site / "cut" / "mine.py")
-    cached = write(tmp_path / "cache" / "cut.so", "of the wheel")
+    write_files(site, "cut-1.0.dist-info/RECORD", text="")
+    write_files(site, "cut/mine.py")
+    cached = write_files(tmp_path, "cut.so") / "cut.so"
     os.link(cached, site / "cut" / "cut.so")
     remove(paths)
     assert kept(paths) == {".venv/lib/python3.12/site-packages/cut/mine.py"}

@@ -14,7 +14,7 @@ from gpuinstall.environments.ownership import (
 )
 from gpuinstall.environments.packages import read_packages
 from tests.lab.wheels import make_wheel
-from tests.unit.install.environments import make_environment
+from tests.unit.install.environments import make_environment, write_files
 
 UV_VENV = [str(uv.uv()), "venv", "--relocatable", "--python", sys.executable]
 VENV = [sys.executable, "-m", "venv", "--without-pip"]
@@ -56,14 +56,13 @@ def site(venv):
 
 def test_nothing_that_an_installer_python_or_we_wrote_is_the_users(venv):
     assert user_paths(venv) == ()
-    for path in (
+    write_files(
+        site(venv),
         ".gpuinstall/last/journal.json",
         "tool/__pycache__/inner.cpython-313.opt-1.pyc",
         "tool/__pycache__/inner.fast-3.py311.nbi",
         "tool/__pycache__/inner.fast-3.py311.1.nbc",
-    ):
-        (site(venv) / path).parent.mkdir(parents=True, exist_ok=True)
-        (site(venv) / path).touch()
+    )
     assert user_paths(venv) == ()
 
 
@@ -81,35 +80,23 @@ def test_everything_else_in_an_environment_is_the_users(venv):
         f"{packages}/tool/__pycache__/mine.txt",
         f"{packages}/mine.pth",
     ]
-    for file in (
-        *files,
-        ".git/HEAD",
-        ".git/objects/ab/cd",
-        "etc/tool.conf",
-        ".gitignore",
-    ):
-        (venv / file).parent.mkdir(parents=True, exist_ok=True)
-        (venv / file).write_text("mine, and longer than what was there", "utf-8")
+    others = [".git/HEAD", ".git/objects/ab/cd", "etc/tool.conf", ".gitignore"]
+    write_files(venv, *files, *others, "empty/", text="longer than what was there")
     (venv / "data").symlink_to("/")
-    (venv / "empty").mkdir()
     expected = {*files, ".git", "etc", ".gitignore", "data"}
     assert set(user_paths(venv)) == expected
 
 
 def test_a_record_gives_away_no_file_outside_its_packages(venv):
-    (venv / "thesis.txt").write_text("mine", "utf-8")
+    write_files(venv, "thesis.txt", "train.py")
     rows = "../../../thesis.txt,sha256=x,9999\n../../../thesis.txt,,\n../../../../env/train.py,,\n"
     record = next(site(venv).glob("other-*.dist-info/RECORD"))
     record.write_text(record.read_text("utf-8") + rows, "utf-8")
-    (venv / "train.py").write_text("mine", "utf-8")
     assert user_paths(venv) == ("thesis.txt", "train.py")
 
 
 def test_in_a_folder_that_is_no_environment_everything_is_the_users(tmp_path):
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter").touch()
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "activate").touch()
+    write_files(tmp_path, "thesis/chapter", "bin/activate")
     assert user_paths(tmp_path) == ("bin", "thesis")
 
 

@@ -41,3 +41,15 @@ def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
         packages={"torch": version},
     ).write(folder)
     return folder
+
+
+def write_files(folder, *names, text="mine"):
+    """Write files into a folder; a name that ends with a slash is a folder's."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("/"):
+            path.mkdir(exist_ok=True)
+        else:
+            path.write_text(text, "utf-8")
+    return folder

@@ -9,6 +9,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.install.hold import hold, only_run
 from tests.lab.listener import Listener
+from tests.unit.install.environments import write_files
 
 
 @pytest.fixture
@@ -49,10 +50,9 @@ def test_what_runs_that_died_have_left_goes_and_other_files_stay(place):
         "staging-notes",
         "last-notes",
     }
-    for name in ("staging-0123abcd", ".discarded-0123abcd", ".new", *others):
-        (place.work / name).mkdir(parents=True)
-        (place.work / name / "file").touch()
-    (place.work / ".owner.0123abcd").touch()
+    left = {"staging-0123abcd", ".discarded-0123abcd", ".new"}
+    files = [f"{name}/file" for name in left | others]
+    write_files(place.work, ".owner.0123abcd", *files)
     with hold(place, Reporter(), wait=0):
         pass
     assert {entry.name for entry in place.work.iterdir()} == others
@@ -60,8 +60,7 @@ def test_what_runs_that_died_have_left_goes_and_other_files_stay(place):
 
 @pytest.mark.parametrize("name", ["lock", ".gitignore", "owner"])
 def test_a_folder_in_the_place_of_a_file_of_ours_is_not_removed(place, name):
-    (place.work / name).mkdir(parents=True)
-    (place.work / name / "mine").touch()
+    write_files(place.work, f"{name}/mine")
     with suppress(InstallationError), hold(place, Reporter(), wait=0):
         pass
     assert (place.work / name / "mine").exists()

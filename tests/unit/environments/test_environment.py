@@ -4,7 +4,6 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import (
     NAME,
-    Marker,
     Origin,
     added_packages,
     advice_words,
@@ -12,18 +11,7 @@ from gpuinstall.environments.environment import (
     read_marker,
     read_origin,
 )
-from tests.unit.install.environments import make_environment, write_files
-
-MARKER = Marker(
-    "1",
-    "pylock.cpu.toml",
-    "0" * 64,
-    "3.11",
-    "2.13.0+cpu",
-    "cpu",
-    "m",
-    {"status": "passed"},
-)
+from tests.unit.install.environments import MARKER, make_environment, write_files
 
 
 def test_a_marker_is_read_as_it_was_written_and_any_other_file_is_none(tmp_path):

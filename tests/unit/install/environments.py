@@ -1,5 +1,6 @@
 """Small environments, as an installation leaves them, for the tests of this room."""
 
+from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import Marker
 from gpuinstall.lock.file.lock import parse
 
@@ -17,6 +18,18 @@ hashes = {{ sha256 = "1111111111111111111111111111111111111111111111111111111111
 """
 
 
+MARKER = Marker(
+    "an-id",
+    "pylock.cu126.toml",
+    "0" * 64,
+    "3.12",
+    "2.14.1",
+    "cu126",
+    "here",
+    {"status": "passed"},
+)
+
+
 def lock_text(version="2.14.1"):
     return LOCK.format(version=version)
 
@@ -29,15 +42,12 @@ def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
     (folder / "bin" / "python").touch()
     text = lock_text(version)
     (folder / lock).write_text(text, "utf-8")
-    Marker(
-        name,
-        lock,
-        parse(lock, text).sha256,
-        "3.12",
-        version,
-        "cu126",
-        "here",
-        {"status": "passed"},
+    replace(
+        MARKER,
+        id=name,
+        lock=lock,
+        lock_sha256=parse(lock, text).sha256,
+        torch=version,
         packages={"torch": version},
     ).write(folder)
     return folder

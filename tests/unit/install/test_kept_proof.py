@@ -11,12 +11,12 @@ import pytest
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
-from gpuinstall.environments.environment import Marker
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.state import stamp_file, standing_stamp
 from gpuinstall.verify.cover import take_stamp
 from gpuinstall.verify.verdict import with_programs
 from tests.lab.environments import put_package
+from tests.unit.install.environments import MARKER
 
 GPU = Gpu(index=0, name="NVIDIA L4", uuid="GPU-1")
 MACHINE = Machine(
@@ -26,9 +26,6 @@ MACHINE = Machine(
     "2.36",
     gpus=(GPU,),
     driver=Driver(DriverVersion.parse("570.86.10")),
-)
-MARKER = Marker(
-    "an-id", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "here", {}
 )
 PASSED = {"status": "passed", "devices": []}
 SITE = "lib/python3.12/site-packages"

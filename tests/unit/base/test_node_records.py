@@ -84,29 +84,29 @@ def test_the_name_of_this_node_can_be_given(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("key", "value"),
     [
-        {"node": "n2"},
-        {"node": "../n1"},
-        {"command": "rm"},
-        {"machine": {"os": "dos"}},
-        {"machine": []},
-        {"document": {"exit_code": "0"}},
-        {"document": {"errors": 7, "exit_code": 1}},
-        {"document": {"exit_code": 0, "data": {"chosen": 7}}},
-        {"document": {"exit_code": 0, "data": {"verdict": {"status": []}}}},
+        ("node", "n2"),
+        ("node", "../n1"),
+        ("command", "rm"),
+        ("machine", {"os": "dos"}),
+        ("machine", []),
+        ("document", {"exit_code": "0"}),
+        ("document", {"errors": 7, "exit_code": 1}),
+        ("document", {"exit_code": 0, "data": {"chosen": 7}}),
+        ("document", {"exit_code": 0, "data": {"verdict": {"status": []}}}),
     ],
 )
-def test_a_malformed_record_is_a_failed_node(tmp_path, change):
+def test_a_malformed_record_is_a_failed_node(tmp_path, key, value):
     record(tmp_path, "n1", H100)
     path = tmp_path / "n1.sync.json"
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), "utf-8")
+    document = json.loads(path.read_text("utf-8")) | {key: value}
+    path.write_text(json.dumps(document), "utf-8")
 
     report = read_report(tmp_path)
+    [failure] = report.failed
+    assert (failure.node, failure.command) == ("n1.sync.json", "record")
     assert report.groups == ()
-    assert [(failure.node, failure.command) for failure in report.failed] == [
-        ("n1.sync.json", "record")
-    ]
     with pytest.raises(UsageError, match="is not a record"):
         recorded_machines(tmp_path, Reporter())
 

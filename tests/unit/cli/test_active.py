@@ -46,13 +46,16 @@ def test_the_environment_that_is_active_is_known_if_it_is_another(tmp_path):
         interpreter(folder).parent.mkdir(parents=True)
         interpreter(folder).touch()
     cases = {
-        (): None,
-        (("VIRTUAL_ENV", str(theirs)),): theirs,
-        (("CONDA_PREFIX", str(conda)),): conda,
-        (("VIRTUAL_ENV", str(theirs)), ("CONDA_PREFIX", str(conda))): theirs,
-        (("VIRTUAL_ENV", str(venv)), ("CONDA_PREFIX", str(conda))): None,
-        (("VIRTUAL_ENV", str(tmp_path / "gone")),): None,
-        (("VIRTUAL_ENV", "theirs"),): None,
-        (("VIRTUAL_ENV", sys.prefix),): None,
+        (None, None): None,
+        (theirs, None): theirs,
+        (None, conda): conda,
+        (theirs, conda): theirs,
+        (venv, conda): None,
+        (tmp_path / "gone", None): None,
+        ("theirs", None): None,
+        (sys.prefix, None): None,
     }
-    assert {case: active_environment(venv, dict(case)) for case in cases} == cases
+    for (virtual, prefix), active in cases.items():
+        values = {"VIRTUAL_ENV": virtual, "CONDA_PREFIX": prefix}
+        environ = {name: str(value) for name, value in values.items() if value}
+        assert active_environment(venv, environ) == active, environ

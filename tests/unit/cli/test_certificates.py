@@ -2,6 +2,7 @@
 
 import os
 from io import StringIO
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,34 +25,23 @@ def _without_the_variable(monkeypatch):
 
 
 def test_an_unknown_issuer_is_asked_again_once():
-    tried = []
-
-    def work():
-        tried.append(os.environ.get("UV_SYSTEM_CERTS"))
-        if len(tried) == 1:
-            raise UNKNOWN
-        return Outcome({}, [])
-
     err = StringIO()
+    work = Mock(side_effect=[UNKNOWN, Outcome({}, [])])
     assert _with_certificates(work, Terminal(err=err)).data == {}
-    assert tried == [None, "1"]
+    assert os.environ["UV_SYSTEM_CERTS"] == "1"
     assert "the system's own" in err.getvalue()
 
 
-def test_another_fault_and_a_second_one_end_the_command():
-    def fails():
-        raise UNKNOWN
-
+@pytest.mark.parametrize(
+    ("fault", "attempts"),
+    [(UNKNOWN, 2), (InstallationError("network", "unreachable", why="timed out"), 1)],
+)
+def test_another_fault_and_a_second_one_end_the_command(fault, attempts):
+    work = Mock(side_effect=fault)
     with pytest.raises(InstallationError):
-        _with_certificates(fails, Terminal(err=StringIO()))
-
-    def other():
-        raise InstallationError("network", "unreachable", why="timed out")
-
-    del os.environ["UV_SYSTEM_CERTS"]
-    with pytest.raises(InstallationError):
-        _with_certificates(other, Terminal(err=StringIO()))
-    assert "UV_SYSTEM_CERTS" not in os.environ
+        _with_certificates(work, Terminal(err=StringIO()))
+    assert work.call_count == attempts
+    assert ("UV_SYSTEM_CERTS" in os.environ) == (attempts == 2)
 
 
 def test_our_own_client_takes_the_store_of_the_system_too(tmp_path, monkeypatch):

@@ -22,8 +22,8 @@ REFUSED = (
 
 
 def test_what_means_nothing_together_is_refused(capsys):
-    statuses = {line: run_command_line(["lock", *line.split()]) for line in REFUSED}
-    assert {line: status for line, status in statuses.items() if status != 2} == {}
+    for line in REFUSED:
+        assert run_command_line(["lock", *line.split()]) == 2, line
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -38,24 +38,15 @@ def test_a_version_behind_upgrade_package_is_refused_with_the_way(
 
 
 def test_a_subcommand_is_never_taken_for_a_package():
-    hints = []
-    for line in (["--offline", "check", "--json"], ["--upgrade", "check"]):
+    hints = ["gpuinstall lock check --help"]
+    hints.append("gpuinstall lock -- check   # a package of that name")
+    for line in ("--offline check --json", "--upgrade check"):
         with pytest.raises(UsageError) as caught:
-            command.make_context("lock", line)
-        hints += (caught.value.hint or "").splitlines()
-    assert (
-        hints
-        == [
-            "gpuinstall lock check --help",
-            "gpuinstall lock -- check   # a package of that name",
-        ]
-        * 2
-    )
-    for line in (["--", "check"], ["torch", "check"]):
-        assert (
-            command.make_context("lock", list(line)).params["requirements"][-1]
-            == "check"
-        )
+            command.make_context("lock", line.split())
+        assert (caught.value.hint or "").splitlines() == hints
+    for line in ("-- check", "torch check"):
+        context = command.make_context("lock", line.split())
+        assert context.params["requirements"][-1] == "check"
 
 
 def test_each_subcommand_has_only_options_that_it_reads():

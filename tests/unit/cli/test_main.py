@@ -92,28 +92,28 @@ def test_a_user_without_a_home_is_told_to_name_one(
     assert "do    Set HOME to a folder" in said
 
 
-def test_the_words_of_a_program_that_run_starts_are_not_ours(capsys, monkeypatch):
-    def wrong(_terminal):
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("gpuinstall.cli.main._run", "plan"),
+        # These words are those of the program that is started.
+        ("gpuinstall.cli.run.served", "run tool --json -v"),
+    ],
+)
+def test_a_bug_is_said_in_a_line_and_shown_whole_with_verbose(
+    capsys, monkeypatch, place, line
+):
+    def wrong(_argument):
         raise ValueError("odd")
 
-    monkeypatch.setattr("gpuinstall.cli.run.served", wrong)
+    monkeypatch.setattr(place, wrong)
+    command, *words = line.split()
 
-    assert run_command_line(["run", "tool", "--json", "-v"]) == InternalError.exit_code
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "error: a bug in gpuinstall: ValueError: odd" in captured.err
-
-
-def test_a_bug_is_said_in_a_line_and_shown_whole_with_verbose(capsys, monkeypatch):
-    def wrong(_arguments):
-        raise ValueError("odd")
-
-    monkeypatch.setattr("gpuinstall.cli.main._run", wrong)
-
-    assert run_command_line(["plan"]) == InternalError.exit_code
-    assert "error: a bug in gpuinstall: ValueError: odd" in capsys.readouterr().err
+    assert run_command_line([command, *words]) == InternalError.exit_code
+    out, err = capsys.readouterr()
+    assert (out, "error: a bug in gpuinstall: ValueError: odd" in err) == ("", True)
     with pytest.raises(ValueError, match="odd"):
-        run_command_line(["plan", "--verbose"])
+        run_command_line([command, "--verbose", *words])
 
 
 def test_a_number_that_is_no_failures_is_cudas(monkeypatch, tmp_path, capsys):

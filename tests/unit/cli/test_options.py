@@ -67,67 +67,60 @@ def test_requirements_come_from_stdin_and_pipes_too(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("address", "base", "backend"),
+    ("path", "base", "backend"),
     [
-        ("https://index.example/whl", "https://index.example/whl", None),
-        ("https://index.example/whl/cu126/", "https://index.example/whl", "cu126"),
-        (
-            "https://index.example/whl/nightly/rocm6.4",
-            "https://index.example/whl/nightly",
-            "rocm6.4",
-        ),
-        ("https://index.example/whl/cpu", "https://index.example/whl", "cpu"),
+        ("whl", "whl", None),
+        ("whl/cu126/", "whl", "cu126"),
+        ("whl/nightly/rocm6.4", "whl/nightly", "rocm6.4"),
+        ("whl/cpu", "whl", "cpu"),
     ],
 )
-def test_a_page_of_the_torch_index_names_a_backend(address, base, backend):
-    request = CommandOptions(Terminal(), torch_index=address).settings.request
+def test_a_page_of_the_torch_index_names_a_backend(path, base, backend):
+    index = f"https://index.example/{path}"
+    request = CommandOptions(Terminal(), torch_index=index).settings.request
 
-    assert (request.sourcing.torch_index, request.backend) == (base, backend)
+    assert request.sourcing.torch_index == f"https://index.example/{base}"
+    assert request.backend == backend
 
 
 def test_paths_of_options_are_from_where_they_were_typed():
     typed = Path("sub")
-    cases = [
-        ("requirement_files", ("more.txt", "-"), ("sub/more.txt", "-")),
-        ("constraints", ("/limits.txt",), ("/limits.txt",)),
-        (
-            "editables",
-            ("mylib[dev]", "../other", "lib @ ./lib", "git+https://git.example/x"),
-            (
-                "./sub/mylib[dev]",
-                "./other",
-                "lib @ ./sub/lib",
-                "git+https://git.example/x",
-            ),
-        ),
-        (
-            "requirements",
-            ("mylib", "./mylib", "lib @ ./lib", "torch>=2", "more.txt", "a b"),
-            (
-                "mylib",
-                "./sub/mylib",
-                "lib @ ./sub/lib",
-                "torch>=2",
-                "sub/more.txt",
-                "a b",
-            ),
-        ),
-        (
-            "groups",
-            ("dev", "lib/pyproject.toml:dev"),
-            ("dev", "sub/lib/pyproject.toml:dev"),
-        ),
-        ("machines", ("records",), ("sub/records",)),
-        ("machine", "-", "-"),
-        ("folder", Path("../wheels"), Path("sub/../wheels")),
-        ("python", "3.12", "3.12"),
-        ("interpreter", "python3.12", "python3.12"),
-        ("interpreter", "venv/bin/python", "sub/venv/bin/python"),
-        ("output", None, None),
-        ("venv", Path(".venv"), Path(".venv")),
-    ]
-    found = [(row, value, located(row, value, typed)) for row, value, _ in cases]
-    assert found == cases
+    cases = {
+        "requirement_files": {"more.txt": "sub/more.txt", "-": "-"},
+        "constraints": {"/limits.txt": "/limits.txt"},
+        "editables": {
+            "mylib[dev]": "./sub/mylib[dev]",
+            "../other": "./other",
+            "lib @ ./lib": "lib @ ./sub/lib",
+            "git+https://git.example/x": "git+https://git.example/x",
+        },
+        "requirements": {
+            "mylib": "mylib",
+            "./mylib": "./sub/mylib",
+            "lib @ ./lib": "lib @ ./sub/lib",
+            "torch>=2": "torch>=2",
+            "more.txt": "sub/more.txt",
+            "a b": "a b",
+        },
+        "groups": {
+            "dev": "dev",
+            "lib/pyproject.toml:dev": "sub/lib/pyproject.toml:dev",
+        },
+        "machines": {"records": "sub/records"},
+        "machine": {"-": "-"},
+        "folder": {Path("../wheels"): Path("sub/../wheels")},
+        "python": {"3.12": "3.12"},
+        "interpreter": {
+            "python3.12": "python3.12",
+            "venv/bin/python": "sub/venv/bin/python",
+        },
+        "output": {None: None},
+        "venv": {Path(".venv"): Path(".venv")},
+    }
+    for row, places in cases.items():
+        assert {value: located(row, value, typed) for value in places} == places
+    both = located("constraints", ("a.txt", "b.txt"), typed)
+    assert both == ("sub/a.txt", "sub/b.txt")
 
 
 # An environment that is named is one of where it was typed, and wheels are absolute when click has read them.
@@ -144,23 +137,20 @@ def test_every_option_for_a_path_says_so():
     assert silent == WITHOUT_PATHS
 
 
-def test_a_folder_of_wheels_must_be_there(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("line", "refusal"),
+    [
+        ("sync --wheels tpyo", "Directory 'tpyo' does not exist"),
+        # It is not repaired.
+        ("doctor --venv tpyo --fix -y", "there is no environment at"),
+        ("verify --venv tpyo", "there is no environment at"),
+    ],
+)
+def test_a_place_must_be_there(line, refusal, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
-    assert run_command_line(["sync", "--wheels", "nodir"]) == 2
-    assert "Directory 'nodir' does not exist" in capsys.readouterr().err
-
-
-def test_an_environment_that_is_typed_wrongly_is_not_repaired(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    for words in (
-        ["doctor", "--venv", "tpyo", "--fix", "-y"],
-        ["verify", "--venv", "tpyo"],
-    ):
-        assert run_command_line(words) == 2
-        assert "there is no environment at" in capsys.readouterr().err
+    assert run_command_line(line.split()) == 2
+    assert refusal in capsys.readouterr().err
 
 
 def test_a_python_that_is_typed_is_not_passed_over(tmp_path, monkeypatch, capsys):

@@ -14,9 +14,14 @@ from tests.lab.screen import screen
 WHEELS = {"torch": 850_000_000, "nvidia_cudnn_cu12": 571_000_000, "sympy": 6_000_000}
 
 
+@pytest.fixture(autouse=True)
+def _cursor(monkeypatch):
+    """Have the terminal move its cursor."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_a_bar_fits_the_terminal_and_is_gone_at_the_end(columns, monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("COLUMNS", raising=False)
     with screen(columns) as (stream, drawn):
         with Terminal(err=stream).progress("Download", WHEELS) as advance:
@@ -41,8 +46,7 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch):
     assert last.startswith("Download    40.0MB of 1.43GB · ")
 
 
-def test_what_is_said_meanwhile_stands_above_the_bar(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
+def test_what_is_said_meanwhile_stands_above_the_bar():
     with screen(80) as (stream, drawn):
         above = Terminal(err=stream)
         with above.progress("Unpack", {"3 wheels": 10}):

@@ -95,18 +95,14 @@ def test_nothing_uses_the_command_line_but_its_entrance():
     }
 
 
-def test_no_modules_import_each_other_in_a_circle():
-    assert circles(module_graph()) == []
+@pytest.mark.parametrize("graph", [module_graph, room_graph])
+def test_nothing_imports_or_below_the_door_names_a_type_in_a_circle(graph):
+    below = graph(types=True)
+    del below["gpuinstall"]
+    of_types = {name: others - {"gpuinstall"} for name, others in below.items()}
 
-
-def test_no_modules_below_the_door_name_each_others_types_in_a_circle():
-    below = {
-        name: others - {"gpuinstall"}
-        for name, others in module_graph(types=True).items()
-        if name != "gpuinstall"
-    }
-
-    assert circles(below) == []
+    assert circles(graph()) == []
+    assert circles(of_types) == []
 
 
 def test_a_public_name_is_defined_once():
@@ -121,20 +117,6 @@ def test_a_public_name_is_defined_once():
     assert {
         public: where for public, where in definitions.items() if len(where) > 1
     } == {}
-
-
-def test_no_rooms_import_each_other_in_a_circle():
-    assert circles(room_graph()) == []
-
-
-def test_no_rooms_below_the_door_name_each_others_types_in_a_circle():
-    below = {
-        room: others - {"gpuinstall"}
-        for room, others in room_graph(types=True).items()
-        if room != "gpuinstall"
-    }
-
-    assert circles(below) == []
 
 
 @pytest.mark.parametrize("root", PURE)

@@ -99,21 +99,16 @@ def _pair(text: str, what: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-class Spelling(NamedTuple):
-    """How the tags of a kind are written: a prefix, then the version (a pattern), with its dots or without."""
-
-    prefix: str
-    version: str = ""
-    dotted: bool = True
-
-
 SPELLINGS = {
-    "cpu": Spelling("cpu"),
-    "cuda": Spelling("cu", "[0-9]{2,3}", dotted=False),
-    "rocm": Spelling("rocm", r"[0-9]+(?:\.[0-9]+)*"),
-    "xpu": Spelling("xpu"),
+    "cpu": ("cpu", ""),
+    "cuda": ("cu", "[0-9]{2,3}"),
+    "rocm": ("rocm", r"[0-9]+(?:\.[0-9]+)*"),
+    "xpu": ("xpu", ""),
 }
-"""By kind; a maker whose builds are of another kind adds one."""
+"""How the tags of a kind are written: a prefix, then the version (a pattern), of CUDA without its dot.
+
+A maker whose builds are of another kind adds one.
+"""
 
 
 class Backend(NamedTuple):
@@ -126,11 +121,11 @@ class Backend(NamedTuple):
     @lru_cache
     def parse(tag: str) -> Backend:
         """Read a tag; raise ValueError for what is none."""
-        for kind, (prefix, pattern, dotted) in SPELLINGS.items():
+        for kind, (prefix, pattern) in SPELLINGS.items():
             version = tag.removeprefix(prefix)
             if tag.startswith(prefix) and re.fullmatch(pattern, version):
                 # CUDA's minor has one digit so far: 12.6 is 126, and 9.2 is 92.
-                if not dotted:
+                if kind == "cuda":
                     version = f"{version[:-1]}.{version[-1]}"
                 return Backend(kind, version or None)
         raise ValueError(f"{tag!r} is not a backend such as cu126 or cpu")
@@ -138,9 +133,9 @@ class Backend(NamedTuple):
     @property
     def tag(self) -> str:
         """Its name in addresses, versions and documents: ``cu126``, ``rocm7.2``."""
-        prefix, _, dotted = SPELLINGS[self.kind]
+        prefix, _ = SPELLINGS[self.kind]
         version = self.version or ""
-        return prefix + (version if dotted else version.replace(".", ""))
+        return prefix + (version.replace(".", "") if self.kind == "cuda" else version)
 
     @property
     def file_tag(self) -> str:
@@ -178,5 +173,5 @@ def is_like_a_tag(text: str) -> bool:
     """Whether a text begins as the tags of some kind do, and goes on with a number or nothing."""
     match = re.fullmatch(r"([a-z]+)[0-9.]*", text)
     return match is not None and match[1] in {
-        spelling.prefix for spelling in SPELLINGS.values()
+        prefix for prefix, _ in SPELLINGS.values()
     }

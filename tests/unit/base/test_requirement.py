@@ -9,6 +9,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 
+REPOSITORY = "git+https://git.example/tool#egg=tool"
 ADDRESSES = {
     ".": (".", "."),
     ".[test]": (".", "."),
@@ -121,12 +122,22 @@ def test_a_path_may_be_written_as_a_file_address(text, path):
     assert parse_requirement(text).path == path
 
 
-def test_what_is_no_folder_of_this_machine_cannot_be_editable():
-    text = "git+https://git.example/tool#egg=tool"
-    with pytest.raises(UsageError) as refused:
-        parse_requirement(f"-e {text}")
-    assert refused.value.hint == f"Write {text} in place of -e {text}"
-    assert parse_requirement(text).is_remote
+@pytest.mark.parametrize(
+    ("typed", "likely"),
+    [
+        # These two are conda's spelling.
+        ("torch=2.9", "torch==2.9"),
+        ("torch[opt]=2.9.*", "torch[opt]==2.9.*"),
+        ("pytorch >=2.9", "torch>=2.9"),
+        # Only a folder of this machine can be editable.
+        (f"-e {REPOSITORY}", REPOSITORY),
+    ],
+)
+def test_what_is_written_otherwise_is_answered_with_the_right_one(typed, likely):
+    with pytest.raises(UsageError) as caught:
+        parse_requirement(typed)
+    assert caught.value.hint == f"Write {likely} in place of {typed}"
+    assert parse_requirement(likely).is_remote is (likely == REPOSITORY)
 
 
 @pytest.mark.heavy

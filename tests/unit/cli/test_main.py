@@ -42,16 +42,6 @@ def test_the_version_is_the_packages(option, capsys):
     assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()
 
 
-def test_an_unknown_command_is_a_usage_error_on_stderr(capsys):
-    assert run_command_line(["instal"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "error: No such command 'instal'. Did you mean 'install'?" in captured.err
-    assert "do    gpuinstall --help" in captured.err
-    assert run_command_line(["conjure"]) == 2
-    assert "do    gpuinstall --help" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_says_what_it_does_and_takes_the_output_options(name, capsys):
     for words in commands(name):

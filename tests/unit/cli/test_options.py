@@ -6,6 +6,7 @@ import re
 import sys
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_a_page_of_the_torch_index_names_a_backend(path, base, backend):
 
 def test_paths_of_options_are_from_where_they_were_typed():
     typed = Path("sub")
-    cases = {
+    cases: dict[str, dict[Any, Any]] = {
         "requirement_files": {"more.txt": "sub/more.txt", "-": "-"},
         "constraints": {"/limits.txt": "/limits.txt"},
         "editables": {

@@ -33,9 +33,13 @@ GUESSES = {
 def test_a_command_is_guessed_by_its_beginning(capsys):
     guesses = {"verfy": "verify", "isntall": "install", "clang": "", "mock": ""}
     for word, guess in guesses.items():
-        run_command_line([word])
-        message = capsys.readouterr().err.splitlines()[0]
-        assert message.partition("Did you mean ")[2].strip("'?") == guess
+        assert run_command_line([word]) == 2
+        out, err = capsys.readouterr()
+        first, *_, last = err.splitlines()
+        assert (out, last) == ("", "  do    gpuinstall --help")
+        known, _, question = first.partition(" Did you mean ")
+        assert known == f"error: No such command '{word}'."
+        assert question.strip("'?") == guess
 
 
 def test_an_option_may_stand_before_its_command(capsys):

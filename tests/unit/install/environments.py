@@ -13,7 +13,7 @@ name = "torch"
 version = "{version}"
 
 [[packages.wheels]]
-url = "https://index.example/torch-{version}-cp312-cp312-linux_x86_64.whl"
+url = "https://index.example/torch-{escaped}-cp312-cp312-linux_x86_64.whl"
 hashes = {{ sha256 = "1111111111111111111111111111111111111111111111111111111111111111" }}
 """
 
@@ -31,7 +31,7 @@ MARKER = Marker(
 
 
 def lock_text(version="2.14.1"):
-    return LOCK.format(version=version)
+    return LOCK.format(version=version, escaped=version.replace("+", "%2B"))
 
 
 def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):

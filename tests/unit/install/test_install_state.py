@@ -10,7 +10,6 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
-from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.install.state import (
     Action,
@@ -21,7 +20,7 @@ from gpuinstall.install.state import (
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.lock_request import LockRequest
 from tests.frozen import frozen_catalog
-from tests.unit.install.environments import lock_text
+from tests.unit.install.environments import MARKER, lock_text
 
 PATHS = EnvironmentPaths(Path("/project/.venv"))
 MACHINE = Machine("linux", "x86_64", "glibc", "2.36", pythons=("3.12.1",))
@@ -31,37 +30,17 @@ CATALOG = frozen_catalog()
 
 
 def lock(torch="2.14.1+cpu", name="pylock.cpu.toml"):
-    return parse(
-        name,
-        lock_text(torch).replace(
-            f"torch-{torch}", f"torch-{torch.replace('+', '%2B')}"
-        ),
-    )
+    return parse(name, lock_text(torch))
 
 
 def environment(held, *locks, is_proven=True, status="passed"):
     """An environment made of ``held``, beside ``locks``."""
-    marker = Marker(
-        "1",
-        held.name,
-        held.sha256,
-        "3.12",
-        "2.14.1+cpu",
-        "cpu",
-        fingerprint(MACHINE),
-        {},
-        packages=held.versions,
-    )
-    stamp = Stamp(
-        python="",
-        variables={},
-        files={"torch": {}},
-        verdict={"status": status},
-    )
+    facts = {"lock": held.name, "lock_sha256": held.sha256, "packages": held.versions}
+    stamp = Stamp("", {}, {"torch": {}}, {"status": status})
     return ExistingEnvironment(
         PATHS,
         False,
-        marker,
+        replace(MARKER, **facts),
         held,
         held.versions,
         has_python=True,

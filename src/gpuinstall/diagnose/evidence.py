@@ -15,7 +15,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import some
-from gpuinstall.base.values import Value, field
+from gpuinstall.base.values import Value
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.repair import CLEAN
@@ -44,16 +44,16 @@ class DoctorEvidence(Value):
     machine: Machine
     """With the GPUs that the environment was made for."""
     catalog: Catalog
-    venv: Path = Path(".venv")
+    venv: Path
     """The environment's folder, whether it is there or not."""
-    packages: tuple[InstalledPackage, ...] = ()
+    packages: tuple[InstalledPackage, ...]
     """What is installed there; a name is there twice if it is installed twice. Records are read once a check asks."""
+    request: Request
+    """What ``install`` would be asked for here."""
+    torch_index: str
+    """Where its torch would come from again: the base of the index."""
     folder: Path | None = None
     """That of the project around it; None: nothing is known of one."""
-    request: Request = field(default_factory=Request)
-    """What ``install`` would be asked for here."""
-    torch_index: str = ""
-    """Where its torch would come from again: the base of the index."""
 
     @property
     def is_there(self) -> bool:

@@ -292,13 +292,3 @@ def test_cards_without_a_name_are_told_apart_by_their_order(tmp_path):
     nameless = {"uuid": None, "bus_id": None, "compute_capability": None}
     machine = probed(tmp_path, healthy(2) | nvml(nameless, nameless))
     assert [str(gpu.compute_capability) for gpu in machine.gpus] == ["8.9", "8.9"]
-
-
-def test_a_toolkit_on_the_machine_changes_nothing(tmp_path):
-    tools = {
-        "/usr/local/cuda/version.json": '{"cuda": {"version": "11.8"}}',
-        "/usr/local/cuda/bin/nvcc": "",
-    }
-    home = variables(CUDA_HOME="/usr/local/cuda", CUDA_PATH="/usr/local/cuda")
-    without = probed(tmp_path / "without", healthy())
-    assert probed(tmp_path / "with", healthy() | tools | home) == without

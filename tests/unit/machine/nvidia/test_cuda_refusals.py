@@ -21,7 +21,7 @@ HOPPERS = [ComputeCapability(9, 0)] * 2
 ERRORS = load_cuda_errors()
 
 
-def refusal(status, library=OWN, chips=(), distribution=None, **place):
+def refusal(status, library=OWN, *marks, chips=(), distribution=None, **place):
     environment = Environment(
         wsl=place.get("wsl", False), container=place.get("container")
     )
@@ -32,6 +32,7 @@ def refusal(status, library=OWN, chips=(), distribution=None, **place):
         driver=Driver(DRIVER),
         distribution=distribution,
     )
+    place |= dict.fromkeys(marks, True)
     found = explain_refusal(status, library, DRIVER, chips, place)
     context = FixContext.of_machine(machine)
     return finding_of(
@@ -80,7 +81,7 @@ CASES = {
         "nvidia.com/gpu=all",
     ),
     "host without its node": (
-        refusal(999, **{"without-uvm": True}),
+        refusal(999, OWN, "without-uvm"),
         "F13",
         "sudo nvidia-modprobe -c 0 -u",
     ),
@@ -88,13 +89,13 @@ CASES = {
     "WSL without room": (refusal(2, wsl=True), "F16", ".wslconfig"),
     "an old toolkit": (refusal(500, container="docker"), "F23", "Docker Desktop"),
     "GPUs not attested": (
-        refusal(802, **{"awaits-attestation": True}),
+        refusal(802, OWN, "awaits-attestation"),
         "F10",
         "conf-compute -srs 1",
     ),
-    "no fabric": (refusal(802, **{"without-fabric": True}), "F10", "conf-compute -f"),
+    "no fabric": (refusal(802, OWN, "without-fabric"), "F10", "conf-compute -f"),
     "a fabric on its way": (
-        refusal(802, distribution="Ubuntu 24.04", **{"fabric-in-progress": True}),
+        refusal(802, OWN, "fabric-in-progress", distribution="Ubuntu 24.04"),
         "F10",
         "nvidia-smi -q | grep -A 3 Fabric",
     ),

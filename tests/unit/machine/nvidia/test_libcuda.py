@@ -56,16 +56,19 @@ def test_an_answer_is_read():
     )
 
 
-def test_a_library_that_cannot_be_loaded_is_told_in_the_loaders_words():
-    loader = "libcuda.so.1: wrong ELF class: ELFCLASS32"
-    facts = parse_libcuda(answered(fault="missing", error=loader))
-    assert (facts.fault, facts.error, facts.init) == ("missing", loader, None)
-
-
-def test_a_child_that_died_has_no_status():
-    assert parse_libcuda(ended("half an ans", -11)) == LibcudaFacts(
-        fault="crash", error="killed by SIGSEGV"
-    )
+@pytest.mark.parametrize(
+    ("child", "fault", "error"),
+    [
+        (
+            answered(fault="missing", error="wrong ELF class"),
+            "missing",
+            "wrong ELF class",
+        ),
+        (ended("half an ans", -11), "crash", "killed by SIGSEGV"),
+    ],
+)
+def test_a_library_that_did_not_answer_is_told_with_why(child, fault, error):
+    assert parse_libcuda(child) == LibcudaFacts(fault=fault, error=error)
 
 
 def test_an_older_binding_beside_nvidias_own_is_passed_over(tmp_path, monkeypatch):

@@ -24,22 +24,21 @@ def tried_on(index, ended=0, **answer):
 
 
 @pytest.mark.parametrize(
-    ("answer", "outcome"),
+    ("call", "status", "outcome"),
     [
-        ({"wrong": 0}, "proven"),
-        ({"wrong": 3}, "failed"),
-        ({"call": "cuCtxSynchronize", "status": 719}, "failed"),
-        ({"call": "cuDevicePrimaryCtxRetain", "status": 46}, "unproven"),
-        ({"call": "cuModuleLoadData", "status": -1}, "unproven"),
-        ({"call": "cuModuleGetFunction", "status": 500}, "failed"),
-        ({"call": "cuInit", "status": 500}, "failed"),
-        ({"call": "cuMemAlloc_v2", "status": 2}, "unproven"),
-        ({"call": "cuModuleLoadData", "status": 221}, "unproven"),
-        ({"call": "cuInit", "status": 2}, "failed"),
+        ("cuCtxSynchronize", 719, "failed"),
+        ("cuModuleGetFunction", 500, "failed"),
+        ("cuDevicePrimaryCtxRetain", 46, "unproven"),
+        ("cuModuleLoadData", -1, "unproven"),
+        ("cuModuleLoadData", 221, "unproven"),
+        ("cuMemAlloc_v2", 2, "unproven"),
+        # Another's use of the card explains nothing before it is asked for.
+        ("cuInit", 2, "failed"),
+        ("cuInit", 500, "failed"),
     ],
 )
-def test_an_answer_becomes_an_outcome(answer, outcome):
-    assert tried_on(0, **answer).outcome == outcome
+def test_a_refusal_fails_the_gpu_or_leaves_it_unproven(call, status, outcome):
+    assert tried_on(0, call=call, status=status).outcome == outcome
 
 
 def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
@@ -65,6 +64,7 @@ def test_a_child_that_was_killed_says_nothing_of_the_card():
 
 
 def test_a_gpu_is_as_good_as_its_worst_slice():
+    # A slice, and how many words of its kernel are wrong.
     slices = [(0, 0), (1, 0), (1, 3), (1, 0)]
     tried = [tried_on(index, wrong=wrong) for index, wrong in slices]
     assert outcomes_of(tried) == {0: "proven", 1: "failed"}

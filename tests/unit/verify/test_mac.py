@@ -1,0 +1,30 @@
+"""The GPU of a Mac, put to the proof by kernels of a stand-in for torch."""
+
+import json
+
+import pytest
+
+from gpuinstall.machine.words import machine_in_words
+from gpuinstall.verify.runner import verify_environment
+from tests.lab.environments import small_torch
+
+
+@pytest.mark.parametrize(
+    ("plays", "status"),
+    [({}, "passed"), ({"failed": {"matmul-float32": "off by 3"}}, "failed")],
+)
+def test_kernels_are_tried_on_the_gpu_and_not_on_the_cpu(
+    plays, status, tmp_path, monkeypatch
+):
+    small_torch(tmp_path / "env", "cpu")
+    (tmp_path / "verdict.json").write_text(json.dumps({"*": plays}))
+    monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
+    python = tmp_path / "env" / "bin" / "python"
+
+    (device,) = verify_environment(python, machine_in_words(("M3 Max",))).devices
+
+    assert (device.label, device.name) == ("GPU 0", "Apple M3 Max")
+    assert device.status == status
+    names = {check.name for check in device.checks}
+    assert {"matmul-float32", "convolution", "optimizer-step"} <= names
+    assert not {"copies", "numpy"} & names

@@ -155,11 +155,8 @@ def _message(
     parts = [_numpy_error(record.evidence) or record.message or "failed"]
     if record.name == "import" and proof.altered:
         parts.append(f"{NOT_AS_INSTALLED}: {some(proof.altered)}")
-    if report.loader_variables:
-        settings = " ".join(
-            f"{name}={value}" for name, value in report.loader_variables
-        )
-        parts.append(f"it passes without {settings}")
+    if report.loader_settings:
+        parts.append(f"it passes without {report.loader_settings}")
     return "; ".join(parts)
 
 

@@ -57,8 +57,8 @@ class KernelReport(Value):
     unproven: str | None = None
     """Why the device could not be tried."""
 
-    loader_variables: tuple[tuple[str, str], ...] = ()
-    """Those without which it passes."""
+    loader_settings: str = ""
+    """The loader's variables without which it passes, with their values."""
 
     hung: bool = False
     program: str | None = None
@@ -89,10 +89,9 @@ class KernelRun(Value):
     def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
         """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them."""
         reports = self._run(targets)
-        misleading = tuple(
-            (name, os.environ[name]) for name in LOADER if os.environ.get(name)
-        )
-        if not misleading:
+        present = filter(os.environ.get, LOADER)
+        settings = " ".join(f"{name}={os.environ[name]}" for name in present)
+        if not settings:
             return reports
         # One that hung would cost its whole time once more.
         suspects = [
@@ -103,7 +102,7 @@ class KernelRun(Value):
         again = self._run([targets[number] for number in suspects], without=LOADER)
         for number, report in zip(suspects, again, strict=True):
             if not report.failed:
-                reports[number] = replace(reports[number], loader_variables=misleading)
+                reports[number] = replace(reports[number], loader_settings=settings)
         return reports
 
     def _run(

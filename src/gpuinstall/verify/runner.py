@@ -280,11 +280,9 @@ def prove_programs(
             target = target.untried(device.unproven)
         tried[number] = target
     proven = list(devices)
-    if not tried:
-        return proven
     runs = [replace(trial.run, program=module) for module in modules]
     # Two processors for each child.
-    at_once = (os.cpu_count() or 1) // (2 * len(tried))
+    at_once = (os.cpu_count() or 1) // (2 * len(tried) or 1)
 
     def run_program(program: KernelRun) -> list[KernelReport]:
         return program.run_all(list(tried.values()))

@@ -44,14 +44,14 @@ PROOF = proof()
 CARD = card()
 
 
-def failed(name, text, *, on=CARD, context=PROOF, program=None, variables=()):
+def failed(name, text, *, on=CARD, context=PROOF, program=None, settings=""):
     """What a check that failed with a text comes to."""
     record = CheckResult(name, "failed", 0.1, text.splitlines()[0], evidence=text)
     report = KernelReport(
         (record,),
         architectures=("sm_75", "sm_80", "sm_90a"),
         program=program,
-        loader_variables=variables,
+        loader_settings=settings,
     )
     (check,) = check_results(on, report, context)
     return check
@@ -105,7 +105,7 @@ def test_what_was_tried_here_helps_more_than_what_is_known_in_general():
     check = failed(
         "import",
         "ImportError: undefined symbol: __nvJitLinkComplete_12_4",
-        variables=(("LD_LIBRARY_PATH", "/opt/cuda/lib64"),),
+        settings="LD_LIBRARY_PATH=/opt/cuda/lib64",
     )
     assert check.id == "F49"
     words = "it passes without LD_LIBRARY_PATH=/opt/cuda/lib64"

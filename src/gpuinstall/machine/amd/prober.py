@@ -62,8 +62,6 @@ class AmdEvidence(Value):
     facts: MachineFacts
     nodes: tuple[KfdNode, ...]
     kfd: Access | None
-    module: str | None
-    """The release of AMD's own kernel module; None: it is the kernel's."""
     override: str | None
     """HSA_OVERRIDE_GFX_VERSION."""
 
@@ -130,13 +128,16 @@ class AmdProber(Prober):
             facts,
             nodes=_read_nodes(source),
             kfd=source.access(KFD),
-            module=_read_line(source, MODULE_VERSION),
             override=source.variable("HSA_OVERRIDE_GFX_VERSION"),
         )
         given = _given_nodes(evidence)
         gpus = [_gpu(index, node) for index, node in enumerate(given)]
         gpus += _windows_gpus(facts)
-        own = {"kernel": facts.host.release, "amdgpu": evidence.module}
+        own = {
+            "kernel": facts.host.release,
+            # AMD's own module; else it is the kernel's.
+            "amdgpu": _read_line(source, MODULE_VERSION),
+        }
         return VendorFindings(
             gpus=tuple(gpus),
             problems=findings_of(

@@ -57,10 +57,10 @@ class NvidiaRules(Rules):
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
         """Return that the driver is missing: one that is there tells its release or its CUDA."""
-        driver = self.machine.driver
-        names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
-        if driver and (driver.version or driver.cuda):
+        driver = self._driver.driver
+        if driver.version or driver.cuda:
             return None
+        names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
         branches = self._driver.branches_for(self._chips(gpus))
         return Finding(
             "no-driver",
@@ -178,15 +178,13 @@ class NvidiaRules(Rules):
         commands = self.catalog.driver_commands(self.machine, branch, last is not None)
         if environment.container or environment.wsl or environment.l4t:
             return commands
-        version = self.machine.driver and self.machine.driver.version
+        version = self._driver.version
         sentence = f"please update the NVIDIA driver from {version} to {floor} or newer; programs for older CUDA go on working"
         return (*commands, f"Without root, ask the administrator: {sentence}")
 
     def drivers_above(self) -> Mapping[str, Driver]:
         """Return this driver below each forward-compatibility package that brings another CUDA major."""
-        driver = self.machine.driver
-        if driver is None:
-            return {}
+        driver = self._driver.driver
         drivers = {}
         for package in self._driver.compat_packages():
             drivers[str(package)] = replace(driver, cuda=package.cuda, compat=True)

@@ -39,11 +39,13 @@ def read(old="", new=""):
     return parse("pylock.cu126.toml", LOCK.replace(old, new))
 
 
-def test_a_lock_knows_its_python_its_versions_and_its_digest():
+def test_a_lock_knows_its_python_its_versions_and_what_pins_them():
     parsed = read()
     assert (parsed.python, parsed.versions) == ("3.12", {"torch": "2.14.1+cu126"})
     assert len(parsed.sha256) == 64
     assert not parsed.is_ours
+    assert (parsed.addresses, parsed.unserved) == ({}, [])
+    assert parsed.pinned_by == "every file hashed"
 
 
 def test_a_package_that_is_listed_twice_has_all_hashes():
@@ -132,12 +134,6 @@ def test_packages_that_no_hash_can_pin_are_known(source, address, only_here):
     assert parsed.addresses == {"torch": address}
     assert parsed.pinned_by == f"every file hashed but those of {address}"
     assert (parsed.unserved, parsed.only_here) == (["torch"], only_here)
-
-
-def test_of_files_of_an_index_each_is_hashed_and_served():
-    parsed = read()
-    assert (parsed.addresses, parsed.unserved) == ({}, [])
-    assert parsed.pinned_by == "every file hashed"
 
 
 @pytest.mark.parametrize("kind", ["missing", "text", "folder"])

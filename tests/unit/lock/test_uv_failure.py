@@ -128,7 +128,6 @@ building: Any = build_failure
         ),
         (installing, DENIED, "not-writable", "ls -ld .  "),
         (installing, DENIED_THERE, "not-writable", "ls -ld '/srv/a uv'   # "),
-        (installing, f"{FETCH}error sending request for url", "network", ""),
         (
             installing,
             f"{FETCH}HTTP status client error (404 Not Found)",

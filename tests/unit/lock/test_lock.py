@@ -216,6 +216,7 @@ def test_a_lock_of_another_program_is_made_from_nothing_else():
         {"inputs": ["torch=="]},
         {"relaxed": {"torch": 5}},
         {"requirements-files": {"a": "torch"}},
+        "torch",
     ],
 )
 def test_a_lock_with_a_record_of_another_form_is_malformed(table):

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import tomli_w
 
-from gpuinstall.base.codec import MalformedError, read_object, write_object
+from gpuinstall.base.codec import MalformedError, read, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document, real_path
 from gpuinstall.base.requirement import canonical, fault_in, parse_requirement
@@ -423,7 +423,8 @@ def parse(name: str, text: str) -> Lock:
             )
             raise LockError("lock-version", message, hint="Use a newer gpuinstall")
         pylock = Pylock.from_dict(document)
-        own = document.get("tool", {}).get("gpuinstall", {})
+        tables = document.get("tool", {})
+        own = read(dict, tables.get("gpuinstall", {}), "tool.gpuinstall")
         fields = {key.replace("-", "_"): value for key, value in own.items()}
         record = read_object(Record, fields)
     except (PylockValidationError, MalformedError, UsageError) as error:

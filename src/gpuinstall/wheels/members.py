@@ -136,13 +136,9 @@ class Members(Value):
 
     def is_optional(self, package: str, library: str) -> bool:
         """Whether a library is a part that a package does without, and not what the package is named after."""
-        if self.is_optional_package(package):
-            return False
-        return any(row.part.search(library) for row in self.optional)
+        return self._is_part(library) and not self._is_part(package.replace("-", "_"))
 
-    def is_optional_package(self, package: str) -> bool:
-        """Whether a package is itself what others have as an optional part."""
-        name = package.replace("-", "_")
+    def _is_part(self, name: str) -> bool:
         return any(row.part.search(name) for row in self.optional)
 
     def answering(

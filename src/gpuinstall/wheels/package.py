@@ -74,16 +74,17 @@ class WheelFacts(Value):
     """Whether it has NVRTC write PTX while it runs, and no machine code."""
 
 
-class _Code(NamedTuple):
-    """What was read of the GPU code of some libraries."""
+class _Code:
+    """The GPU code of some libraries, as it is read of one after the other."""
 
-    codes: tuple[LibraryCode, ...] = ()
-    is_whole: bool = True
-    isa: tuple[int, int] | None = None
-    """The newest ISA version of their PTX."""
-    opens: frozenset[str] = frozenset()
-    asked: frozenset[bytes] = frozenset()
-    """The functions of NVRTC that strings name."""
+    def __init__(self, *, is_whole: bool) -> None:
+        self.codes: list[LibraryCode] = []
+        self.is_whole = is_whole
+        self.isas = set[tuple[int, int]]()
+        """The ISA versions of their PTX."""
+        self.opens = set[str]()
+        self.asked = set[bytes]()
+        """The functions of NVRTC that strings name."""
 
 
 def read_package(
@@ -176,9 +177,9 @@ def _facts(wheel: WheelReader, code: _Code, needs: Needs) -> WheelFacts:
     opened = from_outside(needs.opened | code.opens, wheel)
     opens = sorted({*opened}.difference(needs.libraries))
     return WheelFacts(
-        codes=code.codes,
+        codes=tuple(code.codes),
         is_whole=code.is_whole,
-        cuda=own_cuda(needs, opens, code.isa),
+        cuda=own_cuda(needs, opens, max(code.isas, default=None)),
         linked=needs.linked,
         needs=needs.libraries,
         opens=tuple(opens),
@@ -262,28 +263,20 @@ def _read_code(
     sizes = (wheel.members[name].file_size for name in largest_first[_TRIED:])
     if not whole and sum(sizes) > _LITTLE:
         largest_first = largest_first[:_TRIED]
-    total = _Code(is_whole=len(largest_first) == len(libraries))
+    code = _Code(is_whole=len(largest_first) == len(libraries))
     for name in largest_first:
-        code = _read_library(wheel, name, whole=whole)
-        total = _Code(
-            codes=total.codes + code.codes,
-            is_whole=total.is_whole and code.is_whole,
-            isa=max(filter(None, (total.isa, code.isa)), default=None),
-            opens=total.opens | code.opens,
-            asked=total.asked | code.asked,
-        )
-    return total
+        _read_library(wheel, name, code, whole=whole)
+    return code
 
 
 def _read_library(
     wheel: WheelReader,
     name: str,
+    code: _Code,
     *,
     whole: bool,
-) -> _Code:
-    """Return the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
-    opens = set[str]()
-    asked = set[bytes]()
+) -> None:
+    """Add the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
     left = wheel.members[name].file_size
     unread = 0 if whole else max(left - _MOST, 0)
 
@@ -292,8 +285,8 @@ def _read_library(
         try:
             for piece in stream:
                 left -= len(piece)
-                opens.update(load_libraries().opened_by(piece))
-                asked.update(_OF_NVRTC.findall(piece))
+                code.opens.update(load_libraries().opened_by(piece))
+                code.asked.update(_OF_NVRTC.findall(piece))
                 yield piece
                 if 0 < left <= unread:
                     return
@@ -303,13 +296,10 @@ def _read_library(
                 raise
 
     with closing(wheel.stream(name)) as stream:
-        code = read_fatbins(pieces(), whole=whole)
-    ptx = ".".join(map(str, code.isa or ()))
-    found = LibraryCode(name, code.architectures, ptx)
-    return _Code(
-        codes=(found,) if code.architectures else (),
-        is_whole=code.is_whole and left == 0,
-        isa=code.isa,
-        opens=frozenset(opens),
-        asked=frozenset(asked),
-    )
+        found = read_fatbins(pieces(), whole=whole)
+    code.is_whole &= found.is_whole and left == 0
+    if found.isa:
+        code.isas.add(found.isa)
+    if found.architectures:
+        ptx = ".".join(map(str, found.isa or ()))
+        code.codes.append(LibraryCode(name, found.architectures, ptx))

@@ -1,5 +1,7 @@
 """What forward compatibility would give: named by a refusal, and only if every GPU can use it."""
 
+import pytest
+
 from gpuinstall.base.machine import Environment, JetsonRelease
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
@@ -15,25 +17,35 @@ WSL = replace(A100, environment=Environment(wsl=True))
 JETSON = replace(A100, environment=Environment(jetson=JetsonRelease("36.4.0")))
 
 
-def choosing(request, catalog):
-    """What a request comes to on a machine."""
-    return lambda machine: choose(machine, request, catalog)
+CATALOG = frozen_catalog()
 
 
-def offered(on, *requirements):
-    """The package and the build, in words."""
+def offered(on, *requirements, catalog=CATALOG):
+    """The plan for a machine, and the package with the build that it would give, in words."""
     request = Request(requirements or ("torch",))
-    catalog = frozen_catalog()
-    offer = compat_offer(on, catalog, choosing(request, catalog))
-    return offer and f"{offer.package}: {offer.build.name}"
+
+    def choose_on(machine):
+        return choose(machine, request, catalog)
+
+    offer = compat_offer(on, catalog, choose_on)
+    words = offer and f"{offer.package}: {offer.build.name}"
+    plan = choose_on(on)
+    assert words is None or isinstance(plan, Plan)
+    told = [] if plan.choice is None else with_compat_reason(plan, offer).reasons
+    return words, [
+        reason.message for reason in told if reason.code == "with-cuda-compat"
+    ]
 
 
-def test_only_an_old_driver_of_data_centre_gpus_is_offered_it():
-    newest = "cuda-compat 13.0: 2.15.0+cu130"
-    rows = [
-        (A100, newest),
-        (machine("T4", driver="535.183.01"), newest),
-        (machine("H100", "A100", driver="570.148.08"), newest),
+NEWEST = "cuda-compat 13.0: 2.15.0+cu130"
+
+
+@pytest.mark.parametrize(
+    ("on", "expected"),
+    [
+        (A100, NEWEST),
+        (machine("T4", driver="535.183.01"), NEWEST),
+        (machine("H100", "A100", driver="570.148.08"), NEWEST),
         (machine("A100", driver="580.95.05"), None),
         (machine("A100", driver="595.45.04"), None),
         (machine("A100", driver="470.57.02"), None),
@@ -43,52 +55,24 @@ def test_only_an_old_driver_of_data_centre_gpus_is_offered_it():
         (machine("A100", driver=OLD, os="windows"), None),
         (WSL, None),
         (JETSON, None),
-    ]
-    wrong = []
-    for on, expected in rows:
-        package = offered(on)
-        if package != expected:
-            wrong.append((on.gpus[0].name, str(on.driver), package, expected))
-
-    assert wrong == []
+    ],
+)
+def test_only_an_old_driver_of_data_centre_gpus_is_offered_it(on, expected):
+    assert offered(on)[0] == expected
 
 
 def test_volta_can_have_no_libraries_of_590():
-    volta = machine("V100", driver=OLD)
-    catalog = frozen_catalog()
-    of_590 = [
-        package for package in catalog.drivers.compat if package.driver.branch == 590
-    ]
-    drivers = replace(catalog.drivers, compat=tuple(of_590))
+    packages = CATALOG.drivers.compat
+    of_590 = tuple(one for one in packages if one.driver.branch == 590)
+    above = replace(CATALOG, drivers=replace(CATALOG.drivers, compat=of_590))
 
-    above = replace(catalog, drivers=drivers)
-
-    request = Request(("torch",))
-    assert compat_offer(volta, above, choosing(request, above)) is None
+    assert of_590
+    assert offered(machine("V100", driver=OLD), catalog=above)[0] is None
 
 
 def test_a_plan_says_which_newer_torch_it_would_give():
-    request = Request(("torch",))
-    catalog = frozen_catalog()
-    plan = choose(A100, request, catalog)
-    assert isinstance(plan, Plan)
-
-    offer = compat_offer(A100, catalog, choosing(request, catalog))
-    with_reason = with_compat_reason(plan, offer)
-
-    assert plan.choice.build.name == "2.14.1+cu126"
-    assert with_reason.reasons[-1].message == (
+    assert offered(A100)[1] == [
         "with cuda-compat 13.0: torch 2.15.0+cu130 (gpuinstall install --cuda-compat, without root)"
-    )
-
-
-def test_a_plan_says_nothing_of_the_torch_that_it_has():
-    request = Request(("torch==2.14.1",))
-    catalog = frozen_catalog()
-    plan = choose(A100, request, catalog)
-    offer = compat_offer(A100, catalog, choosing(request, catalog))
-
-    assert isinstance(plan, Plan)
-    assert offer
-    assert offer.build.name == "2.14.1+cu130"
-    assert with_compat_reason(plan, offer) == plan
+    ]
+    # Nothing of the torch that it has.
+    assert offered(A100, "torch==2.14.1") == ("cuda-compat 13.0: 2.14.1+cu130", [])

@@ -398,7 +398,13 @@ def _signs_of_a_builder(machine: Machine) -> Iterator[str]:
 
 def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     """Yield that a preference is not met, what is wrong with the machine, and which GPUs no build is chosen for."""
-    yield from _unmet_preference(build, context)
+    preferred = context.demand.preferred_backend
+    if preferred not in {None, build.backend} and not context.demand.backends:
+        yield Reason(
+            "preference-unmet",
+            f"{preferred} is preferred by the request, but {build.backend} is taken: "
+            f"--backend {preferred} forces it",
+        )
     machine = context.machine
     for problem in machine.problems:
         if not problem.blocking:
@@ -408,15 +414,3 @@ def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
             name = f"GPU {gpu.index} ({gpu.label if gpu.name else 'unknown'})"
             message = f"{name} is not used: it is not from {context.rules.name}"
             yield Reason("gpu-not-supported", message)
-
-
-def _unmet_preference(build: Build, context: PlanContext) -> Iterator[Reason]:
-    """Yield that the backend which the request prefers was not taken, and what would force it."""
-    preferred = context.demand.preferred_backend
-    if preferred in {None, build.backend} or context.demand.backends:
-        return
-    yield Reason(
-        "preference-unmet",
-        f"{preferred} is preferred by the request, but {build.backend} is taken: "
-        f"--backend {preferred} forces it",
-    )

@@ -154,20 +154,21 @@ def _by_distance(
     minors = _requested_minors(releases, limits)
     if not minors:
         return []
-    lowest = min(minors)
-    highest = max(minors)
-
-    def distance(torch: Version) -> tuple[int, tuple[int, int], int]:
-        major, minor, patch = torch.release[:3]
-        release = (major, minor)
-        newest_first = (-major, -minor)
-        if release > highest:
-            return 1, release, -patch
-        if release < lowest:
-            return 2, newest_first, -patch
-        return 0, newest_first, -patch
-
-    return sorted(releases, key=distance)
+    newest_first = sorted(releases, reverse=True)
+    below = []
+    between = []
+    above = []
+    for torch in newest_first:
+        minor = torch.release[:2]
+        if minor < min(minors):
+            below.append(torch)
+        elif minor > max(minors):
+            above.append(torch)
+        else:
+            between.append(torch)
+    # The patches of a minor keep their order.
+    above.sort(key=lambda torch: torch.release[:2])
+    return between + above + below
 
 
 def _requested_minors(
@@ -175,10 +176,11 @@ def _requested_minors(
     limits: Sequence[ParsedRequirement],
 ) -> set[tuple[int, ...]]:
     """Return the ``X.Y`` of torch that a request allows, or if none is in the catalogue, those in its text."""
-    minors = set()
-    for torch, release in releases.items():
-        if _is_requested(release, limits):
-            minors.add(torch.release[:2])
+    minors = {
+        torch.release[:2]
+        for torch, release in releases.items()
+        if _is_requested(release, limits)
+    }
     if minors:
         return minors
     newest = max(releases).release

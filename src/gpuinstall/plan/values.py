@@ -103,14 +103,7 @@ class Plan(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Plan document."""
-        choice = {
-            "torch": str(self.choice.build.torch),
-            "backend": self.choice.build.backend.tag,
-            "index": self.choice.index,
-            "python": self.choice.python,
-            "requirements": list(self.choice.requirements),
-        }
-        return _document(self, choice)
+        return _document(self)
 
 
 class Rejected(Value):
@@ -136,7 +129,7 @@ class Rejected(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Plan document of a refused request."""
-        return _document(self, None)
+        return _document(self)
 
     def error(self, machine: Machine) -> GpuInstallError:
         """Return the error of its first reason, with what the machine's own problem adds; its data is the plan."""
@@ -154,7 +147,17 @@ class Rejected(Value):
         )
 
 
-def _document(outcome: Plan | Rejected, build: dict[str, Any] | None) -> dict[str, Any]:
+def _document(outcome: Plan | Rejected) -> dict[str, Any]:
+    choice = outcome.choice
+    build = None
+    if choice:
+        build = {
+            "torch": str(choice.build.torch),
+            "backend": choice.build.backend.tag,
+            "index": choice.index,
+            "python": choice.python,
+            "requirements": list(choice.requirements),
+        }
     rejected = []
     for each in outcome.rejected:
         candidate = each.candidate

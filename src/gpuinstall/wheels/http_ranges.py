@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from gpuinstall.base.interruption import within
@@ -13,27 +13,20 @@ from gpuinstall.base.patience import MORE_TIME, USUAL, Pace, Patience
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from requests import Response
 
     from gpuinstall.wheels.ranges import Pieces
 
+    Ask = Callable[..., Response]
+    """Sends one GET request and returns once its headers are there: streamed, no redirect followed, time limits set.
+
+    It is given the address, the headers, and ``login``: whether credentials that belong to the host may go along.
+    """
+
 _PIECE = 256 << 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-
-
-class Ask(Protocol):
-    """Sends one GET request and returns once its headers are there: streamed, no redirect followed, time limits set."""
-
-    def __call__(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        *,
-        login: bool,
-    ) -> Response:
-        """``login`` is whether credentials that belong to the host may go along."""
 
 
 class HttpRanges:

@@ -32,12 +32,6 @@ _CACHE = Path("/etc/ld.so.cache")
 # The last parts of the cache's paths; the table before them is binary.
 _CACHED = re.compile(rb"/([!-.0-~]+)\0")
 
-_MESSAGES = {
-    "missing-library": "needs {}, which is neither in the environment nor on the system",
-    "missing-symbol": "uses {}, which this torch does not have",
-    "other-cuda": "is built with CUDA {}",
-}
-
 
 class InstalledLibrary(NamedTuple):
     """A library of an environment."""
@@ -137,17 +131,34 @@ def link_faults(
         system: The names of the libraries that the system has.
     """
     environment = LinkEnvironment(libraries, system)
-    faults = list[LinkFault]()
+    faults = []
     for library in libraries:
-        for rule in _RULES:
-            faults += rule(library, environment)
+        for code, sentence, rule in _RULES:
+            for name in rule(library, environment):
+                said = sentence.format(name)
+                reason = Reason(code, f"{library.path} of {library.package} {said}")
+                provider = _provider(name, library, environment)
+                faults.append(LinkFault(library, reason, name, provider))
     return faults
+
+
+def _provider(
+    name: str,
+    library: InstalledLibrary,
+    environment: LinkEnvironment,
+) -> str | None:
+    """Return the package that has what a library lacks, as far as that is known."""
+    shared = load_libraries()
+    row = shared.row(name)
+    likely = environment.torch_cuda or shared.cuda(name)
+    cuda = next(iter(library.cuda_majors), likely)
+    return row.package_for(cuda) if row else None
 
 
 def _missing_libraries(
     library: InstalledLibrary,
     environment: LinkEnvironment,
-) -> Iterator[LinkFault]:
+) -> Iterator[str]:
     """Yield the libraries that the loader would look for and not find."""
     shared = load_libraries()
     for name in _required_names(library, environment):
@@ -157,11 +168,7 @@ def _missing_libraries(
             continue
         if shared.of_the_driver.fullmatch(name):
             continue
-        row = shared.row(name)
-        likely = environment.torch_cuda or shared.cuda(name)
-        cuda = next(iter(library.cuda_majors), likely)
-        provider = row.package_for(cuda) if row else None
-        yield _fault(library, code="missing-library", name=name, provider=provider)
+        yield name
 
 
 def _required_names(
@@ -182,23 +189,19 @@ def _required_names(
 def _other_cuda(
     library: InstalledLibrary,
     environment: LinkEnvironment,
-) -> Iterator[LinkFault]:
-    """Yield a library built with a CUDA major that is not torch's: one process can have only one."""
+) -> Iterator[str]:
+    """Yield a CUDA major that a library is built with and torch is not: one process can have only one."""
     torch_cuda = environment.torch_cuda
     if torch_cuda is None:
         return
     for major in sorted(library.cuda_majors - {torch_cuda}):
-        yield _fault(
-            library,
-            code="other-cuda",
-            name=f"{major}, and torch with {torch_cuda}",
-        )
+        yield f"{major}, and torch with {torch_cuda}"
 
 
 def _missing_symbols(
     library: InstalledLibrary,
     environment: LinkEnvironment,
-) -> Iterator[LinkFault]:
+) -> Iterator[str]:
     """Yield the first symbol that a library uses of torch, and neither torch nor its own package has."""
     if library.package == "torch" or not is_linked_to_torch(library.elf):
         return
@@ -208,30 +211,19 @@ def _missing_symbols(
         if missing and other.package == library.package:
             missing -= other.elf.defined()
     if missing:
-        yield _fault(
-            library,
-            code="missing-symbol",
-            name=min(missing).decode(),
-        )
+        yield min(missing).decode()
 
 
 _RULES = (
-    _missing_libraries,
-    _other_cuda,
-    _missing_symbols,
+    (
+        "missing-library",
+        "needs {}, which is neither in the environment nor on the system",
+        _missing_libraries,
+    ),
+    ("other-cuda", "is built with CUDA {}", _other_cuda),
+    ("missing-symbol", "uses {}, which this torch does not have", _missing_symbols),
 )
-
-
-def _fault(
-    library: InstalledLibrary,
-    *,
-    code: str,
-    name: str,
-    provider: str | None = None,
-) -> LinkFault:
-    fault = _MESSAGES[code].format(name)
-    reason = Reason(code, f"{library.path} of {library.package} {fault}")
-    return LinkFault(library, reason, name, provider)
+"""The rules, each with its code and what it says of what it yields."""
 
 
 def read_libraries(site: Path) -> list[InstalledLibrary]:

@@ -224,8 +224,6 @@ def _transfer(
                 pass
         finally:
             stopped.set()
-            # Not until each has ended: one that hangs would keep an interrupted run for minutes.
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def local_path(url: str) -> Path | None:

@@ -16,8 +16,11 @@ from pathlib import Path
 import bootstrap
 import pytest
 
+from gpuinstall.base import process
 from tests.lab.clone import copy_project
 from tests.lab.host import Answer, Host
+
+CLOSED = "http://127.0.0.1:9"
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +105,7 @@ def test_an_offline_run_asks_no_index_and_no_address(name, monkeypatch):
 
     given = bootstrap.environment()
     with pytest.raises(bootstrap.PassedOverError) as passed:
-        bootstrap.fetch("http://127.0.0.1:9")
+        bootstrap.fetch(CLOSED)
 
     assert (given["PIP_NO_INDEX"], given["UV_OFFLINE"]) == ("1", "1")
     assert bootstrap.ways_out(str(passed.value)) is bootstrap.OFFLINE
@@ -448,21 +451,14 @@ def test_modules_that_lie_beside_it_are_not_the_standard_librarys(
             f"open({str(tmp_path / 'executed')!r}, 'w').close()\n"
         )
     words = [sys.executable, "-" if from_stdin else file.name, "--version"]
-    nowhere = {
-        "UV_DEFAULT_INDEX": "http://127.0.0.1:9",
-        "GPUINSTALL_UV_MIRROR": "http://127.0.0.1:9",
-        "HOME": "home",
-    }
-    with file.open("rb") as stream:
-        done = subprocess.run(
-            words,
-            cwd=tmp_path,
-            stdin=stream,
-            env={**os.environ, **nowhere},
-            capture_output=True,
-            check=False,
-        )
-    assert done.returncode == 2, done.stderr  # it carries nothing inside itself
+    nowhere = dict.fromkeys(("UV_DEFAULT_INDEX", "GPUINSTALL_UV_MIRROR"), CLOSED)
+    done = process.run(
+        words,
+        cwd=tmp_path,
+        text=file.read_text("utf-8"),
+        env={**os.environ, **nowhere, "HOME": "home"},
+    )
+    assert done.status == 2, done.err  # it carries nothing inside itself
     assert not (tmp_path / "executed").exists()
 
 

@@ -6,6 +6,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import Mock
 
 import pytest
 
@@ -93,11 +94,12 @@ def test_the_owner_of_a_cache_or_of_a_folder_above_is_named(tmp_path):
     cache.mkdir(parents=True)
     for folder in (cache, cache.parent):
         os.chown(folder, 12345, -1)
-        warnings = Listener()
-        check_cache(cache, warnings)
-        assert warnings.warnings == [
+        listener = Listener()
+        check_cache(cache, listener)
+        [warning] = listener.warnings
+        assert warning == (
             f"{folder} belongs to another user (uid 12345), who can change what is installed from the cache {cache}"
-        ]
+        )
         os.chown(folder, 0, -1)
 
 
@@ -122,23 +124,23 @@ def test_a_folder_deeper_than_python_recurses_is_read_and_removed(
     assert not deep.exists()
 
 
-def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("mode", "has_modes", "expected"),
+    [(0o600, True, 0o600), (0o640, True, 0o640), (0o640, False, 0o600)],
+)
+def test_a_file_is_never_more_open_than_the_one_it_replaces(
+    tmp_path, monkeypatch, mode, expected, *, has_modes
+):
     path = tmp_path / "pip.conf"
-    for mode, refused, expected in (
-        (0o600, False, 0o600),
-        (0o640, False, 0o640),
-        (0o640, True, 0o600),
-    ):
-        path.write_text("token", "utf-8")
-        path.chmod(mode)
-        with monkeypatch.context() as patch:
-            if refused:  # as on a file system without modes
-                patch.setattr(os, "fchmod", _refused)
-            with written(path) as file:
-                (part,) = (entry for entry in tmp_path.iterdir() if entry != path)
-                assert stat.S_IMODE(part.stat().st_mode) == expected
-                file.write(b"token")
-        assert stat.S_IMODE(path.stat().st_mode) == expected
+    path.write_text("token", "utf-8")
+    path.chmod(mode)
+    if not has_modes:
+        monkeypatch.setattr(os, "fchmod", Mock(side_effect=PermissionError))
+    with written(path) as file:
+        (part,) = {*tmp_path.iterdir()} - {path}
+        assert stat.S_IMODE(part.stat().st_mode) == expected
+        file.write(b"token")
+    assert stat.S_IMODE(path.stat().st_mode) == expected
 
 
 @pytest.mark.skipif(
@@ -155,10 +157,6 @@ def test_a_file_of_another_user_stays_that_users(tmp_path):
         found = (file.read_bytes(), status.st_uid, status.st_gid)
         assert found == (b"new", 12345, 54321)
     assert stat.S_IMODE(status.st_mode) == 0o600
-
-
-def _refused(*_):
-    raise PermissionError(1, "Operation not permitted")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes or devices in folders")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from time import time
 
 import pytest
 
@@ -39,38 +40,40 @@ def test_a_folder_is_held_until_the_run_ends(tmp_path):
     assert not scratch.exists()
 
 
+def made(folder, seconds=0):
+    """Make the temporary folder of a run that was killed some seconds after 1970."""
+    (folder / "uv").mkdir(parents=True)
+    (folder / IN_USE).touch()
+    os.utime(folder / IN_USE, (seconds, seconds))
+    return folder
+
+
 def test_only_what_a_killed_run_left_is_removed(tmp_path):
-    (tmp_path / "gpuinstall-notes").mkdir()
-    for name in ("gpuinstall-killed", "gpuinstall-new"):
-        (tmp_path / name / "uv").mkdir(parents=True)
-        (tmp_path / name / IN_USE).touch()
-    os.utime(tmp_path / "gpuinstall-killed" / IN_USE, (0, 0))
+    new, notes = (
+        made(tmp_path / "gpuinstall-new", time()),
+        tmp_path / "gpuinstall-notes",
+    )
+    notes.mkdir()
+    made(tmp_path / "gpuinstall-killed")
     with scratch_folder(tmp_path) as running:
         os.utime(running / IN_USE, (0, 0))
-        (tmp_path / "gpuinstall-link").symlink_to(running)
+        link = tmp_path / "gpuinstall-link"
+        link.symlink_to(running)
 
         remove_abandoned(tmp_path)
 
-        left = {entry.name for entry in tmp_path.iterdir()}
-        assert left == {
-            "gpuinstall-link",
-            "gpuinstall-new",
-            "gpuinstall-notes",
-            running.name,
-        }
+        assert {*tmp_path.iterdir()} == {link, new, notes, running}
 
     assert not running.exists()
 
 
 @pytest.mark.root
 def test_temporary_folders_of_other_users_stay(tmp_path):
-    for name, owner in {"gpuinstall-mine": 0, "gpuinstall-theirs": 65534}.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / IN_USE).touch()
-        os.utime(tmp_path / name / IN_USE, (0, 0))
-        os.chown(tmp_path / name, owner, owner)
+    made(tmp_path / "gpuinstall-mine")
+    theirs = made(tmp_path / "gpuinstall-theirs")
+    os.chown(theirs, 65534, 65534)
     remove_abandoned(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["gpuinstall-theirs"]
+    assert [*tmp_path.iterdir()] == [theirs]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes of Linux")

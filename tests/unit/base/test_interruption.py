@@ -1,4 +1,3 @@
-import os
 import signal
 import subprocess
 import sys
@@ -6,6 +5,7 @@ import time
 
 import pytest
 
+from gpuinstall.base import process
 from gpuinstall.base.interruption import within
 
 SLEEP = "[sys.executable, '-c', 'import time; time.sleep(60)']"
@@ -73,11 +73,9 @@ main()
 def test_an_interrupt_while_modules_load_ends_without_a_traceback(module, said, number):
     code = LOADING.format(module=module, number=number)
 
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    done = process.run([sys.executable, "-c", code])
 
-    assert (done.returncode, done.stderr) == (130, said)
+    assert (done.status, done.err) == (130, said)
 
 
 def test_a_program_that_a_thread_waits_for_is_ended_at_once():
@@ -115,17 +113,9 @@ except KeyboardInterrupt:
 
 
 def test_a_signal_that_somebody_ignores_for_us_stays_ignored():
-    code = "print('ready', flush=True)\nprint(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
-    words = ["nohup", sys.executable, "-c", PREFACE + code]
-    done = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=True,
-        env=os.environ,
-    )
-    assert done.stdout == "ready\nTrue\n"
+    code = f"{PREFACE}print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
+    done = process.run(["nohup", sys.executable, "-c", code])
+    assert done.out == "True\n"
 
 
 def test_a_call_that_takes_too_long_is_left_alone():

@@ -1,9 +1,9 @@
 import os
 import shutil
-import subprocess
 
 import pytest
 
+from gpuinstall.base import process
 from gpuinstall.base.shell import activation, on_path, this_shell
 
 
@@ -49,11 +49,8 @@ def test_the_line_for_path_finds_the_command(shell, tmp_path):
     (folder / "gpuinstall-here").chmod(0o755)
     line = on_path(str(folder), shell)
 
-    home = {
-        **os.environ,
-        "HOME": str(tmp_path),
-        "XDG_CONFIG_HOME": str(tmp_path),
-    }  # where fish keeps it for good
+    # Where fish keeps it for good.
+    home = dict.fromkeys(("HOME", "XDG_CONFIG_HOME"), str(tmp_path))
     words = [program, "-c", f"{line}; gpuinstall-here"]
-    done = subprocess.run(words, env=home, capture_output=True, text=True, check=False)
-    assert done.stdout == "found\n", done.stderr
+    done = process.run(words, env={**os.environ, **home})
+    assert done.out == "found\n", done.err

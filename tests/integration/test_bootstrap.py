@@ -36,8 +36,14 @@ def one_file(tmp_path_factory, wheelhouse):
     return tree / "dist" / "bootstrap.py"
 
 
+def bootstrap(person, clone, *words, version="3.12", **settings):
+    """Run bootstrap.py of a clone under a Python."""
+    python = interpreter(version)
+    return person.run(python, clone / "bootstrap.py", *words, **settings)
+
+
 def hands_over(version, person, clone):
-    done = person.run(interpreter(version), clone / "bootstrap.py", "--help", cwd=clone)
+    done = bootstrap(person, clone, "--help", version=version, cwd=clone)
 
     assert (done.returncode, done.stdout.split("\n")[0][:26]) == (
         0,
@@ -62,9 +68,7 @@ def test_the_second_run_is_instant_and_makes_nothing(equipped, clone):
     [before] = equipped.tools
 
     with within(3):
-        done = equipped.run(
-            interpreter("3.12"), clone / "bootstrap.py", "--help", settings=UNREACHABLE
-        )
+        done = bootstrap(equipped, clone, "--help", settings=UNREACHABLE)
 
     assert done.returncode == 0, done.stderr
     assert "uv" not in done.stderr.replace(str(equipped.data), "")
@@ -79,10 +83,7 @@ def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
     version = clone / "src" / "gpuinstall" / "__init__.py"
     for change in range(3):
         version.write_text(version.read_text() + f"\nCHANGE = {change}\n")
-        assert (
-            person.run(interpreter("3.12"), clone / "bootstrap.py", "--help").returncode
-            == 0
-        )
+        assert bootstrap(person, clone, "--help").returncode == 0
 
     newest = max(person.tools, key=lambda tool: tool.stat().st_mtime)
     said = person.run(
@@ -155,9 +156,7 @@ def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothin
     person, clone
 ):
     with within(15):
-        done = person.run(
-            interpreter("3.12"), clone / "bootstrap.py", settings=UNREACHABLE
-        )
+        done = bootstrap(person, clone, settings=UNREACHABLE)
 
     assert done.returncode == 4
     for said in (
@@ -174,9 +173,9 @@ def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothin
 
 def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person, clone, tmp_path):
     (tmp_path / "file").touch()
-    done = person.run(
-        interpreter("3.12"),
-        clone / "bootstrap.py",
+    done = bootstrap(
+        person,
+        clone,
         settings={"XDG_DATA_HOME": str(tmp_path / "file" / "data")},
     )
 
@@ -191,7 +190,7 @@ def test_a_python_without_its_standard_library_is_told_in_one_line(
     module, person, clone, tmp_path
 ):
     settings = {"PYTHONPATH": str(no_module(tmp_path, module))}
-    done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=settings)
+    done = bootstrap(person, clone, settings=settings)
 
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: this Python has no module {module}, ")
@@ -212,7 +211,7 @@ def test_an_archive_with_one_byte_changed_is_refused(person, clone):
     program[-1] ^= 1
     with uv_mirror(bytes(program)) as address:
         network = {**UNREACHABLE, "GPUINSTALL_UV_MIRROR": address}
-        done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=network)
+        done = bootstrap(person, clone, settings=network)
 
     assert done.returncode == 4
     assert "not the pinned uv" in done.stderr
@@ -221,10 +220,9 @@ def test_an_archive_with_one_byte_changed_is_refused(person, clone):
 
 @pytest.mark.heavy
 def test_two_runs_at_once_are_fine(person, clone):
-    python = interpreter("3.12")
     with ThreadPoolExecutor(2) as pool:
-        words = (python, clone / "bootstrap.py", "--help")
-        both = list(pool.map(lambda _: person.run(*words), range(2)))
+        running = [pool.submit(bootstrap, person, clone, "--help") for _ in range(2)]
+        both = [one.result() for one in running]
 
     assert [done.returncode for done in both] == [0, 0], [done.stderr for done in both]
     assert len(person.tools) == 1
@@ -233,9 +231,8 @@ def test_two_runs_at_once_are_fine(person, clone):
 
 @pytest.mark.heavy
 def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person, clone):
-    python = interpreter("3.12")
     run = subprocess.Popen(
-        [python, clone / "bootstrap.py", "--help"],
+        [interpreter("3.12"), clone / "bootstrap.py", "--help"],
         env=person.environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -247,7 +244,7 @@ def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person, clone
     run.wait()
     assert list(person.data.glob(".new-*"))
 
-    assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
+    assert bootstrap(person, clone, "--help").returncode == 0
     assert not list(person.data.glob(".new-*"))
 
 
@@ -278,16 +275,13 @@ def test_an_environment_whose_python_is_gone_is_made_again(equipped, clone, tmp_
     [tool] = person.tools
     (tool / "bin" / "python").unlink()
 
-    assert (
-        person.run(interpreter("3.12"), clone / "bootstrap.py", "--help").returncode
-        == 0
-    )
+    assert bootstrap(person, clone, "--help").returncode == 0
     assert (tool / "bin" / "python").exists()
 
 
 @pytest.mark.parametrize("version", ["3.7", "3.6"])
 def test_an_older_python_is_told_in_one_line(version, person, clone):
-    done = person.run(interpreter(version), clone / "bootstrap.py")
+    done = bootstrap(person, clone, version=version)
 
     assert done.returncode == 2
     assert done.stderr.startswith(
@@ -310,16 +304,16 @@ def test_the_bundle_is_the_same_for_the_same_tree(one_file):
 def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(
     equipped, clone
 ):
-    doctor = equipped.run(
-        interpreter("3.12"),
-        clone / "bootstrap.py",
+    doctor = bootstrap(
+        equipped,
+        clone,
         "probe",
         "--json",
         settings=UNREACHABLE,
     )
-    misplaced = equipped.run(
-        interpreter("3.12"),
-        clone / "bootstrap.py",
+    misplaced = bootstrap(
+        equipped,
+        clone,
         "torch",
         "doctor",
         settings=UNREACHABLE,
@@ -350,15 +344,14 @@ def index(tmp_path_factory):
 def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
     version, equipped, clone, tmp_path, index
 ):
-    python, person = interpreter(version), equipped.copied(tmp_path / "home")
-    assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
+    person = equipped.copied(tmp_path / "home")
+    assert bootstrap(person, clone, "--help", version=version).returncode == 0
     git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
         subprocess.run([*git, *command], check=True)
 
-    done = person.run(
-        python, clone / "bootstrap.py", cwd=clone, settings=index.environment()
-    )
+    network = index.environment()
+    done = bootstrap(person, clone, version=version, cwd=clone, settings=network)
 
     assert done.returncode == 0, done.stderr
     assert "Ready" in done.stdout
@@ -375,8 +368,9 @@ def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
     )
 
 
-def command(person):
-    return person.data / "bin" / "gpuinstall"
+def uninstall(person, *words):
+    program = person.data / "bin" / "gpuinstall"
+    return person.run(program, "self", "uninstall", *words, cwd=person.data.parent)
 
 
 def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
@@ -385,15 +379,13 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
     person = equipped.copied(tmp_path / "home")
     (person.home / "project" / ".venv").mkdir(parents=True)
     (person.home / ".cache/gpuinstall/scripts/a").mkdir(parents=True)
-    asked = person.run(command(person), "self", "uninstall")
+    asked = uninstall(person)
 
     assert asked.returncode == 2
     assert "nothing was removed" in asked.stderr
     assert "gpuinstall self uninstall --yes" in asked.stderr
-    assert command(person).exists()
-    done = person.run(
-        command(person), "self", "uninstall", "--yes", cwd=person.data.parent
-    )
+    assert (person.data / "bin" / "gpuinstall").exists()
+    done = uninstall(person, "--yes")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "Removed     gpuinstall, ~/.cache/gpuinstall\n"
     assert not list(person.home.glob(".*/gpuinstall/scripts"))
@@ -410,8 +402,6 @@ def test_only_what_bootstrap_made_is_removed(equipped, tmp_path):
     for file in notes:
         file.parent.mkdir(exist_ok=True)
         file.write_text("mine", "utf-8")
-    done = person.run(
-        command(person), "self", "uninstall", "--yes", cwd=person.data.parent
-    )
+    done = uninstall(person, "--yes")
     assert (done.returncode, done.stderr) == (0, "")
     assert {path for path in person.data.rglob("*") if path.is_file()} == set(notes)

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine.bus import normal_address, parse_adapters, read_pci
 from gpuinstall.machine.container import read_wsl
 from gpuinstall.machine.nvidia.evidence import BusCard, read_jetson
@@ -130,14 +129,6 @@ def test_windows_adapters_are_read_alone_and_in_a_list(said):
         True,
         "581.80",
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "release"),
-    [("32.0.15.8180", "581.80"), ("31.0.15.2849", "528.49"), ("x", None)],
-)
-def test_windows_number_holds_nvidias_release(text, release):
-    assert DriverVersion.of_windows(text) == release
 
 
 def test_a_windows_adapter_that_its_driver_does_not_answer_for_is_a_fault(tmp_path):

@@ -175,8 +175,10 @@ def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one():
     assert "682 days apart" in far.warnings[1].message
 
 
-def test_what_people_reported_of_a_chip_is_said():
-    machine = machine_with("rocm", "1151", kernel="6.11.0")
+# Of 6.12 the older ROCm is the closer one, and crashes.
+@pytest.mark.parametrize("kernel", ["6.11.0", "6.12.0"])
+def test_what_people_reported_of_a_chip_is_said_and_comes_before_the_kernel(kernel):
+    machine = machine_with("rocm", "1151", kernel=kernel)
     plan = planned(machine, None, ("torch==2.11.0",))
 
     assert outcome(plan) == "2.11.0+rocm7.2"

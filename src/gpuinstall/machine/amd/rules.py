@@ -96,12 +96,12 @@ class AmdRules(Rules):
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> Preference:
-        """Prefer what nothing is reported against, then a ROCm as old as the kernel, then the newest ROCm."""
+        """Prefer what the least is reported against, then a ROCm as old as the kernel, then the newest ROCm."""
         major, minor = toolkit or (0, 0)
         return (
             (
-                any(self._reports(toolkit, gpus)),
-                "it has no known problem on this chip",
+                len([*self._reports(toolkit, gpus)]),
+                "it has fewer known problems on this chip",
             ),
             (
                 self._distance(toolkit) is not None,

@@ -85,27 +85,32 @@ def test_a_string_across_two_pieces(at):
     assert _read(torch_files() | {PYTHON_LIBRARY: data}).architectures == ROW
 
 
-def test_a_windows_build():
-    files = torch_files() | {"torch/lib/torch_python.dll": library()}
-    del files[PYTHON_LIBRARY]
-    assert _read(files).architectures == ROW
+CU130 = Backend("cuda", "13.0")
+NAMED_CPU = {"torch/version.py": version_py(None)}
+OLDER = b"__version__ = '2.1.2+cu121'\ndebug = False\ncuda = '12.1'\ngit_version = 'a8e7c98c'\nhip = None\n"
 
 
-def test_a_cpu_build_is_known_by_its_version_alone():
-    ranges = Bytes(archive(torch_files() | {"torch/version.py": version_py(None)}))
-    code = read_torch(WheelReader(ranges))
-    assert (code.toolkit, code.architectures) == (None, ())
+@pytest.mark.parametrize(
+    ("files", "version", "toolkit", "architectures"),
+    [
+        # Of Windows.
+        (
+            {PYTHON_LIBRARY: b"", "torch/lib/torch_python.dll": library()},
+            "2.16.0+cu130",
+            CU130,
+            ROW,
+        ),
+        ({"torch/version.py": OLDER}, "2.1.2+cu121", Backend("cuda", "12.1"), ROW),
+        # A build for the CPU is known by its version alone.
+        (NAMED_CPU, "2.16.0+cu130", None, ()),
+        ({PYTHON_LIBRARY: library(b"")}, "2.16.0+cu130", CU130, ()),
+    ],
+)
+def test_what_a_build_says_of_itself(files, version, toolkit, architectures):
+    code = _read(torch_files() | files)
 
-
-def test_an_older_version_file():
-    old = b"__version__ = '2.1.2+cu121'\ndebug = False\ncuda = '12.1'\ngit_version = 'a8e7c98c'\nhip = None\n"
-    code = _read(torch_files() | {"torch/version.py": old})
-    assert code[:2] == ("2.1.2+cu121", Backend("cuda", "12.1"))
-
-
-def test_a_build_that_says_nothing_has_no_architectures():
-    code = _read(torch_files() | {PYTHON_LIBRARY: library(b"")})
-    assert (code.toolkit, code.architectures) == (Backend("cuda", "13.0"), ())
+    assert code[:2] == (version, toolkit)
+    assert code.architectures == architectures
 
 
 @pytest.mark.parametrize(

@@ -87,38 +87,43 @@ def test_a_row_is_found_again_by_its_own_wheel_alone(tmp_path, sha256):
     assert store.known(elsewhere, "cu140", Depth.PART) is None
 
 
+TEXT = ROW.render()
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("old", "new"),
     [
-        "",
-        "not TOML",
-        ROW.render().replace('"sm_80"', '"sm_eighty"'),
-        ROW.render().replace('"2.16.0"', '"newest"'),
-        ROW.render().replace('"cu140"', '"cuda"'),
-        ROW.render().replace("2026-11-20T10:00:00+00:00", "yesterday"),
-        ROW.render().replace("+00:00", ""),
-        replace(ROW, reading=1).render(),
-        ROW.render().replace(f"reading = {READING}\n", ""),
+        (TEXT, ""),
+        (TEXT, "not TOML"),
+        ('"sm_80"', '"sm_eighty"'),
+        ('"2.16.0"', '"newest"'),
+        ('"cu140"', '"cuda"'),
+        ("2026-11-20T10:00:00+00:00", "yesterday"),
+        ("+00:00", ""),
+        (f"reading = {READING}\n", "reading = 1\n"),
+        (f"reading = {READING}\n", ""),
     ],
 )
-def test_a_broken_row_is_no_row(tmp_path, text):
+def test_a_broken_row_is_no_row(tmp_path, old, new):
     store = LearnedStore(tmp_path)
     store.keep(ROW, wheel(), "cu140")
     (file,) = (tmp_path / "builds").iterdir()
-    file.write_text(text)
+    assert old in TEXT
+    file.write_text(TEXT.replace(old, new))
 
     assert store.known(wheel(), "cu140", Depth.PART) is None
     assert list(store.builds()) == []
 
 
-def test_a_row_without_a_hash_holds_for_a_day():
-    yesterday = (datetime.now(timezone.utc) - timedelta(hours=25)).isoformat()
-    tomorrow = (datetime.now(timezone.utc) + timedelta(hours=25)).isoformat()
+@pytest.mark.parametrize(
+    ("hours", "sha256", "is_held"),
+    [(0, None, True), (25, None, False), (-25, None, False), (25, "a" * 64, True)],
+)
+def test_a_row_without_a_hash_holds_for_a_day(hours, sha256, is_held):
+    learned = datetime.now(timezone.utc) - timedelta(hours=hours)
+    row = replace(ROW, learned=learned.isoformat(timespec="seconds"), sha256=sha256)
 
-    assert holds(replace(ROW, learned=now()))
-    assert not holds(replace(ROW, learned=yesterday))
-    assert not holds(replace(ROW, learned=tomorrow))
-    assert holds(replace(ROW, learned=yesterday, sha256="a" * 64))
+    assert holds(row) is is_held
 
 
 OFFICIAL = load_catalog().torch_index

@@ -51,6 +51,7 @@ def test_a_server_without_ranges_sends_no_whole_file():
         (Answer(416, headers={"Content-Range": "bytes */0"}), "http-status"),
         (Answer(501), "http-status"),
         (_partial(b"P", "bytes 1-1/100"), "wrong-range"),
+        (_partial(b"P", "bytes 1-0/100"), "wrong-range"),
         (_partial(b"P", "bytes 0-1/100"), "wrong-range"),
         (_partial(b"PK", "bytes 0-0/100"), "wrong-range"),
         (_partial(b"P", "bytes 0-0/*"), "wrong-range"),

@@ -27,7 +27,7 @@ from gpuinstall.wheels.torch_abi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from mmap import mmap
 
     from packaging.version import Version
@@ -354,7 +354,7 @@ def read_needs(
     """
     shared = load_libraries()
     native = filter(_NATIVE.fullmatch, wheel.members)
-    own = {basename(path): path for path in native}
+    by_name = {basename(path): path for path in native}
     waiting = sorted(libraries, key=lambda path: (-wheel.members[path].file_size, path))
     # None is one that was not read, or tells nothing.
     elves = dict[str, Elf | None].fromkeys(waiting)
@@ -369,17 +369,20 @@ def read_needs(
             left -= wheel.members[path].compress_size
         opened |= strings
         for need in elf.needs if elf else ():
-            linked = own.get(need)
-            if linked and linked not in elves:
-                elves[linked] = None
+            library = by_name.get(need)
+            if library and library not in elves:
+                elves[library] = None
                 # It is read in its turn.
-                waiting.append(linked)
+                waiting.append(library)
     read = {path: elf for path, elf in elves.items() if elf}
     needs = set[str]().union(*(elf.needs for elf in read.values()))
     own_names = set[str]()
     linked = None
     for path, elf in read.items():
-        own_names.update(_own_names(path, elf))
+        # Its own name is among the strings of its beginning.
+        if not elf.whole:
+            own = f"{basename(path).partition('.so')[0]}.so"
+            own_names.update(need for need in elf.needs if need.startswith(own))
         if linked is None and shared.cuda_majors(elf.needs):
             linked = path
     glibc = max((elf.glibc() for elf in read.values()), default=())
@@ -433,16 +436,6 @@ def _read_library(
             data = wheel.whole(path)
             elf = read_elf(data, whole=True)
     return elf, load_libraries().opened_by(data)
-
-
-def _own_names(path: str, elf: Elf) -> Iterator[str]:
-    """Yield a library's own name, which is among the strings of its beginning."""
-    if elf.whole:
-        return
-    stem = basename(path).partition(".so")[0]
-    for need in elf.needs:
-        if need.startswith(f"{stem}.so"):
-            yield need
 
 
 def from_outside(

@@ -26,11 +26,11 @@ from gpuinstall.base.values import Value, replace
 UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was killed"}]}
 """The document of a command until it has ended."""
 
-_NODE = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
+_NODE = r"(?a)[A-Za-z0-9][\w.-]{0,199}"
 
 
 def _node_name(text: str) -> str:
-    if _NODE.fullmatch(text):
+    if re.fullmatch(_NODE, text):
         return text
     raise ValueError(f"{text!r} is not the name of a node")
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mountinfo")
-_OCTAL = re.compile(r"\\([0-7]{3})")
+_OCTAL = r"\\([0-7]{3})"
 """How the kernel writes a space, a tab, a line break and a backslash in the path of a mount."""
 
 
@@ -44,7 +44,7 @@ def mounts_in(folder: Path) -> frozenset[str]:
     below = set()
     for line in _MOUNTS.read_text("utf-8", "surrogateescape").splitlines():
         escaped = line.split(" ")[4]
-        place = _OCTAL.sub(lambda code: chr(int(code[1], 8)), escaped)
+        place = re.sub(_OCTAL, lambda code: chr(int(code[1], 8)), escaped)
         if place == real or place.startswith(f"{real}/"):
             below.add(f"{folder}{place[len(real) :]}")
     return frozenset(below)

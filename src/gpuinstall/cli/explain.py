@@ -37,8 +37,8 @@ from gpuinstall.machine.source import Source
 LABEL = len("one of")
 LIKELIEST = 5
 # One word that can only mean a file: a path, or a name that ends as logs do.
-_PATH = re.compile(r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)")
-_NUMBER = re.compile(r"F?\d{1,4}", re.IGNORECASE)
+_PATH = r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)"
+_NUMBER = r"[Ff]?\d{1,4}"
 MOST_BYTES = 64 << 20
 """Of a longer log so much of its beginning and as much of its end are read."""
 _BLOCK = 1 << 20
@@ -195,7 +195,7 @@ def _read_text(text: str) -> str:
     # A long text is no path at all.
     with suppress(OSError, ValueError):
         exists = path.exists()
-    if exists or _PATH.fullmatch(text):
+    if exists or re.fullmatch(_PATH, text):
         try:
             with path.open("rb") as file:
                 return _read(file)
@@ -204,7 +204,7 @@ def _read_text(text: str) -> str:
             raise UsageError(
                 "file-unreadable", message, hint="Check the path"
             ) from None
-    number = _NUMBER.fullmatch(text)
+    number = re.fullmatch(_NUMBER, text)
     if number and f"F{text.lstrip('Ff'):0>2}" not in load_failures():
         if text.isdigit():
             # CUDA's own.

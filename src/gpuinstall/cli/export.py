@@ -23,7 +23,7 @@ from gpuinstall.export.pins import unhashed_packages
 from gpuinstall.lock.file.lock import Lock
 
 _LOCKS = ("lock_files", "output")
-_BEGINNING = re.compile(
+_BEGINNING = (
     r"# (From|For pyproject\.toml, from|A machine for) pylock\."
     r"|# syntax=docker\S+\n# (torch|One image;) "
     r"|pylock\.\S+: torch "
@@ -191,7 +191,7 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
     if output.is_file():
         with output.open(encoding="utf-8", errors="replace") as stream:
             head = stream.read(200)
-        if head and not _BEGINNING.match(head):
+        if head and not re.match(_BEGINNING, head):
             raise UsageError(
                 "not-an-export",
                 f"{output} is there, and no export: it would be lost",

@@ -20,8 +20,8 @@ from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, framed
 
-_TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
-_LEFTOVER = re.compile(r"\.(new|discarded)-\w{8}")
+_TOOL = r"\d[\w.]*-[0-9a-f]{12}"
+_LEFTOVER = r"\.new-\w{8}"
 """The folders that bootstrap.py makes: the tool's environments, and what a killed run left."""
 
 
@@ -119,8 +119,8 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
 
     files = [home / "bin" / "gpuinstall", home / "share"]
     folders = list(filter(is_folder, home.iterdir()))
-    tools = [folder for folder in folders if _TOOL.fullmatch(folder.name)]
-    leftovers = [folder for folder in folders if _LEFTOVER.fullmatch(folder.name)]
+    tools = [folder for folder in folders if re.fullmatch(_TOOL, folder.name)]
+    leftovers = [folder for folder in folders if re.fullmatch(_LEFTOVER, folder.name)]
     for tool in tools:
         kept = tool.with_name(f"{tool.name}.kept")
         remove_environment(tool, kept, trash=home, reporter=reporter)

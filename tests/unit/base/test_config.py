@@ -36,12 +36,13 @@ def test_every_setting_is_read(tmp_path):
 
 
 def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_path):
-    (tmp_path / "pyproject.toml").write_text(SETTINGS)
+    project = tmp_path / "pyproject.toml"
+    project.write_text(SETTINGS)
     (tmp_path / ".python-version").write_text("# ours\n3.12.4\n")
-    assert read_config(tmp_path).python == "3.12"
-    assert read_config(tmp_path).places == {"3.12": ".python-version"}
+    config = read_config(tmp_path)
+    assert (config.python, config.places) == ("3.12", {"3.12": ".python-version"})
 
-    (tmp_path / "pyproject.toml").write_text(SETTINGS + 'python = "3.11"\n')
+    project.write_text(f'{SETTINGS}python = "3.11"\n')
     assert read_config(tmp_path).python == "3.11"
 
 

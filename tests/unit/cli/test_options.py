@@ -24,9 +24,10 @@ DOCUMENT = (
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_document_that_a_windows_shell_wrote_is_read(encoding, tmp_path):
-    (tmp_path / "machine.json").write_text(DOCUMENT, encoding=encoding)
+    file = tmp_path / "machine.json"
+    file.write_text(DOCUMENT, encoding)
 
-    assert read_machine_file(str(tmp_path / "machine.json")).os == "windows"
+    assert read_machine_file(str(file)).os == "windows"
 
 
 def test_the_advice_where_no_environment_is_names_the_place(tmp_path):
@@ -129,11 +130,11 @@ WITHOUT_PATHS = {"venv", "wheels"}
 
 
 def test_every_option_for_a_path_says_so():
-    metavars = {name: row.settings["metavar"] or "" for name, row in _ROWS.items()}
     silent = {
         name
-        for name, metavar in metavars.items()
-        if re.search("FILE|DIR|PATH", metavar) and _ROWS[name].place is None
+        for name, row in _ROWS.items()
+        if re.search("FILE|DIR|PATH", str(row.settings["metavar"]))
+        and row.place is None
     }
     assert silent == WITHOUT_PATHS
 
@@ -158,11 +159,12 @@ def test_a_python_that_is_typed_is_not_passed_over(tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
 
     def refusal(*words):
-        assert run_command_line(["install", "--into", "--json", *words]) == 2
+        line = ["install", "--into", "--json", "--venv", "venv", *words]
+        assert run_command_line(line) == 2
         return json.loads(capsys.readouterr().out)["errors"][0]["code"]
 
-    assert refusal("--python", "3.11", "--venv", "venv") == "options-apart"
-    assert refusal("--python", "python3.11", "--venv", "venv") == "options-apart"
+    assert refusal("--python", "3.11") == "options-apart"
+    assert refusal("--python", "python3.11") == "options-apart"
     # The variable is for environments that install makes.
     monkeypatch.setenv("GPUINSTALL_PYTHON", "3.11")
-    assert refusal("--venv", "venv") == "environment-missing"
+    assert refusal() == "environment-missing"

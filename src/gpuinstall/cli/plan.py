@@ -20,7 +20,6 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
-from gpuinstall.plan.drivers import newest_branch
 from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
@@ -48,11 +47,14 @@ if TYPE_CHECKING:
 def command(options: CommandOptions) -> Outcome:
     """Plan."""
     request = options.settings.request
+    newest = None
     if options.gpu_names:
+        from gpuinstall.plan.drivers import newest_branch
+
+        newest = partial(newest_branch, catalog=load_catalog())
         # A machine in words has a Python like this one's.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     extensions: ExtensionChoices = ()
-    newest = partial(newest_branch, catalog=load_catalog())
     selected = options.other_machine(newest)
     with options.open(request=request, machine=selected, only_looks=True) as project:
         machine = project.machine

@@ -14,7 +14,6 @@ from gpuinstall.base.requirement import (
     requirement_names,
 )
 from gpuinstall.base.values import replace
-from gpuinstall.lock.request.conda import CondaRequest, parse_conda
 from gpuinstall.lock.request.declaration import by_place
 from gpuinstall.lock.request.history import following, renewed, without
 from gpuinstall.lock.request.tools import read_team_lock, team_lock_in
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from gpuinstall.lock.request.conda import CondaRequest
     from gpuinstall.project.run import Project
 
 _VERSION = re.compile(r"3\.\d+")
@@ -113,14 +113,20 @@ def _announce(project: Project, request: Request, preferred: int) -> None:
         reporter.step("Project", message)
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is not read; to install what it has: {export}")
-    note = _conda_request(project).note(requirement_names(request.requirements))
+    conda = _conda_request(project)
+    note = conda and conda.note(requirement_names(request.requirements))
     if note:
         reporter.warn(f"{', '.join(_files_of_conda(project))}: {note}")
 
 
-def _conda_request(project: Project) -> CondaRequest:
-    """Return the request of conda's packages in the files that count; of several that name a Python, the last counts."""
-    return parse_conda(joined_files(_files_of_conda(project).values()).conda)
+def _conda_request(project: Project) -> CondaRequest | None:
+    """Return the request of conda's packages, if files that count have some; of several Pythons, the last counts."""
+    files = _files_of_conda(project)
+    if not files:
+        return None
+    from gpuinstall.lock.request.conda import parse_conda
+
+    return parse_conda(joined_files(files.values()).conda)
 
 
 def _files_of_conda(project: Project) -> dict[str, RequirementsFile]:
@@ -153,8 +159,8 @@ def _completed(
         # No word of backends is another thing than a list of none.
         said = [one for one in values if one or one == ()]
         decided[name] = next(iter(said), getattr(FOLDERS_OWN, name))
-    of_conda = filter(None, (conda.python, conda.backend))
-    places = dict.fromkeys(of_conda, "environment.yml")
+    of_conda = (conda.python, conda.backend) if conda else ()
+    places = dict.fromkeys(filter(None, of_conda), "environment.yml")
     places |= {**config.places, **request.places}
     if not settings.only:
         _check_python(decided["python"], config, places)

@@ -103,8 +103,6 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
     Args:
         packages: As conda writes them: ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``.
     """
-    if not packages:
-        return CondaRequest()
     table = authored.read_data("conda_names.toml")
     specs = [_Spec.parse(text) for text in packages]
     backends = _backends(specs, table["preferences"], table["wheels"])

@@ -25,7 +25,6 @@ from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of, without_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.lock.request.conda import parse_conda
 from gpuinstall.lock.request.tools import (
     TOOL_FILES,
     Table,
@@ -332,6 +331,9 @@ def _from_folder(
 
 def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
     """Add the packages of conda that have wheels; what the pip part asks for stands for them."""
+    # Few folders have such a file, and a plan need not load what reads it.
+    from gpuinstall.lock.request.conda import parse_conda
+
     names = requirement_names(listed.requirements)
     wheels = parse_conda(listed.conda).requirements
     others = [text for text in wheels if parse_requirement(text).name not in names]

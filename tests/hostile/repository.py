@@ -23,16 +23,6 @@ class Repository:
         return self.home / "src" / "clone"
 
     @property
-    def thesis(self):
-        """A folder of the person's."""
-        return self.home / "thesis"
-
-    @property
-    def other(self):
-        """An environment of ours that belongs to another project."""
-        return self.home / "project" / ".venv"
-
-    @property
     def executed(self):
         """A file that the stranger's code would write."""
         return self.home / "executed"
@@ -53,13 +43,15 @@ class Repository:
         return f"open({str(self.executed)!r}, 'w').close()\n"
 
     def prepare(self):
-        """Fill the home."""
+        """Fill the home: a folder of the person's, and an environment of ours that belongs to another project."""
         self.folder.mkdir(parents=True)
-        self.thesis.mkdir()
-        (self.thesis / "chapter.tex").write_text("years of work", "utf-8")
+        thesis = self.home / "thesis"
+        thesis.mkdir()
+        (thesis / "chapter.tex").write_text("years of work", "utf-8")
         for place in (self.home, self.folder.parent):
             (place / "bashrc").write_text("export PATH", "utf-8")
-        make_environment(self.other, "other", version="2.13.0", lock=LOCK)
+        project = self.home / "project"
+        make_environment(project / ".venv", "other", version="2.13.0", lock=LOCK)
 
     def victims(self):
         """What is to stay as it is: every entry outside the clone, with its content or where it leads."""
@@ -105,11 +97,11 @@ class Repository:
         self.environment()
         self.write(f".venv.gpuinstall/{name}/bin/activate", self.code)
 
-    def lock(self, address, extra=""):
+    def lock(self, address):
         """Bring a lock along whose torch comes from ``address``."""
         text = lock_text().replace(
             'url = "https://index.example/torch-2.14.1-cp312-cp312-linux_x86_64.whl"',
-            f"{address}\n{extra}",
+            f"url = {address}\n",
         )
         self.write(LOCK, text)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 SECRET = "hunter2-hunter3"
@@ -36,16 +34,10 @@ STATIC = (
 )
 
 
-@pytest.fixture
-def seen(tmp_path) -> Path:
-    """What a build writes when it runs."""
-    file: Path = tmp_path / "seen"
-    return file
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize("line", ["./tool", "-e ./tool"])
-def test_a_build_of_an_installation_sees_no_token_and_no_login(here, seen, line):
+def test_a_build_of_an_installation_sees_no_token_and_no_login(here, tmp_path, line):
+    seen = tmp_path / "seen"
     (here.folder / "tool").mkdir()
     (here.folder / "tool" / "pyproject.toml").write_text(STATIC, "utf-8")
     backend = BACKEND.format(seen=str(seen))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,10 @@ from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.diagnose.repair import run_repairs
 from gpuinstall.machine.nvidia.toolchain import find_compiler
-from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.lab.programs import write_program
 from tests.unit.install.environments import make_environment
 
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
-
-
-@pytest.fixture
-def stranger():
-    host = Host("stranger", lambda _path, _headers: NOT_FOUND)
-    yield host
-    host.close()
 
 
 def strangers_environment(here) -> Path:
@@ -34,10 +26,7 @@ def strangers_environment(here) -> Path:
     executed: Path = here.folder.parent / "executed"
     for python in (venv / "bin").glob("python*"):
         python.unlink()
-    python = venv / "bin" / "python"
-    python.parent.mkdir(exist_ok=True)
-    python.write_text(f"#!/bin/sh\n: > {executed}\n", "utf-8")
-    python.chmod(0o755)
+    write_program(venv / "bin" / "python", f": > {executed}")
     return executed
 
 
@@ -111,60 +100,11 @@ def test_what_a_repair_builds_sees_no_token(tmp_path):
 
 def test_nvcc_of_a_folder_of_everybodys_is_not_started(tmp_path):
     nvcc = tmp_path / "bin" / "nvcc"
-    nvcc.parent.mkdir()
-    nvcc.write_text(f"#!/bin/sh\n: > {tmp_path}/executed\n", "utf-8")
-    nvcc.chmod(0o755)
+    write_program(nvcc, f": > {tmp_path}/executed")
     nvcc.parent.chmod(0o777)
 
     assert find_compiler({"CUDA_HOME": str(tmp_path), "PATH": os.defpath}) is None
     assert not (tmp_path / "executed").exists()
-
-
-def endless(_body):
-    chunk = b"<!-- " + b"x" * 1_000_000
-    while True:
-        yield chunk
-
-
-def dripping(_body):
-    while True:
-        yield b" "
-        time.sleep(0.2)
-
-
-def with_page(stand_in, pieces):
-    """Let the default index answer for one dependency of torch in pieces."""
-    respond = stand_in.default.respond
-
-    def answer(path, headers):
-        if path.rstrip("/").endswith("/filelock"):
-            length = {"Content-Length": str(10**12)}
-            return Answer(content_type="text/html", headers=length, pieces=pieces)
-        return respond(path, headers)
-
-    stand_in.default.respond = answer
-
-
-@pytest.mark.heavy
-def test_a_page_without_end_is_given_up_before_the_memory_is(here, stand_in):
-    with_page(stand_in, endless)
-
-    done = here.run("lock", "--target", "cpu", "torch")
-
-    assert done.status == 4, done.err
-    assert "was ended: took more than" in done.err
-    assert "GB of memory" in done.err
-
-
-@pytest.mark.heavy
-def test_a_page_that_drips_is_given_up(here, stand_in):
-    with_page(stand_in, dripping)
-    begin = time.monotonic()
-
-    done = here.having(GPUINSTALL_SILENCE="0.5").run("lock", "--target", "cpu", "torch")
-
-    assert done.status == 4, done.err
-    assert time.monotonic() - begin < 60
 
 
 WRONG_TYPES = {

@@ -11,6 +11,7 @@ from tests.frozen import GPUINSTALL
 from tests.lab.bounded import fault_of, run
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
+from tests.lab.programs import write_program
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.skipif(
@@ -87,25 +88,16 @@ ANSWERS = {
 
 
 @pytest.fixture
-def cloned(stand_in, tmp_path, play):
+def victim(here, tmp_path):
     """A folder with an environment that another user has made and proven, whose Python shows that it ran."""
-    play(NO_GPU)
-    (tmp_path / "project").mkdir()
-    author = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
-    author.document("install", "torch==2.14.1")
-    author.document("install", "torch==2.13.0")
-    python = author.folder / ".venv" / "bin" / "python"
-    python.unlink()
-    python.write_text(
-        f'#!/bin/sh\n: > {tmp_path / "executed"}\nexec {sys.executable} "$@"\n', "utf-8"
+    here.document("install", "torch==2.14.1")
+    here.document("install", "torch==2.13.0")
+    write_program(
+        here.folder / ".venv" / "bin" / "python",
+        f': > {tmp_path / "executed"}\nexec {sys.executable} "$@"',
     )
-    python.chmod(0o755)
-    return author.having(XDG_STATE_HOME=str(tmp_path / "mine"))
-
-
-@pytest.fixture
-def victim(cloned, tmp_path):
-    return replace(cloned, caches=tmp_path / "the victims")
+    mine = here.having(XDG_STATE_HOME=str(tmp_path / "mine"))
+    return replace(mine, caches=tmp_path / "the victims")
 
 
 def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim, tmp_path):

@@ -4,9 +4,9 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import cycle, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -20,7 +20,6 @@ from tests.lab.workshop import Workshop
 from tests.unit.install.environments import lock_text
 
 COLUMNS, LINES = 150, 120
-MACHINE = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
 FIRST, FORGED = "the line above all", "FORGED"
 PAYLOADS = {
     "erases its line": f"\x1b[2K\r{FORGED}",
@@ -40,109 +39,75 @@ PAYLOADS = {
 
 
 class Source(NamedTuple):
-    """Where a text comes from: what writes it, the command that shows it, and the variables that it is run with."""
+    """Where a text comes from: what writes it, and the command that shows it."""
 
-    write: Callable[[Repository, str], object]
+    write: Callable[[Repository, str], object] | None
+    """None if the driver says it: it is the name of the GPU."""
     command: str
-    variables: Callable[[str], Mapping[str, str]] = lambda _text: {}
-
-
-def toml(text):
-    """Write a text as TOML takes it; a lone surrogate, which it cannot hold, by a mark in its place."""
-    return json.dumps(
-        "".join(
-            "\ufeff" if unicodedata.category(mark) == "Cs" else mark for mark in text
-        )
-    )
 
 
 def put(path, form):
-    """Write a text into a file as it is."""
-    return lambda repository, text: (repository.folder / path).write_bytes(
-        form.format(text=text).encode("utf-8", "surrogatepass")
-    )
+    """Write a text into a file, in the place of RAW; for TEXT escaped as in a string of TOML, JSON and YAML."""
 
-
-def in_record(**error):
     def write(repository, text):
-        errors = [{key: value.format(text=text) for key, value in error.items()}]
-        document = {"exit_code": 8, "errors": errors}
-        record = {
-            "node": "n1",
-            "command": "sync",
-            "machine": None,
-            "document": document,
-        }
-        repository.write("n1.sync.json", json.dumps(record))
+        escaped = json.dumps(text)[1:-1]
+        filled = form.replace("RAW", text).replace("TEXT", escaped)
+        repository.write(path, filled)
 
     return write
 
 
-def in_machine(key):
-    def write(repository, text):
-        gpu: dict[str, Any] = {
-            "index": 0,
-            "name": "A100",
-            "compute_capability": "8.0",
-            "memory_mib": 81920,
-        }
-        machine: dict[str, Any] = {**MACHINE, "glibc": "2.36", "gpus": [gpu]}
-        (gpu if key in gpu else machine)[key] = f"A {text}"
-        machine["driver"] = {"version": "580.95.05", "cuda": "13.0"}
-        repository.write("machine.json", json.dumps(machine))
-
-    return write
-
+RECORD = """{
+    "node": "n1",
+    "command": "sync",
+    "machine": null,
+    "document": {"exit_code": 8, "errors": [{"message": "TEXT"}]}
+}"""
+MACHINE = """{
+    "schema": "gpuinstall.machine/1",
+    "os": "linux",
+    "arch": "x86_64",
+    "glibc": "2.36",
+    "gpus": [{"index": 0, "name": "A TEXT", "compute_capability": "8.0", "memory_mib": 81920}],
+    "driver": {"version": "580.95.05", "cuda": "13.0"}
+}"""
 
 SOURCES = {
     "an index of pyproject.toml": Source(
-        lambda repository, text: repository.write(
-            "pyproject.toml",
-            f"[tool.uv]\nindex-url = {toml(f'https://x.example/{text}')}",
-        ),
+        put("pyproject.toml", '[tool.uv]\nindex-url = "https://x.example/TEXT"'),
         "lock --offline",
     ),
     "a requirement": Source(
-        put("requirements.txt", "torch == {text}\n"), "plan -r requirements.txt"
+        put("requirements.txt", "torch == RAW\n"), "plan -r requirements.txt"
     ),
     "a lock's package": Source(
-        lambda repository, text: repository.write(
-            LOCK,
-            lock_text().replace('name = "torch"', f"name = {toml(f'torch {text}')}"),
-        ),
+        put(LOCK, lock_text().replace('"torch"', '"torch TEXT"', 1)),
         "sync --offline",
     ),
     "a lock's address": Source(
         lambda repository, text: repository.lock(
-            f"url = {toml(f'https://x.example/{text}')}"
+            json.dumps(f"https://x.example/{text}")
         ),
         "export requirements",
     ),
-    "a record's message": Source(in_record(message="{text}"), "report ."),
-    "a machine's GPU": Source(in_machine("name"), "plan --machine machine.json"),
-    "a device": Source(
-        lambda _repository, _text: None,
-        "probe",
-        lambda text: {"GPU_NAME": text},
+    "a record's message": Source(put("n1.sync.json", RECORD), "report ."),
+    "a machine's GPU": Source(
+        put("machine.json", MACHINE), "plan --machine machine.json"
     ),
+    "a device": Source(None, "probe"),
     "a log": Source(
-        put(
-            "log.txt", "CUDA error: no kernel image is available for execution {text}\n"
-        ),
+        put("log.txt", "CUDA error: no kernel image is available for execution RAW\n"),
         "explain log.txt",
     ),
     "a script's metadata": Source(
-        lambda repository, text: repository.write(
+        put(
             "train.py",
-            f"# /// script\n# dependencies = [{toml(f'torch {text}')}]\n# ///\n",
+            '# /// script\n# dependencies = ["torch TEXT"]\n# ///\n',
         ),
         "run train.py",
     ),
     "a conda file": Source(
-        lambda repository, text: repository.write(
-            "environment.yml",
-            f"dependencies:\n  - pip:\n    - {json.dumps(f'torch {text}')}\n",
-        ),
+        put("environment.yml", 'dependencies:\n  - pip:\n    - "torch TEXT"\n'),
         "plan",
     ),
 }
@@ -150,12 +115,11 @@ SOURCES = {
 
 def seen(source, text, repository, variables, library):
     """Run the command of a source in a terminal; say what is not as it should be."""
-    source.write(repository, text)
     env = {**variables, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
-    if name := source.variables(text).get("GPU_NAME"):
-        driver = FakeDriver(
-            (FakeGpu(name.encode("utf-8", "replace").decode()[:90], cc="8.0"),)
-        )
+    if source.write:
+        source.write(repository, text)
+    else:
+        driver = FakeDriver((FakeGpu(text, cc="8.0"),))
         env |= environment(driver, library, repository.home)
     ended, raw = in_a_terminal(
         (*GPUINSTALL, *source.command.split()), env, repository.folder

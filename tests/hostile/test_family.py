@@ -31,7 +31,7 @@ class Attack:
     index: StandInIndex
     mark: Path
 
-    def plant(self, names, *, wheels=True, sources=True):
+    def plant(self, names, *, wheels=True):
         """Put packages of these names on the default index, newer than anything."""
         folder, code = (
             self.index.folder / "simple",
@@ -45,8 +45,7 @@ class Attack:
                     "99.0",
                     modules={f"{name.replace('-', '_')}/__init__.py": code},
                 )
-            if sources:
-                make_sdist(folder, name, "99.1", is_silent=True)
+            make_sdist(folder, name, "99.1", is_silent=True)
 
     def demand(self, names):
         """Have the torch of the torch index demand them."""

@@ -74,16 +74,11 @@ def without(document, name):
     document["packages"].remove(package(document, name))
 
 
-def instead(document, name, **entry):
-    """Give a package another origin than its wheels."""
-    found = package(document, name)
-    del found["wheels"]
-    found.update(entry)
-
-
 def as_if_meant(document, name):
     """Take a package from a repository, and say that somebody asked for that."""
-    instead(document, name, vcs=VCS)
+    found = package(document, name)
+    del found["wheels"]
+    found["vcs"] = VCS
     own(document).update(unhashed=[name])
 
 

@@ -66,30 +66,15 @@ PAGE = (
     '<a href="torch-2.14.1-cp312-cp312-linux_x86_64.whl#sha256=00" data-core-metadata="true">x</a>\n'
     * 3
 )
-PEP691 = json.dumps(
-    {
-        "files": [
-            {
-                "filename": "torch-1-py3-none-any.whl",
-                "url": "x",
-                "hashes": {},
-                "size": 3,
-            }
-        ]
-    }
-)
+PEP691 = '{"files": [{"filename": "torch-1-py3-none-any.whl", "url": "x", "hashes": {}, "size": 3}]}'
 JSON = "application/vnd.pypi.simple.v1+json"
-MACHINE = json.dumps(
-    {
-        "schema": "gpuinstall.machine/1",
-        "os": "linux",
-        "arch": "x86_64",
-        "gpus": [
-            {"index": 0, "name": "A100", "compute_capability": "8.0", "memory_mib": 1}
-        ],
-        "driver": {"version": "535.1", "cuda": "12.2"},
-    }
-)
+MACHINE = """{
+    "schema": "gpuinstall.machine/1",
+    "os": "linux",
+    "arch": "x86_64",
+    "gpus": [{"index": 0, "name": "A100", "compute_capability": "8.0", "memory_mib": 1}],
+    "driver": {"version": "535.1", "cuda": "12.2"}
+}"""
 LONG = 49_000_000
 """Just below what a page of an index may be, the longest document that is read."""
 COSTLY: dict[str, tuple[str, str, str]] = {
@@ -175,7 +160,7 @@ def known_readers(folder):
             toml,
         ),
         "uv's settings": (
-            _uv_settings(folder),
+            lambda text: uv_settings(parse_toml(text), folder / "uv.toml", {}),
             'index-url = "https://x"\n',
             (*toml, KeyError, TypeError, AttributeError),
         ),
@@ -198,10 +183,6 @@ def _lock(text):
     target = Target("cu126")
     lock.is_sealed  # noqa: B018  reading it is the test
     fit(lock, machine_for_target(target), Request(), frozen_catalog())
-
-
-def _uv_settings(folder):
-    return lambda text: uv_settings(parse_toml(text), folder / "uv.toml", {})
 
 
 def _written(path, read):

@@ -9,6 +9,7 @@ import pytest
 from tests.hostile.repository import LOCK, Repository
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
+from tests.lab.programs import write_program
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.skipif(
@@ -22,6 +23,7 @@ INSTALL, SYNC, ROLLBACK, REMOVE = (
     "env remove --yes",
 )
 BACK = (ROLLBACK, INSTALL, REMOVE)
+MODULES = ("sitecustomize", "usercustomize", "json", "typing", "tomli", "uv", "click")
 
 
 class Hostile(NamedTuple):
@@ -34,16 +36,13 @@ class Hostile(NamedTuple):
     """Whether it is about what Python reads when it starts."""
 
 
-def both(*crafts):
-    def craft(repository):
-        for each in crafts:
-            each(repository)
-
-    return craft
+def link(name, target):
+    """Put a link into the clone, to a place in the home."""
+    return lambda repository: repository.link(name, repository.home / target)
 
 
-def instead(name, put):
-    """Bring an environment along, and put something else in the place of one of its files."""
+def instead(name, target):
+    """Bring an environment along, and put a link in the place of one of its files; a pipe if it has no target."""
 
     def craft(repository):
         repository.environment()
@@ -51,33 +50,16 @@ def instead(name, put):
         if path.is_dir():
             path.rename(path.with_name("spare"))
         path.unlink(missing_ok=True)
-        put(repository, name)
+        if target:
+            repository.link(name, repository.home / target)
+        else:
+            repository.fifo(name)
 
     return craft
 
 
-def pipe(repository, name):
-    repository.fifo(name)
-
-
-def to_bashrc(repository, name):
-    repository.link(name, repository.home / "bashrc")
-
-
-def to_nowhere(repository, name):
-    repository.link(name, repository.thesis / "new")
-
-
-def to_thesis(repository, name):
-    repository.link(name, repository.thesis)
-
-
-def to_other(repository, name):
-    repository.link(name, repository.other)
-
-
-def huge(repository, name):
-    with (repository.folder / name).open("wb") as file:
+def huge_lock(repository):
+    with (repository.folder / LOCK).open("wb") as file:
         file.truncate(1 << 33)
 
 
@@ -100,35 +82,21 @@ def marker(**fields):
     return craft
 
 
-def code(*names, folder=""):
-    def craft(repository):
-        for name in names:
-            repository.write(folder + name, repository.code)
-
-    return craft
+def modules(repository):
+    for name in MODULES:
+        repository.write(f"{name}.py", repository.code)
 
 
 def fake_python(repository):
     """An environment as uv finds it where it is not told of another."""
     repository.write(".venv/pyvenv.cfg", "home = /usr/bin\n")
-    repository.write(".venv/bin/python", f"#!/bin/sh\n: > {repository.executed}\n")
-    (repository.venv / "bin" / "python").chmod(0o755)
-
-
-def locked(address, extra=""):
-    return lambda repository: repository.lock(
-        address.format(home=repository.home), extra
-    )
+    write_program(repository.venv / "bin" / "python", f": > {repository.executed}")
 
 
 def linked_lock(repository):
-    repository.lock('url = "https://index.example/torch-2.14.1-py3-none-any.whl"')
+    repository.lock('"https://index.example/torch-2.14.1-py3-none-any.whl"')
     (repository.folder / LOCK).rename(repository.home / LOCK)
     repository.link(LOCK, repository.home / LOCK)
-
-
-def linked_project(repository):
-    repository.link("pyproject.toml", repository.home / "bashrc")
 
 
 REPOSITORIES = {
@@ -136,16 +104,10 @@ REPOSITORIES = {
         lambda repository: repository.begun("changing/environment"), BACK
     ),
     "change that is a link": Hostile(
-        lambda repository: repository.link(
-            ".venv.gpuinstall/changing", repository.thesis
-        ),
-        (INSTALL, ROLLBACK),
+        link(".venv.gpuinstall/changing", "thesis"), (INSTALL, ROLLBACK)
     ),
     "staging with a link": Hostile(
-        lambda repository: repository.link(
-            ".venv.gpuinstall/staging-0123abcd", repository.thesis
-        ),
-        (INSTALL, ROLLBACK),
+        link(".venv.gpuinstall/staging-0123abcd", "thesis"), (INSTALL, ROLLBACK)
     ),
     "marker whose lock lies above, by a link": Hostile(linked_folder, (ROLLBACK, SYNC)),
     "marker whose lock lies above": Hostile(marker(lock="../bashrc"), (ROLLBACK, SYNC)),
@@ -153,51 +115,47 @@ REPOSITORIES = {
         marker(verdict=[1], torch=2, python=None), (INSTALL, "env list")
     ),
     "marker that is a pipe": Hostile(
-        instead(".venv/gpuinstall.json", pipe), (INSTALL, "env list")
+        instead(".venv/gpuinstall.json", None), (INSTALL, "env list")
     ),
     "copy of the lock that is a link": Hostile(
-        instead(f".venv/{LOCK}", to_bashrc), (ROLLBACK, INSTALL)
+        instead(f".venv/{LOCK}", "bashrc"), (ROLLBACK, INSTALL)
     ),
     ".gitignore that is a link": Hostile(
-        instead(".venv.gpuinstall/.gitignore", to_bashrc), BACK
+        instead(".venv.gpuinstall/.gitignore", "bashrc"), BACK
     ),
-    "owner that is a link": Hostile(instead(".venv.gpuinstall/owner", to_bashrc), BACK),
+    "owner that is a link": Hostile(instead(".venv.gpuinstall/owner", "bashrc"), BACK),
     "guard that is a link to nothing": Hostile(
-        instead(".venv.gpuinstall/lock", to_nowhere), (INSTALL,)
+        instead(".venv.gpuinstall/lock", "thesis/new"), (INSTALL,)
     ),
     "last change that is a link to another environment": Hostile(
-        instead(".venv.gpuinstall/last", to_other), BACK
+        instead(".venv.gpuinstall/last", "project/.venv"), BACK
     ),
     "replaced environment that is a link to another": Hostile(
-        instead(".venv.gpuinstall/last/environment", to_other), BACK
+        instead(".venv.gpuinstall/last/environment", "project/.venv"), BACK
     ),
     "staging that is a link": Hostile(
-        instead(".venv.gpuinstall/staging-0", to_thesis), (INSTALL,)
+        instead(".venv.gpuinstall/staging-0", "thesis"), (INSTALL,)
     ),
     "work folder that is a link": Hostile(
-        lambda repository: repository.link(".venv.gpuinstall", repository.thesis),
-        (INSTALL,),
-        "is not a folder",
+        link(".venv.gpuinstall", "thesis"), (INSTALL,), "is not a folder"
     ),
     "environment that is a link to another": Hostile(
-        lambda repository: repository.link(".venv", repository.other),
-        BACK,
-        "link",
+        link(".venv", "project/.venv"), BACK, "link"
     ),
     "lock that is a link": Hostile(linked_lock, (SYNC,), "points outside"),
     "lock that is a device": Hostile(
-        lambda repository: repository.link(LOCK, "/dev/zero"), (SYNC,), "cannot be read"
+        link(LOCK, "/dev/zero"), (SYNC,), "cannot be read"
     ),
-    "lock that is huge": Hostile(
-        lambda repository: huge(repository, LOCK), (SYNC,), "larger than"
-    ),
+    "lock that is huge": Hostile(huge_lock, (SYNC,), "larger than"),
     "lock with credentials": Hostile(
-        locked('url = "https://me:secret@index.example/torch-2.14.1-py3-none-any.whl"'),
+        lambda repository: repository.lock(
+            '"https://me:secret@index.example/torch-2.14.1-py3-none-any.whl"'
+        ),
         (SYNC,),
         "user name or password",
     ),
     "pyproject.toml that is a link": Hostile(
-        linked_project, ("plan", INSTALL), "points outside"
+        link("pyproject.toml", "bashrc"), ("plan", INSTALL), "points outside"
     ),
     "pip.conf of the environment that chooses an index": Hostile(
         lambda repository: repository.write(
@@ -212,15 +170,7 @@ REPOSITORIES = {
         "names /dev/zero, which is no file of a project",
     ),
     "modules in the place of the standard library's": Hostile(
-        code(
-            "sitecustomize.py",
-            "usercustomize.py",
-            "json.py",
-            "typing.py",
-            "tomli.py",
-            "uv.py",
-            "click.py",
-        ),
+        modules,
         ("probe", "plan", INSTALL, "doctor", f"verify --python {sys.executable}"),
         starts=True,
     ),

@@ -55,59 +55,24 @@ def _short(body):
     yield body[: len(body) // 2]
 
 
-def _dripping(answer):
-    return replace(answer, pieces=_drip)
+def altered(change=None, headers=None, **fields):
+    """Return what alters an answer: its body by ``change``, its headers, and its other fields."""
 
+    def alter(answer):
+        if change:
+            answer = replace(answer, body=change(answer.body))
+        return replace(answer, headers={**answer.headers, **(headers or {})}, **fields)
 
-def _stalling(answer):
-    return replace(answer, pieces=_stall)
-
-
-def _endlessly(answer):
-    return replace(
-        answer,
-        pieces=_endless,
-        headers={**answer.headers, "Content-Length": str(10**15)},
-    )
-
-
-def _cut(answer):
-    return replace(
-        answer, pieces=_short, headers={**answer.headers, "Connection": "close"}
-    )
-
-
-def _busy(answer):
-    return replace(answer, status=503, headers={"Retry-After": "3600"}, pieces=None)
+    return alter
 
 
 MANNERS: dict[str, Callable[[Answer], Answer]] = {
-    "a byte now and then": _dripping,
-    "half of it and then nothing": _stalling,
-    "without end": _endlessly,
-    "less than declared": _cut,
-    "later, in an hour": _busy,
+    "a byte now and then": altered(pieces=_drip),
+    "half of it and then nothing": altered(pieces=_stall),
+    "without end": altered(headers={"Content-Length": str(10**15)}, pieces=_endless),
+    "less than declared": altered(headers={"Connection": "close"}, pieces=_short),
+    "later, in an hour": altered(headers={"Retry-After": "3600"}, status=503),
 }
-
-
-def _status(number, **headers):
-    said = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda answer: replace(
-        answer, status=number, headers={**answer.headers, **said}
-    )
-
-
-def _body(change):
-    return lambda answer: replace(answer, body=change(answer.body))
-
-
-def _headers(**headers):
-    said = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda answer: replace(answer, headers={**answer.headers, **said})
-
-
-def _typed(kind, change=lambda body: body):
-    return lambda answer: replace(answer, content_type=kind, body=change(answer.body))
 
 
 def _late(answer):
@@ -130,26 +95,30 @@ def _absurd(body):
 
 ODD: dict[str, Callable[[Answer], Answer]] = {
     **{
-        f"with status {number}": _status(number) for number in (204, 403, 410, 429, 500)
+        f"with status {number}": altered(status=number)
+        for number in (204, 403, 410, 429, 500)
     },
-    "redirected to itself": _status(302, Location="."),
-    "redirected to a file": _status(302, Location="file:///etc/passwd"),
-    "after five seconds": _late,
-    "empty": _body(lambda _: b""),
-    "turned round": _body(lambda body: body[::-1]),
-    "packed, and endless once unpacked": lambda answer: _headers(
-        Content_Encoding="gzip"
-    )(_body(_bomb)(answer)),
-    "packed in an unknown way": _headers(Content_Encoding="sloth"),
-    "with a length below nought": _headers(Content_Length="-1"),
-    "as deep JSON": _typed(JSON, lambda _: b"[" * 100_000),
-    "as JSON of other types": _typed(
-        JSON, lambda _: json.dumps({"files": [7, None, {"url": 3}]}).encode()
+    "redirected to itself": altered(headers={"Location": "."}, status=302),
+    "redirected to a file": altered(
+        headers={"Location": "file:///etc/passwd"}, status=302
     ),
-    "with names that lead out": _body(
+    "after five seconds": _late,
+    "empty": altered(lambda _: b""),
+    "turned round": altered(lambda body: body[::-1]),
+    "packed, and endless once unpacked": altered(
+        _bomb, headers={"Content-Encoding": "gzip"}
+    ),
+    "packed in an unknown way": altered(headers={"Content-Encoding": "sloth"}),
+    "with a length below nought": altered(headers={"Content-Length": "-1"}),
+    "as deep JSON": altered(lambda _: b"[" * 100_000, content_type=JSON),
+    "as JSON of other types": altered(
+        lambda _: json.dumps({"files": [7, None, {"url": 3}]}).encode(),
+        content_type=JSON,
+    ),
+    "with names that lead out": altered(
         _links("../../../etc/x-1-py3-none-any.whl", "..%2f..%2fx-1-py3-none-any.whl")
     ),
-    "with absurd versions": _body(_absurd),
+    "with absurd versions": altered(_absurd),
 }
 """What a server may send that has one of its own kind of faults: a run uses it, does without it, or fails."""
 
@@ -200,20 +169,37 @@ CASES = [
 
 @pytest.mark.parametrize(("place", "manner"), CASES)
 def test_a_server_that_means_ill_ends_nothing_but_the_run(
-    stand_in, tmp_path, play, place, manner
+    stand_in, here, place, manner
 ):
-    play(NO_GPU)
     host = spoil(stand_in, place, manner)
-    (tmp_path / "project").mkdir()
-    workshop = Workshop(
-        tmp_path / "project", tmp_path / "caches", stand_in.environment() | LIMITS
-    )
     with within(20):
-        done = workshop.run("install")
+        done = here.having(**LIMITS).run("install")
     assert done.status == 4, done.err
     assert any(asked.host == host.name for asked in stand_in.log)
     assert "Traceback" not in done.err
-    assert workshop.entries() == set()
+    assert here.entries() == set()
+
+
+@pytest.mark.heavy
+def test_a_page_without_end_is_given_up_before_the_memory_is(here, stand_in):
+    spoil(stand_in, "default page", "without end")
+
+    done = here.run("lock", "--target", "cpu", "torch")
+
+    assert done.status == 4, done.err
+    assert "was ended: took more than" in done.err
+    assert "GB of memory" in done.err
+
+
+@pytest.mark.heavy
+def test_a_page_that_drips_is_given_up(here, stand_in):
+    spoil(stand_in, "default page", "a byte now and then")
+    begin = time.monotonic()
+
+    done = here.having(GPUINSTALL_SILENCE="0.5").run("lock", "--target", "cpu", "torch")
+
+    assert done.status == 4, done.err
+    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.heavy
@@ -245,16 +231,14 @@ def test_an_odd_answer_leaves_nothing_half_done(
     "manner", ["a byte now and then", "half of it and then nothing"]
 )
 def test_parts_of_a_wheel_that_come_too_slowly_end_by_the_same_limits(
-    stand_in, tmp_path, play, manner
+    stand_in, here, manner
 ):
-    play(NO_GPU)
     for host in stand_in.hosts:
         host.respond = _slow_parts(host.respond, MANNERS[manner])
-    limits = {"GPUINSTALL_SILENCE": "1"}
-    workshop = Workshop(tmp_path, tmp_path / "caches", stand_in.environment() | limits)
     make_new_torch(stand_in.folder, "cu132")
+    hurried = here.having(GPUINSTALL_SILENCE="1")
     with within(20):
-        done = workshop.run("plan", "--live", "--gpu", "RTX 4090", "--driver", "615")
+        done = hurried.run("plan", "--live", "--gpu", "RTX 4090", "--driver", "615")
     assert done.status == 0, done.out + done.err
     assert "2.16.0+cu132 is on the index" in done.out
     assert any(asked.range for asked in stand_in.log)

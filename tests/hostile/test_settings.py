@@ -12,13 +12,8 @@ from tests.lab.cases import mostly_heavy
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 TORCH = "2.14.1"
-FILES = {
-    "uv.toml": ("uv.toml", "{key} = {value}\n"),
-    "uv.toml above": ("../uv.toml", "{key} = {value}\n"),
-    "[pip] of uv.toml": ("uv.toml", "[pip]\n{key} = {value}\n"),
-    "[tool.uv]": ("pyproject.toml", "[tool.uv]\n{key} = {value}\n"),
-    "[tool.uv.pip]": ("pyproject.toml", "[tool.uv.pip]\n{key} = {value}\n"),
-}
+TABLES = {"uv.toml": "", "pyproject.toml": "[tool.uv]\n"}
+"""The table of uv's settings in each file."""
 SPELLINGS = {
     "with a slash": "{0}/",
     "with another case": "HTTP://LOCALHOST{1}/",
@@ -60,16 +55,14 @@ class Evil:
 
         return cls(Host("evil", respond), folder)
 
-    def choose(self, here, file, key, spelling):
-        """Write the setting into a project, and return its file."""
+    def choose(self, here, name, spelling="with a slash"):
+        """Write the setting into a file of a project, and return the file."""
         port = self.host.url.rpartition(":")[2]
         address = SPELLINGS[spelling].format(
             f"{self.host.url}/whl", f":{port}/whl", self.folder
         )
-        name, form = FILES[file]
         path = here.folder / name
-        value = f'["{address}"]' if key == "find-links" else f'"{address}"'
-        path.write_text(form.format(key=key, value=value), "utf-8")
+        path.write_text(f'{TABLES[name]}find-links = ["{address}"]\n', "utf-8")
         return path
 
 
@@ -90,7 +83,7 @@ def evil(stand_in):
 def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_said(
     here, evil, spelling
 ):
-    file = evil.choose(here, "[tool.uv]", "find-links", spelling)
+    file = evil.choose(here, "pyproject.toml", spelling)
     done = here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
     said = done.err.splitlines()
     assert any(
@@ -103,7 +96,7 @@ def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_sa
 
 @pytest.mark.heavy
 def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here, evil):
-    file = evil.choose(here, "uv.toml", "find-links", "with a slash")
+    file = evil.choose(here, "uv.toml")
     assert here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
     synced = here.run("sync", "-q", "--target", "cpu")
     assert synced.status == 0, synced.err
@@ -135,5 +128,5 @@ def test_every_command_that_asks_sources_names_those_of_a_stranger(
         '[project]\nname = "x"\nversion = "1"\n', "utf-8"
     )
     here.run(*before.split())
-    file = evil.choose(here, "uv.toml", "find-links", "with a slash")
+    file = evil.choose(here, "uv.toml")
     assert f"as {file} says: a source of torch" in here.run(*words.split(), "-q").err

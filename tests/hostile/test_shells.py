@@ -15,6 +15,7 @@ from gpuinstall.base.shell import (
     quoted,
 )
 from tests.lab.bounded import run
+from tests.lab.programs import write_program
 
 CANARY = "executed"
 SHELLS: dict[str, ShellName] = {
@@ -62,29 +63,26 @@ NAMES = (
 
 
 def printed(name, shell):
-    """Each text with its lines; ``shell`` is None where it is written for no shell in particular."""
+    """Yield each line with a name; ``shell`` is None where it is written for no shell in particular."""
     place = name.replace("/", "-")
-    yield "a word", f"echo {quoted(name, shell)}"
-    yield "a command line", joined(("echo", "--venv", name, name), shell)
+    yield f"echo {quoted(name, shell)}"
+    yield joined(("echo", "--venv", name, name), shell)
     if shell:
-        yield "a line that activates", activation(f"./{place}", shell, windows=False)
-        yield "a line for PATH", on_path(f"/nowhere/{place}", shell)
+        yield activation(f"./{place}", shell, windows=False)
+        yield on_path(f"/nowhere/{place}", shell)
 
 
-def tried(line, program, folder, env, run=run):
+def tried(line, program, folder):
     """Run a line in a shell, in a folder of its own; say what is not as it should be."""
     folder.mkdir(parents=True)
     for name in ("gpuinstall", "rm", "uv"):
-        stub = folder / "bin" / name
-        stub.parent.mkdir(exist_ok=True)
-        stub.write_text("#!/bin/sh\n", "utf-8")
-        stub.chmod(0o755)
+        write_program(folder / "bin" / name)
     path = {
-        "PATH": f"{folder / 'bin'}:{env['PATH']}",
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "HOME": str(folder),
         "XDG_CONFIG_HOME": str(folder),
     }
-    ended = run([program, "-c", line], {**env, **path}, folder, 20.0)
+    ended = run([program, "-c", line], {**os.environ, **path}, folder, 20.0)
     left = sorted(
         entry.name
         for entry in folder.iterdir()
@@ -106,12 +104,8 @@ def test_no_name_is_run(program, tmp_path):
         fault
         for at, name in enumerate(NAMES)
         for shell in (SHELLS[program], None)
-        for number, (_, line) in enumerate(printed(name, shell))
-        if (
-            fault := tried(
-                line, program, tmp_path / f"{at}-{shell}-{number}", os.environ
-            )
-        )
+        for number, line in enumerate(printed(name, shell))
+        if (fault := tried(line, program, tmp_path / f"{at}-{shell}-{number}"))
     ]
 
     assert faults == []

@@ -23,6 +23,7 @@ from tests.lab.environments import packages, put_package
 from tests.lab.failing import PLACES
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.mounts import mounted
+from tests.lab.programs import write_program
 from tests.lab.workshop import Workshop
 from tests.unit.install.environments import make_environment
 
@@ -59,8 +60,7 @@ def traces(folder, word):
 def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
     mark = tmp_path / "executed"
     for name in PROGRAMS:
-        (here.folder / name).write_text(f"#!/bin/dash\n: > {mark}\n", "utf-8")
-        (here.folder / name).chmod(0o755)
+        write_program(here.folder / name, f": > {mark}")
     code = f"open({str(mark)!r}, 'w').close()\n"
     for name in (
         "sitecustomize.py",
@@ -86,7 +86,6 @@ def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
 def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
     here, stand_in, tmp_path
 ):
-    (tmp_path / "bin").mkdir()
     for name in (
         "git",
         "keyring",
@@ -96,10 +95,7 @@ def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
         "srun",
         "uv",
     ):
-        (tmp_path / "bin" / name).write_text(
-            f'#!/bin/sh\necho "$0 $*" >> {tmp_path / "ran"}\n'
-        )
-        (tmp_path / "bin" / name).chmod(0o755)
+        write_program(tmp_path / "bin" / name, f'echo "$0 $*" >> {tmp_path / "ran"}')
     (tmp_path / "bin").chmod(0o777)
     record = tmp_path / "record" / "gpuinstall-0.1.dist-info"
     record.mkdir(parents=True)
@@ -134,10 +130,7 @@ def test_no_script_runs_in_an_environment_that_others_could_make(here, tmp_path)
     cache = tmp_path / "everybody's"
     shutil.copytree(here.caches / "xdg", cache, symlinks=True)
     [environment] = cache.glob("gpuinstall/scripts/*")
-    python = environment / ".venv" / "bin" / "python"
-    python.unlink()
-    python.write_text("#!/bin/sh\necho theirs\n", "utf-8")
-    python.chmod(0o755)
+    write_program(environment / ".venv" / "bin" / "python", "echo theirs")
     elsewhere = here.having(XDG_CACHE_HOME=str(cache))
     wrong = {}
     for case, (owner, mode) in {
@@ -185,11 +178,7 @@ def test_nothing_of_ours_lies_where_others_could_exchange_it(here, tmp_path, mod
     temporary.mkdir()
     temporary.chmod(mode)
     program = tmp_path / "programs" / "python"
-    program.parent.mkdir()
-    program.write_text(
-        f'#!/bin/sh\necho "$TMPDIR" > {tmp_path}/told\nexit 9\n', "utf-8"
-    )
-    program.chmod(0o755)
+    write_program(program, f'echo "$TMPDIR" > {tmp_path}/told\nexit 9')
     one = here.having(TMPDIR=str(temporary))
     one.run("verify", "--python", str(program))
     told = (tmp_path / "told").read_text("utf-8").strip()
@@ -246,7 +235,7 @@ def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(
 
 def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path):
     home = tmp_path / "disk" / "gpuinstall"
-    with mounted(home.parent, "-t", "tmpfs", "-o", "size=100k", "tmpfs"):
+    with small_disk(home.parent, "100k"):
         (home / "bin").mkdir(parents=True)
         for name in ("bin/gpuinstall", "notes"):
             (home / name).touch()
@@ -264,10 +253,10 @@ def test_an_environment_can_be_removed_from_a_full_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     disk = tmp_path / "disk"
     for name, size in {
-        "no bytes": "size=100k,nr_inodes=99",
-        "no files": "size=1m,nr_inodes=30",
+        "no bytes": "100k,nr_inodes=99",
+        "no files": "1m,nr_inodes=30",
     }.items():
-        with mounted(disk, "-t", "tmpfs", "-o", size, "tmpfs"):
+        with small_disk(disk, size):
             paths = EnvironmentPaths(make_environment(disk / ".venv", "made"))
             site = packages(paths.venv)
             put_package(site, "compiled", {"compiled/__init__.py": ""})

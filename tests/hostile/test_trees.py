@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
 from tests.lab.cases import mostly_heavy
 from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.lab.wheels import pack_sdist
 
 HEAD = '[project]\nname = "tool"\nversion = "1.0"\n'
 INDEX = '[[tool.uv.index]]\nname = "corp"\nurl = "{host}/simple"\nexplicit = true\n'
@@ -27,15 +26,6 @@ def repository(folder: Path, pyproject: str) -> str:
     for words in (("init", "-q"), ("add", "."), (*author, "commit", "-q", "-m", "x")):
         assert process.run(["git", *words], cwd=folder).ok
     return f"git+{folder.as_uri()}"
-
-
-def tarball(pyproject: str) -> bytes:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as files:
-        entry = tarfile.TarInfo("tool-1.0/pyproject.toml")
-        entry.size = len(pyproject)
-        files.addfile(entry, io.BytesIO(pyproject.encode()))
-    return archive.getvalue()
 
 
 @pytest.mark.parametrize("words", ["lock --target cpu", "plan --live", "install"])
@@ -78,7 +68,7 @@ def test_what_builds_a_fetched_tree_is_asked_when_its_code_was_announced(
 
     build_host, tree_host = Host("builds", builds), Host("trees", trees)
     text = f'{HEAD}{BUILT}requires = ["x @ {build_host.url}/x-1-py3-none-any.whl"]\n'
-    archive = tarball(text)
+    archive = pack_sdist(tmp_path, "tool-1.0", {"pyproject.toml": text}).read_bytes()
     address = f"{tree_host.url}/tool.tar.gz"
     if kind == "repository":
         address = repository(tmp_path / "tool", text)

@@ -1,6 +1,5 @@
 """Wheels of a stranger that write where they may not: the environment that is there stays as it was."""
 
-import io
 import os
 import stat
 import sys
@@ -26,15 +25,20 @@ def _read(wheel):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def _write(wheel, files, method=zipfile.ZIP_DEFLATED):
-    with zipfile.ZipFile(wheel, "w", method) as archive:
+def _write(wheel, files):
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name), data, method)
+            archive.writestr(name, data)
 
 
-def adding(*names, data=b"evil"):
-    """With further entries."""
-    return lambda wheel: _write(wheel, {**_read(wheel), **dict.fromkeys(names, data)})
+def adding(name, data=b"evil"):
+    """With a further entry."""
+
+    def craft(wheel):
+        with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(name, data)
+
+    return craft
 
 
 def changed(name, change):
@@ -55,48 +59,22 @@ def without(name):
     )
 
 
-def bytewise(change):
-    """With the bytes of the archive altered."""
-    return lambda wheel: _rewrite(wheel, change(wheel.read_bytes()))
-
-
-def _rewrite(wheel, data):
-    wheel.write_bytes(data)
+def halved(wheel):
+    """With the first half of its bytes."""
+    data = wheel.read_bytes()
+    wheel.write_bytes(data[: len(data) // 2])
 
 
 def linked(wheel):
     """With a link that leads out, and a file below it."""
-    files = _read(wheel)
-    with zipfile.ZipFile(wheel, "w") as archive:
-        link = zipfile.ZipInfo("filelock/out")
-        link.external_attr = (stat.S_IFLNK | 0o777) << 16
-        archive.writestr(link, "../../../../../..")
-        archive.writestr("filelock/out/victim", "evil")
-        for name, data in files.items():
-            archive.writestr(name, data)
-
-
-def doubled(wheel):
-    """With a file twice, the second of other content."""
-    files = _read(wheel)
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-        archive.writestr(
-            zipfile.ZipInfo(f"{INFO}/METADATA"),
-            "Metadata-Version: 2.1\nName: evil\nVersion: 1\n",
-        )
+    link = zipfile.ZipInfo("filelock/out")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    adding(link, "../../../../../..")(wheel)
+    adding("filelock/out/victim")(wheel)
 
 
 def bomb(wheel):
-    adding("filelock/bomb", data=b"0" * 200_000_000)(wheel)
-
-
-def nested(wheel):
-    inner = io.BytesIO()
-    with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("x", b"0" * 50_000_000)
-    adding("filelock/inner.zip", data=inner.getvalue())(wheel)
+    adding("filelock/bomb", b"0" * 200_000_000)(wheel)
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
@@ -105,10 +83,12 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "an entry with backslashes": adding("..\\..\\victim"),
     "an entry of data that leads out": adding("filelock-9.9.data/data/../../../victim"),
     "a script in the place of the interpreter": adding(
-        "filelock-9.9.data/scripts/python", data=b"#!/bin/false\n"
+        "filelock-9.9.data/scripts/python", b"#!/bin/false\n"
     ),
     "a link that leads out": linked,
-    "a file twice": doubled,
+    "a file twice": adding(
+        f"{INFO}/METADATA", b"Metadata-Version: 2.1\nName: evil\nVersion: 1\n"
+    ),
     "a bomb": bomb,
     "a name without end": adding("filelock/" + "x" * 5000),
     "no metadata": without("METADATA"),
@@ -130,7 +110,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
         "entry_points.txt",
         lambda _: b"[console_scripts]\npython = evil:main\n../../victim = evil:main\n",
     ),
-    "cut in half": bytewise(lambda data: data[: len(data) // 2]),
+    "cut in half": halved,
 }
 
 
@@ -149,6 +129,14 @@ def here(workshop, stand_in_folder):
     return workshop
 
 
+def make_app(here):
+    """Make an environment as uv makes one."""
+    venv = here.folder / "app"
+    words = (uv.uv(), "venv", "--no-project", "--python", sys.executable, venv)
+    process.run(words, env=here.environment)
+    return venv
+
+
 @pytest.mark.heavy
 def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here):
     here.document("install", "--backend", "cpu", "numpy")
@@ -164,11 +152,7 @@ def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here):
 
 @pytest.mark.heavy
 def test_nor_is_it_left_in_an_environment_of_others(here):
-    venv = here.folder / "app"
-    process.run(
-        [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv],
-        env=here.environment,
-    )
+    venv = make_app(here)
     settings = (venv / "pyvenv.cfg").read_text()
     into = ("install", "--into", "--venv", "app", "settings", "--backend", "cpu")
     error = here.refusal(*into, exit_code=4)
@@ -186,17 +170,7 @@ def test_a_hostile_wheel_is_refused_or_stays_within_the_environment(
     KINDS[kind](make_wheel(stand_in_folder / "simple", "filelock", "9.9"))
     victim = here.folder.parent / "victim"
     victim.write_text("mine", "utf-8")
-    process.run(
-        [
-            uv.uv(),
-            "venv",
-            "--no-project",
-            "--python",
-            sys.executable,
-            here.folder / "app",
-        ],
-        env=here.environment,
-    )
+    make_app(here)
     faults = []
     beside = names(here.folder.parent)
     for words in (("install",), ("install", "--into", "--venv", "app")):

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from tests.lab.driver import NO_GPU
+from tests.lab.environments import packages
 from tests.lab.whole import (
     faults,
     found,
     make_application,
     publish_big,
-    site,
     started,
     write_notes,
 )
@@ -60,7 +60,7 @@ def project(workshop, stand_in_folder, play):
 
 def changing(project, words):
     if "--into" in words:
-        return site(project.folder / "app") / ".gpuinstall" / "changing"
+        return packages(project.folder / "app") / ".gpuinstall" / "changing"
     return project.folder / ".venv.gpuinstall" / "changing"
 
 

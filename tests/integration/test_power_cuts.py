@@ -18,7 +18,8 @@ import pytest
 
 from gpuinstall.base import process
 from tests.lab.driver import NO_GPU
-from tests.lab.whole import faults, publish_big, site, started, write_notes
+from tests.lab.environments import packages
+from tests.lab.whole import faults, publish_big, started, write_notes
 
 FILES = 300
 EXT4_IOC_SHUTDOWN = 0x8004587D
@@ -152,7 +153,7 @@ def until_the_cut(project, words, when, at, disk):
 def versions_missing(venv, words):
     """Return what a command has brought and is not there."""
     names = [word.replace("==", "-") for word in words[1:] if "==" in word]
-    return [name for name in names if not [*site(venv).glob(f"{name}*.dist-info")]]
+    return [name for name in names if not [*packages(venv).glob(f"{name}*.dist-info")]]
 
 
 def healed(project):

@@ -5,17 +5,9 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-
-@dataclass(frozen=True)
-class Ended:
-    """How a program ended; ``status`` is None where it did not."""
-
-    status: int | None
-    out: str
-    err: str
+from gpuinstall.base.process import Finished
 
 
 def run(
@@ -24,8 +16,11 @@ def run(
     cwd: Path,
     seconds: float = 120.0,
     terminal: int | None = None,
-) -> Ended:
-    """Run a program with all that it starts, at most so long; what it writes goes to a terminal where there is one."""
+) -> Finished:
+    """Run a program with all that it starts, at most so long; what it writes goes to a terminal where there is one.
+
+    One that takes longer has no status.
+    """
     with (
         tempfile.TemporaryFile("w+", errors="replace") as out,
         tempfile.TemporaryFile("w+", errors="replace") as err,
@@ -47,10 +42,10 @@ def run(
             running.wait()
         out.seek(0)
         err.seek(0)
-        return Ended(status, out.read(200_000), err.read(200_000))
+        return Finished(tuple(words), status, out.read(200_000), err.read(200_000))
 
 
-def fault_of(ended: Ended, allowed: set[int], more: str = "") -> str:
+def fault_of(ended: Finished, allowed: set[int], more: str = "") -> str:
     """Return why a run is none that ends in time, with one of the statuses and without a traceback; nothing if it is.
 
     Args:

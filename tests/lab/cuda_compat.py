@@ -1,13 +1,9 @@
 """cuda-compat for tests: compiled libcudas of several ages, in tars, and NVIDIA's host for them."""
 
-import bz2
 import hashlib
-import io
 import json
-import lzma
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.lab.driver import compiled
@@ -65,15 +61,10 @@ def make_tar(
     libraries: Path, file: Path, prefix: str = "cuda_compat-archive/compat"
 ) -> Path:
     """Write NVIDIA's redistributable archive, or whatever tar the name's ending says."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as tar:
+    packing = "" if file.suffix == ".tar" else file.suffix[1:]
+    with tarfile.open(file, f"w:{packing}") as tar:  # type: ignore[call-overload]
         tar.add(libraries, prefix)
         tar.addfile(tarfile.TarInfo("cuda_compat-archive/LICENSE"))
-    compress: dict[str, Callable[[bytes], bytes]] = {
-        ".xz": lzma.compress,
-        ".bz2": bz2.compress,
-    }
-    file.write_bytes(compress.get(file.suffix, bytes)(content.getvalue()))
     return file
 
 

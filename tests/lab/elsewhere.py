@@ -9,17 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpuinstall.machine.source import Access, Source
-from tests.lab.recorded import Recording, recorded_name
+from tests.lab.recorded import Recording, write_recording
 
 FOLDER = "LAB_MACHINE"
 
 
 def lay(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     """Write the files of a machine; return the variable that plays them."""
-    for path, text in files.items():
-        file = folder / recorded_name(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8", newline="")
+    write_recording(folder, files)
     return {FOLDER: str(folder)}
 
 

@@ -17,9 +17,8 @@ import pytest
 import uv
 
 from gpuinstall.base import process
-from tests.lab.clone import ROOT
+from tests.lab.clone import ROOT, interpreter
 from tests.lab.native import native_library
-from tests.lab.own_home import USER_HOME
 from tests.lab.shared import made, once
 from tests.lab.stub_torch import modules
 from tests.lab.wheelhouse import fetch_other_wheels
@@ -114,7 +113,7 @@ def cpu_torch(*, offline: bool = False) -> Path:
         offline: Whether what torch needs comes from uv's cache alone; if it is not there, the test is skipped.
     """
     find_links = os.environ.get("PIP_FIND_LINKS", "")
-    python = _python()
+    python = str(interpreter("3.11"))
     if not any(Path(find_links).glob(WHEEL)):
         pytest.skip(
             f"no wheel of torch {VERSION} in PIP_FIND_LINKS ({find_links or 'not set'})"
@@ -150,7 +149,7 @@ def cuda_torch(factory: pytest.TempPathFactory) -> Path:
             pytest.skip(
                 f"torch and CUDA's libraries take 6 GB, and {free} bytes are free"
             )
-        _uv("venv", "--no-project", "--python", _python(), str(folder))
+        _uv("venv", "--no-project", "--python", str(interpreter("3.11")), str(folder))
         _uv(
             "pip",
             "install",
@@ -161,15 +160,6 @@ def cuda_torch(factory: pytest.TempPathFactory) -> Path:
         )
 
     return once(factory, "cuda-torch", make)
-
-
-def _python() -> str:
-    on_path = shutil.which("python3.11")
-    if on_path:
-        return on_path
-    for python in USER_HOME.glob(".pyenv/versions/3.11.*/bin/python"):
-        return str(python)
-    pytest.skip("no Python 3.11, which the wheel is for")
 
 
 def _uv(*words: str):

@@ -1,7 +1,7 @@
 """A stand-in of Astral's index: JSON without negotiation, a page for each channel and package, files by their hash.
 
-Channels are the tags of PyTorch's backends; ``/simple/v1+html/`` has the same as HTML; a file lies at
-``/artifacts/<sha256>/<name>``, its METADATA beside it. The names say CUDA and torch in one of two forms.
+Channels are the tags of PyTorch's backends; a file lies at ``/artifacts/<sha256>/<name>``, its METADATA beside it. The
+names say CUDA and torch in one of two forms.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ class ExtensionIndex:
         return name
 
     def respond(self, path: str, _headers: dict[str, str]) -> Answer:
-        """Answer as the index does: the form goes by the address, whatever is accepted."""
+        """Answer as the index does, whatever is accepted."""
         self.addresses.append(path)
         parts = unquote(path).strip("/").split("/")
         if parts[0] == "artifacts":
@@ -73,12 +73,6 @@ class ExtensionIndex:
         files = self.files.get((parts[-2], parts[-1]))
         if files is None:
             return NOT_FOUND
-        if "v1+html" in parts:
-            links = [_link(*file) for file in files.items()]
-            return Answer(
-                body="".join(links).encode(),
-                content_type="application/vnd.pypi.simple.v1+html",
-            )
         page = {
             "meta": {"api-version": "1.4"},
             "name": parts[-1],
@@ -102,13 +96,8 @@ def _entry(name: str, data: bytes) -> dict[str, object]:
         "requires-python": ">=3.9",
         "size": len(data),
         "upload-time": "2026-08-19T10:00:00Z",
-        "url": _address(name, data),
+        "url": f"/artifacts/{_digest(data)}/{quote(name)}",
     }
-
-
-def _link(name: str, data: bytes) -> str:
-    metadata = f'data-core-metadata="sha256={_digest(_metadata(data))}"'
-    return f'<a href="{_address(name, data)}#sha256={_digest(data)}" {metadata}>{name}</a><br>'
 
 
 @cache
@@ -125,10 +114,6 @@ def _metadata(data: bytes) -> bytes:
             )
     except zipfile.BadZipFile:
         return b""
-
-
-def _address(name: str, data: bytes) -> str:
-    return f"/artifacts/{_digest(data)}/{quote(name)}"
 
 
 @cache

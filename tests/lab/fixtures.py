@@ -1,8 +1,8 @@
 """Fixtures that every folder of tests shares."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -12,11 +12,8 @@ from tests.lab.environments import copied, cpu_torch, make_linked_torch
 from tests.lab.shared import once
 from tests.lab.wheelhouse import Wheelhouse, make_wheelhouse
 
-
-class Play(Protocol):
-    """Plays a driver to every child process of the test, and returns the environment that does it."""
-
-    def __call__(self, driver: FakeDriver) -> dict[str, str]: ...
+Play = Callable[[FakeDriver], dict[str, str]]
+"""Plays a driver to every child process of the test, and returns the environment that does it."""
 
 
 @pytest.fixture(scope="session")

@@ -151,11 +151,12 @@ class StandInIndex:
     def _page(self, parts: list[str], headers: dict[str, str]) -> Answer:
         match parts:
             case ["whl", "torch", ""]:
-                return self._union_page("torch")
+                tags = sorted(tag.name for tag in (self.folder / "whl").iterdir())
+                return self._package_page(tags, "torch", {})
             case ["whl", tag, ""] if self._wheels(tag):
                 return self._packages_page(tag)
             case ["whl", tag, package, ""] if self._wheels(tag, package):
-                return self._package_page(tag, package, headers)
+                return self._package_page([tag], package, headers)
             case ["whl", tag, package, ""] if package.startswith(
                 _COPIED
             ) and self._wheels(tag):
@@ -211,27 +212,18 @@ class StandInIndex:
             f'    <a href="{name}/">{name}</a><br/>\n' for name in sorted(names)
         )
 
-    def _package_page(self, tag: str, package: str, headers: dict[str, str]) -> Answer:
-        wheels = self._wheels(tag, package)
+    def _package_page(
+        self, tags: list[str], package: str, headers: dict[str, str]
+    ) -> Answer:
+        wheels = [wheel for tag in tags for wheel in self._wheels(tag, package)]
         if self.habits.json and JSON in headers.get("accept", ""):
-            files = [
-                _json_file(wheel, f"/whl/{tag}/{quote(wheel.name)}") for wheel in wheels
-            ]
-            return _json(package, files)
-        links = [self._link(tag, wheel) for wheel in wheels]
+            return _json(package, [_json_file(each, _address(each)) for each in wheels])
+        links = map(self._link, wheels)
         return _html([f"    <h1>Links for {package}</h1>\n", *links])
 
-    def _union_page(self, package: str) -> Answer:
-        """List a package for all tags."""
-        links = []
-        for folder in sorted((self.folder / "whl").iterdir()):
-            tag = folder.name
-            links += [self._link(tag, wheel) for wheel in self._wheels(tag, package)]
-        return _html([f"    <h1>Links for {package}</h1>\n", *links])
-
-    def _link(self, tag: str, wheel: Path) -> str:
+    def _link(self, wheel: Path) -> str:
         facts = _facts(wheel)
-        address = f"/whl/{tag}/{quote(wheel.name)}"
+        address = _address(wheel)
         if self.habits.absolute:
             address = f"{self.r2.url}{address}"
         # The real index gives some files a sha256, and others none: here none has one.
@@ -294,6 +286,10 @@ class StandInIndex:
         if JSON in headers.get("accept", ""):
             return _json(package, files)
         return _html(map(_simple_link, files))
+
+
+def _address(wheel: Path) -> str:
+    return f"/whl/{wheel.parent.name}/{quote(wheel.name)}"
 
 
 def _may_enter(headers: dict[str, str], credentials: str | None) -> bool:

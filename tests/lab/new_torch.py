@@ -19,22 +19,16 @@ def make_new_torch(
     tag: str,
     code: str | None = None,
     *,
-    torch: str = TORCH,
-    cuda: str | None = None,
     python: str = "312",
-    size: int = 60_000,
 ) -> Path:
-    """Add a build to the folder of a stand-in index; ``code`` are the numbers of its architectures.
-
-    They stand in a library of ``size`` bytes.
-    """
+    """Add a build to the folder of a stand-in index; ``code`` are the numbers of its architectures."""
     names = [f"sm_{number}" for number in (CODE[tag] if code is None else code).split()]
-    local = f"{torch}+{tag}"
+    local = f"{TORCH}+{tag}"
     files: dict[str, str | bytes] = {
         **modules(local, tag, *names),
-        "torch/version.py": _version(local, cuda or f"{tag[2:-1]}.{tag[-1]}"),
+        "torch/version.py": _version(local, f"{tag[2:-1]}.{tag[-1]}"),
         "torch/lib/libtorch_python.so": library(
-            f"\0{' '.join(names)}\0".encode() if names else b"", size=size
+            f"\0{' '.join(names)}\0".encode() if names else b"", size=60_000
         ),
     }
     linux = 'platform_system == "Linux"'

@@ -16,6 +16,7 @@ from gpuinstall.base.process import Finished
 from gpuinstall.machine.children import json_or_none
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.source import Access, Source
+from tests.lab.driver import uuid_of
 
 if TYPE_CHECKING:
     from gpuinstall.machine.children import Command
@@ -116,11 +117,16 @@ def recording(folder: Path, *parts: Mapping[str, str], **variables: str) -> Reco
     }
     for part in parts:
         files |= part
+    write_recording(folder, files)
+    return Recording(folder)
+
+
+def write_recording(folder: Path, files: Mapping[str, str]):
+    """Write the files of a machine as a recording has them."""
     for path, text in files.items():
         file = folder / recorded_name(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8", newline="")
-    return Recording(folder)
 
 
 def platform(
@@ -239,28 +245,18 @@ def bus(number: int) -> str:
 
 
 def _described(index: int) -> dict[str, object]:
-    return {
-        "name": "NVIDIA GeForce RTX 4090",
-        "uuid": _uuid(index),
-        "bus_id": f"0000{bus(index + 1)}",
-        "pci_id": "10de:2684",
-        "compute_capability": "8.9",
-        "memory_mib": 24 << 10,
-    }
+    device = _device(index)
+    return {**device, "bus_id": f"0000{device['bus_id']}", "pci_id": RTX_4090}
 
 
 def _device(index: int) -> dict[str, object]:
     return {
         "name": "NVIDIA GeForce RTX 4090",
-        "uuid": _uuid(index),
+        "uuid": uuid_of(index),
         "compute_capability": "8.9",
         "memory_mib": 24 << 10,
         "bus_id": bus(index + 1),
     }
-
-
-def _uuid(index: int) -> str:
-    return f"GPU-{index:08x}-1ab0-c0de-face-{index:012x}"
 
 
 def _child(lines: list[dict[str, object]]) -> str:

@@ -66,12 +66,8 @@ def catalog_index(
     *,
     platforms: Iterable[str] = EVERYWHERE,
     pythons: Iterable[str] = PYTHONS,
-    default_torch: bool = True,
 ) -> Path:
-    """Make the wheels of ``releases`` (all of ``RELEASES``) and of what they need; return the folder to serve.
-
-    ``default_torch`` says whether the default index has torch, as the real one does.
-    """
+    """Make the wheels of ``releases`` (all of ``RELEASES``) and of what they need; return the folder to serve."""
     chosen = RELEASES
     if releases is not None:
         versions = set(releases)
@@ -86,8 +82,7 @@ def catalog_index(
                     continue
                 tag = _wheel_tag(release, platform, python)
                 _make_builds(folder / "whl", release, platform, tag)
-                if default_torch:
-                    _make_default(folder / "simple", release, platform, tag)
+                _make_default(folder / "simple", release, platform, tag)
     _make_everything_else(folder / "simple", chosen)
     return folder
 

@@ -40,13 +40,6 @@ def shown(raw: bytes, columns: int, lines: int) -> pyte.Screen:
 @contextmanager
 def opened(columns: int, lines: int = 24) -> Iterator[tuple[int, bytearray]]:
     """A terminal, which the user closes, and afterwards all that was written to it."""
-    with keyed(columns, lines) as (_, theirs, raw):
-        yield theirs, raw
-
-
-@contextmanager
-def keyed(columns: int, lines: int = 24) -> Iterator[tuple[int, int, bytearray]]:
-    """The same, with its keyboard before it: what is written there is typed."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     raw = bytearray()
@@ -58,6 +51,6 @@ def keyed(columns: int, lines: int = 24) -> Iterator[tuple[int, int, bytearray]]
 
     reader = Thread(target=read)
     reader.start()
-    yield ours, theirs, raw
+    yield theirs, raw
     reader.join()
     os.close(ours)

@@ -14,6 +14,7 @@ from gpuinstall.base.process import Finished
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, build, describe
+from tests.lab.programs import write_program
 
 SCRIPTS = Path(__file__).parent / "slurm"
 CONTROLLER = "10.77.0.1"
@@ -102,7 +103,7 @@ def run_on_slurm(
 
 
 def _fill(share: Path, drivers: Mapping[str, FakeDriver | None], index: Path):
-    for name in ("gpus", "project", "bin"):
+    for name in ("gpus", "project"):
         (share / name).mkdir(parents=True)
     for node, driver in drivers.items():
         if driver is None:
@@ -111,6 +112,4 @@ def _fill(share: Path, drivers: Mapping[str, FakeDriver | None], index: Path):
     build(share / "libraries")
     shutil.copytree(index, share / "index")
     (share / "serve.py").write_text(SERVE, "utf-8")
-    command = share / "bin" / "gpuinstall"
-    command.write_text(f'#!/bin/sh\nexec {shlex.join(GPUINSTALL)} "$@"\n', "utf-8")
-    command.chmod(0o755)
+    write_program(share / "bin" / "gpuinstall", f'exec {shlex.join(GPUINSTALL)} "$@"')

@@ -26,7 +26,6 @@ def make_wheel(
     requires: Iterable[str] = (),
     requires_python: str | None = None,
     extras: Iterable[str] = (),
-    classifiers: Iterable[str] = (),
     description: str = "",
     modules: Mapping[str, str | bytes] | None = None,
 ) -> Path:
@@ -35,17 +34,15 @@ def make_wheel(
     if modules is None:
         modules = {f"{module}/__init__.py": ""}
     info = f"{module}-{version}.dist-info"
+    metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    if requires_python:
+        metadata.append(f"Requires-Python: {requires_python}")
+    metadata += [f"Provides-Extra: {extra}" for extra in extras]
+    metadata += [f"Requires-Dist: {requirement}" for requirement in requires]
+    metadata += ["", description, ""]
     texts = {
         **modules,
-        f"{info}/METADATA": _metadata(
-            name,
-            version,
-            requires,
-            requires_python,
-            extras=extras,
-            classifiers=classifiers,
-            description=description,
-        ),
+        f"{info}/METADATA": "\n".join(metadata),
         f"{info}/WHEEL": _wheel(tags),
     }
     files = {}
@@ -64,26 +61,6 @@ def make_wheel(
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)
     return path
-
-
-def _metadata(
-    name: str,
-    version: str,
-    requires: Iterable[str],
-    requires_python: str | None,
-    *,
-    extras: Iterable[str] = (),
-    classifiers: Iterable[str] = (),
-    description: str = "",
-) -> str:
-    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
-    lines += [f"Classifier: {classifier}" for classifier in classifiers]
-    if requires_python:
-        lines.append(f"Requires-Python: {requires_python}")
-    lines += [f"Provides-Extra: {extra}" for extra in extras]
-    lines += [f"Requires-Dist: {requirement}" for requirement in requires]
-    lines += ["", description]
-    return "\n".join(lines) + "\n"
 
 
 def _wheel(tags: str) -> str:

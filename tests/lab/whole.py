@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpuinstall.base import process, uv
 from tests.frozen import GPUINSTALL
+from tests.lab.environments import packages
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -35,12 +36,7 @@ def write_notes(environment: Path):
 
 
 def _notes(environment: Path) -> tuple[Path, Path]:
-    return environment / "notes.txt", site(environment) / "big" / "notes.txt"
-
-
-def site(environment: Path) -> Path:
-    """Return the folder of the packages of an environment."""
-    return next(environment.glob("lib/python*/site-packages"))
+    return environment / "notes.txt", packages(environment) / "big" / "notes.txt"
 
 
 def started(
@@ -65,7 +61,7 @@ def found(environment: Path) -> list[str]:
         "pip check": [python, "-m", "pip", "check"],
         "uv pip check": [uv.uv(), "pip", "check", "--python", python],
     }
-    if not (site(environment) / "pip").exists():
+    if not (packages(environment) / "pip").exists():
         del checks["pip check"]
     return [name for name, command in checks.items() if not process.run(command).ok]
 
@@ -74,9 +70,9 @@ def faults(environment: Path, files: int) -> list[str]:
     """Return what is wrong with an environment at rest; its big has so many files."""
     faults = found(environment)
     for name, count in {"big": files + 1, "alpha": 1}.items():
-        records = [*site(environment).glob(f"{name}-*.dist-info")]
+        records = [*packages(environment).glob(f"{name}-*.dist-info")]
         versions = {path.name.split("-")[1].removesuffix(".dist") for path in records}
-        modules = list((site(environment) / name).rglob("*.py"))
+        modules = list((packages(environment) / name).rglob("*.py"))
         texts = {file.read_text("utf-8").partition(" ")[0] for file in modules}
         is_whole = len(modules) == (count if versions else 0)
         if len(versions) > 1 or texts != versions or not is_whole:

@@ -98,7 +98,6 @@ class Windows:
         self.folder = str(folder.resolve())
         self.at_work = False
         """Whether the rules themselves look at files: what they do is not judged."""
-        self.nowhere = folder / "proc"
         self._used_by_others: list[str] = []
         self._seen = 0.0
 
@@ -267,23 +266,16 @@ class Started(subprocess.Popen[Any]):
         super().__init__([program or words[0], *words[1:]], **options)
 
 
-class ScriptsFolder:
-    """Gives each environment that uv makes the folders of Windows."""
+def adding_names(
+    run: Callable[..., Finished], rules: Windows
+) -> Callable[..., Finished]:
+    """Return what runs programs so that each environment that uv makes has the folders of Windows, by links."""
 
-    def __init__(self, rules: Windows, run: Callable[..., Finished]):
-        self.rules = rules
-        self.run = run
-
-    def __call__(self, argv: Sequence[str | Path], **settings: Any) -> Finished:
-        """Run a program; after uv has made an environment, let the names of Windows lead to those of Linux."""
-        finished = self.run(argv, **settings)
-        if finished.ok and finished.argv[1:2] == ("venv",):
-            self.add_names(finished)
-        return finished
-
-    def add_names(self, finished: Finished):
-        """Let the names of Windows lead to those of Linux."""
-        self.rules.at_work = True
+    def ran(argv: Sequence[str | Path], **settings: Any) -> Finished:
+        finished = run(argv, **settings)
+        if not finished.ok or finished.argv[1:2] != ("venv",):
+            return finished
+        rules.at_work = True
         venv = Path(finished.argv[-1])
         packages = next(venv.glob("lib/python*/site-packages"))
         library = venv / "Lib"
@@ -291,7 +283,10 @@ class ScriptsFolder:
         (library / "site-packages").symlink_to(os.path.relpath(packages, library))
         (venv / "Scripts").symlink_to("bin")
         (venv / "bin" / "python.exe").symlink_to("python")
-        self.rules.at_work = False
+        rules.at_work = False
+        return finished
+
+    return ran
 
 
 def play():
@@ -308,7 +303,7 @@ def play():
         if name.removeprefix("gpuinstall.") in BY_PLATFORM:
             vars(loaded)["sys"] = windows_sys
     rules = Windows(Path(os.environ[FOLDER]))
-    process.run = ScriptsFolder(rules, process.run)
+    process.run = adding_names(process.run, rules)
     os.rename = renaming(os.rename)
     vars(subprocess)["Popen"] = Started
     shutil._use_fd_functions = False  # type: ignore[attr-defined]

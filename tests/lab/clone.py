@@ -44,7 +44,8 @@ def copy_project(folder: Path) -> Path:
 
 def interpreter(version: str) -> Path:
     """Find a Python of this minor version, or skip the test and say so."""
-    named = shutil.which(f"python{version}", path="/usr/local/bin:/usr/bin:/bin")
+    places = f"/usr/local/bin:/usr/bin:/bin:{os.environ['PATH']}"
+    named = shutil.which(f"python{version}", path=places)
     kept = (
         f".pyenv/versions/{version}.*/bin/python",
         f".local/share/uv/python/cpython-{version}.*/bin/python",

@@ -12,6 +12,8 @@ from gpuinstall.lock.request.declaration import (
     read_declaration,
     read_inputs,
 )
+from gpuinstall.sources import Sources
+from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.requirements_file import joined_files
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
@@ -105,56 +107,6 @@ def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(
     assert listed.requirements == ("scipy", "torch>=2.9", "numpy<3", "rich")
     assert listed.constraints == ("rich<15",)
     assert listed.conda == ("python=3.11", "conda-forge::ffmpeg >=6", "scipy")
-
-
-POETRY = """\
-[tool.poetry]
-name = "thing"
-package-mode = false
-[tool.poetry.dependencies]
-python = "^3.10"
-torch = "^2.1"
-einops = "~0.7.0"
-tomli = {version = "*", python = ">=3.11.2"}
-numpy = [{version = "<2", python = "<3.12"}, {version = ">= 2", python = ">=3.12"}]
-transformers = {version = "4.57.1", extras = ["torch"], markers = "sys_platform == 'linux'"}
-thing = {git = "https://git.example/thing.git", tag = "v1"}
-rich = {version = "*", optional = true}
-[tool.poetry.group.dev.dependencies]
-pytest = "*"
-[tool.poetry.group.docs]
-optional = true
-[tool.poetry.group.docs.dependencies]
-sphinx = "*"
-"""
-
-
-def test_the_tables_of_poetry_from_before_the_standard_are_read(tmp_path):
-    assert whole(read_declaration(write(tmp_path, pyproject__toml=POETRY))) == (
-        "torch<3,>=2.1",
-        "einops<0.8,>=0.7.0",
-        'tomli; python_full_version >= "3.11.2"',
-        'numpy<2; python_version < "3.12"',
-        'numpy>=2; python_version >= "3.12"',
-        'transformers[torch]==4.57.1; sys_platform == "linux"',
-        "thing @ git+https://git.example/thing.git@v1",
-        "pytest",
-    )
-
-
-@pytest.mark.parametrize(
-    ("constraint", "bounds"),
-    [
-        ("^0.2.3", "<0.3,>=0.2.3"),
-        ("^0.0.3", "<0.0.4,>=0.0.3"),
-        ("^0", "<1,>=0"),
-        ("~1", "<2,>=1"),
-        ("1.2.*", "==1.2.*"),
-    ],
-)
-def test_the_constraints_of_poetry_are_those_of_the_standard(constraint, bounds):
-    tables = {"tool": {"poetry": {"dependencies": {"rich": constraint}}}}
-    assert parse_project(tables).listed.requirements == (f"rich{bounds}",)
 
 
 def test_a_project_is_read_as_a_list_of_requirements(tmp_path):
@@ -253,7 +205,7 @@ def test_a_script_is_no_list_of_requirements(tmp_path):
     assert refused.value.hint == f"gpuinstall run {script}"
 
 
-NO_LISTS = (
+MALFORMED = (
     '[project]\ndependencies = "idna"\n',
     "[project]\ndependencies = [1]\n",
     '[project]\ndependencies = {six = "1"}\n',
@@ -262,9 +214,13 @@ NO_LISTS = (
     "[tool.uv]\nconstraint-dependencies = [1]\n",
     '[tool.uv]\ndefault-groups = "dev"\n[dependency-groups]\ndev = []\n',
     '[dependency-groups]\ndev = "idna"\n',
+    '[project]\ndependencies = ["torch=="]\n',
+    '[dependency-groups]\ndev = [{include-group = "missing"}]\n',
+    '[tool.uv]\ndefault-groups = ["missing"]\n',
+    '[project]\nname = "thing"\ndependencies = ["thing[missing]"]\n',
     '[tool.poetry.dependencies]\nidna = {version = "*", extras = "all"}\n',
 )
-NO_LISTS_OF_CONDA = (
+MALFORMED_CONDA = (
     "dependencies: six\n",
     "dependencies: {six: 1}\n",
     "dependencies: [pip: idna]\n",
@@ -273,11 +229,11 @@ NO_LISTS_OF_CONDA = (
 )
 
 
-def test_what_is_no_list_is_malformed_and_not_read_letter_by_letter(tmp_path):
+def test_what_is_malformed_is_refused_and_not_read_letter_by_letter(tmp_path):
     passed = []
     for name, texts in (
-        ("pyproject.toml", NO_LISTS),
-        ("environment.yml", NO_LISTS_OF_CONDA),
+        ("pyproject.toml", MALFORMED),
+        ("environment.yml", MALFORMED_CONDA),
     ):
         for text in texts:
             (tmp_path / name).write_text(text, "utf-8")
@@ -305,19 +261,16 @@ def test_a_file_that_is_no_list_of_requirements_is_named(tmp_path, name, text, w
         read_inputs(str(tmp_path / name))
 
 
-def test_groups_and_extras_that_name_each_other_are_read_once():
-    extras = {"a": ["thing[b]", "scipy"], "b": ["thing[a]", "rich"]}
-    pyproject = {
-        "project": {
-            "name": "thing",
-            "dependencies": ["thing[a]"],
-            "optional-dependencies": extras,
-        },
-        "dependency-groups": {
-            "dev": [{"include-group": "test"}, {"include-group": "lint"}],
-            "test": ["pytest"],
-            "lint": ["ruff", {"include-group": "test"}],
-        },
-    }
-    requirements = parse_project(pyproject).listed.requirements
-    assert requirements == ("rich", "scipy", "pytest", "ruff")
+def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index():
+    sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
+    project = {"dependencies": ["torch", "numpy"]}
+    pyproject = {"project": project, "tool": {"uv": {"sources": sources}}}
+    settings = parse_project(pyproject).listed.settings
+    assert [(one.package, one.effect) for one in settings] == [
+        ("numpy", Effect.REFUSED),
+        ("torch", Effect.TORCH),
+    ]
+    with pytest.raises(
+        UsageError, match=r"sources \(workspace.*\) of numpy cannot be obeyed"
+    ):
+        Sources().with_settings(settings)

@@ -26,14 +26,20 @@ def environ(tmp_path):
     }
 
 
+@pytest.fixture
+def read(environ, tmp_path):
+    """Read the sources that count in the test's own folder."""
+    return lambda: read_sources(None, environ, tmp_path)
+
+
 def _write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
     return path
 
 
-def test_without_any_configuration_the_official_index_serves(environ, tmp_path):
-    assert read_sources(None, environ, tmp_path) == Sources(torch_index=OFFICIAL)
+def test_without_any_configuration_the_official_index_serves(read):
+    assert read() == Sources(torch_index=OFFICIAL)
 
 
 def test_named_index_replaces_the_official_one(environ, tmp_path):
@@ -52,7 +58,7 @@ def test_named_index_must_be_an_address(named, environ, tmp_path):
         read_sources(named, environ, tmp_path)
 
 
-def test_pip_files_count_the_nearer_before_the_farther(environ, tmp_path):
+def test_pip_files_count_the_nearer_before_the_farther(read, environ, tmp_path):
     del environ["PIP_CONFIG_FILE"]
     environ["VIRTUAL_ENV"] = str(tmp_path / "venv")
     _write(
@@ -64,15 +70,15 @@ def test_pip_files_count_the_nearer_before_the_farther(environ, tmp_path):
         "[global]\nindex-url = https://user.example\nfind-links = /user\n",
     )
     _write(tmp_path / "venv/pip.conf", "[global]\nindex-url = https://venv.example\n")
-    sources = read_sources(None, environ, tmp_path)
+    sources = read()
     assert sources.default_index == "https://venv.example"
     assert sources.find_links[:2] == ("/user", "/system")
 
 
-def test_uv_files_count_before_pips_and_variables_before_files(environ, tmp_path):
+def test_uv_files_count_before_pips_and_variables_before_files(read, environ, tmp_path):
     environ["PIP_INDEX_URL"] = "https://pip.example"
     _write(tmp_path / "config/uv/uv.toml", 'index-url = "https://user.example"\n')
-    assert read_sources(None, environ, tmp_path).default_index == "https://user.example"
+    assert read().default_index == "https://user.example"
     _write(
         tmp_path / "project/pyproject.toml",
         '[tool.uv]\nindex-url = "https://project.example"\n',
@@ -88,13 +94,13 @@ def test_uv_files_count_before_pips_and_variables_before_files(environ, tmp_path
     )
 
 
-def test_a_uv_toml_hides_the_table_beside_it_as_from_uv(environ, tmp_path):
+def test_a_uv_toml_hides_the_table_beside_it_as_from_uv(read, tmp_path):
     _write(
         tmp_path / "pyproject.toml",
         '[tool.uv]\nindex-url = "https://table.example"\nfind-links = ["/table"]\n',
     )
     _write(tmp_path / "uv.toml", 'find-links = ["/file"]\n')
-    sources = read_sources(None, environ, tmp_path)
+    sources = read()
     assert sources.find_links == ("/file",)
     assert sources.default_index is None
 
@@ -115,7 +121,7 @@ def test_an_index_by_a_relative_path_begins_where_it_is_written(environ, tmp_pat
     ]
 
 
-def test_an_index_that_is_no_address_is_refused_with_its_file(environ, tmp_path):
+def test_an_index_that_is_no_address_is_refused_with_its_file(read, tmp_path):
     for text in (
         '[[index]]\nurl = "simple"',
         'extra-index-url = ["index.example/simple"]',
@@ -123,7 +129,7 @@ def test_an_index_that_is_no_address_is_refused_with_its_file(environ, tmp_path)
     ):
         path = _write(tmp_path / "uv.toml", text)
         with pytest.raises(UsageError, match=f"{path}: .* cannot be obeyed"):
-            read_sources(None, environ, tmp_path)
+            read()
 
 
 @pytest.mark.parametrize(
@@ -134,29 +140,29 @@ def test_an_index_that_is_no_address_is_refused_with_its_file(environ, tmp_path)
         ("pyproject.toml", "[tool"),
     ],
 )
-def test_malformed_file_is_named(name, text, environ, tmp_path):
+def test_malformed_file_is_named(read, name, text, tmp_path):
     path = _write(tmp_path / name, text)
     with pytest.raises(UsageError, match=f"{path} is malformed"):
-        read_sources(None, environ, tmp_path)
+        read()
 
 
-def test_certificates_are_ssl_cert_file_then_requests_then_pips(environ, tmp_path):
+def test_certificates_are_ssl_cert_file_then_requests_then_pips(read, environ):
     environ["PIP_CERT"] = "/pip.pem"
-    assert read_sources(None, environ, tmp_path).certificates == "/pip.pem"
+    assert read().certificates == "/pip.pem"
     environ["REQUESTS_CA_BUNDLE"] = "/requests.pem"
-    assert read_sources(None, environ, tmp_path).certificates == "/requests.pem"
+    assert read().certificates == "/requests.pem"
     environ["SSL_CERT_FILE"] = "/ssl.pem"
-    sources = read_sources(None, environ, tmp_path)
+    sources = read()
     assert sources.certificates == sources.environment()["SSL_CERT_FILE"] == "/ssl.pem"
 
 
-def test_further_indexes_of_the_user_keep_login_and_origin(environ, tmp_path):
+def test_further_indexes_of_the_user_keep_login_and_origin(read, environ, tmp_path):
     file = _write(
         tmp_path / "config/uv/uv.toml",
         'extra-index-url = ["https://you:pw@other.example/simple"]',
     )
     environ["UV_INDEX"] = "corp=https://me:secret@corp.example/simple"
-    sources = read_sources(None, environ, tmp_path)
+    sources = read()
     assert sources.logins == {"corp.example": "me:secret", "other.example": "you:pw"}
     origins = {
         "https://corp.example/simple": "UV_INDEX",
@@ -164,7 +170,7 @@ def test_further_indexes_of_the_user_keep_login_and_origin(environ, tmp_path):
     }
     assert sources.own_indexes == origins
     environ["UV_FIND_LINKS"] = "/near,https://corp.example/links"
-    links = [*read_sources(None, environ, tmp_path).own_indexes][1:3]
+    links = [*read().own_indexes][1:3]
     assert links == [
         "file:///near#find-links",
         "https://corp.example/links#find-links",
@@ -174,12 +180,10 @@ def test_further_indexes_of_the_user_keep_login_and_origin(environ, tmp_path):
     )
     del environ["UV_FIND_LINKS"]
     _write(tmp_path / "uv.toml", 'extra-index-url = ["https://corp.example/simple/"]')
-    assert [*read_sources(None, environ, tmp_path).own_indexes] == [
-        "https://other.example/simple"
-    ]
+    assert [*read().own_indexes] == ["https://other.example/simple"]
 
 
-def test_variables_have_the_login_of_an_index_by_its_name(environ, tmp_path):
+def test_variables_have_the_login_of_an_index_by_its_name(read, environ, tmp_path):
     _write(
         tmp_path / "pyproject.toml",
         '[[tool.uv.index]]\nname = "my-priv"\nurl = "https://priv.example/simple"\n',
@@ -192,7 +196,7 @@ def test_variables_have_the_login_of_an_index_by_its_name(environ, tmp_path):
         "UV_INDEX_CORP_PASSWORD": "s@/cret",
         "UV_INDEX_MY_PRIV_PASSWORD": "token",
     }
-    sources = read_sources(None, environ, tmp_path)
+    sources = read()
     assert sources.logins == {
         "main.example": "user",
         "corp.example": "me:s@/cret",
@@ -205,7 +209,7 @@ def test_variables_have_the_login_of_an_index_by_its_name(environ, tmp_path):
     )
 
 
-def test_uvs_variables_count_before_its_files(environ, tmp_path):
+def test_uvs_variables_count_before_its_files(read, environ, tmp_path):
     _write(
         tmp_path / "uv.toml",
         'exclude-newer = "2026-01-01"\nresolution = "highest"\n',
@@ -219,7 +223,7 @@ def test_uvs_variables_count_before_its_files(environ, tmp_path):
         "UV_OVERRIDE": "overrides.txt",
         "UV_EXCLUDE": "excluded.txt",
     }
-    sources = read_sources(None, environ, tmp_path)
+    sources = read()
     assert sources.uv_settings() == {
         "index": [],
         "exclude-newer": "2025-01-01",
@@ -229,7 +233,7 @@ def test_uvs_variables_count_before_its_files(environ, tmp_path):
     assert sources.overrides == ["six<2", "idna ; python_version < '0'"]
 
 
-def test_what_is_not_obeyed_of_the_users_own_is_reported(environ, tmp_path):
+def test_what_is_not_obeyed_of_the_users_own_is_reported(read, environ, tmp_path):
     _write(tmp_path / "overrides.txt", "six @ https://index.example/six.whl\n")
     environ |= {
         "UV_OVERRIDE": "overrides.txt",
@@ -240,7 +244,7 @@ def test_what_is_not_obeyed_of_the_users_own_is_reported(environ, tmp_path):
     }
     listener = Listener()
     listed = "list what to install: [tool.gpuinstall] requirements = […]"
-    read_sources(None, environ, tmp_path).explain_ignored_settings(listener)
+    read().explain_ignored_settings(listener)
     assert listener.steps == [
         f"Ignored override-dependencies (by URL) in UV_OVERRIDE: instead: {listed}",
         "Ignored constraint in PIP_CONSTRAINT: instead: -c FILE",
@@ -266,12 +270,12 @@ def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ, tm
     assert not [secret for secret in ("cret", "t0p") if secret in repr(sources)]
 
 
-def test_uv_gets_one_default_index_and_none_beside_it(environ, tmp_path):
+def test_uv_gets_one_default_index_and_none_beside_it(read, environ):
     environ |= {
         "UV_INDEX": "https://extra.example/simple",
         "PIP_EXTRA_INDEX_URL": "https://more.example/simple",
     }
-    sources = read_sources(None, environ, tmp_path)
+    sources = read()
     assert sources.extra_indexes == (
         "https://extra.example/simple",
         "https://more.example/simple",
@@ -421,7 +425,7 @@ def test_trust_that_is_neither_yes_nor_no_is_malformed(
     ],
 )
 def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(
-    user, environ, tmp_path
+    read, user, tmp_path
 ):
     _write(
         tmp_path / "pyproject.toml",
@@ -429,7 +433,7 @@ def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(
     )
 
     with pytest.raises(UsageError, match="its login has odd characters") as caught:
-        read_sources(None, environ, tmp_path)
+        read()
     assert user not in caught.value.message
 
 

@@ -1,4 +1,4 @@
-"""What pip's and uv's own configuration says about indexes."""
+"""Files of pip, and tables of uv of another shape."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.sources.configuration import (
     parse_pip_file,
-    pip_variables,
     uv_settings,
-    uv_variables,
 )
 
 FOLDER = Path("/project")
@@ -51,52 +49,6 @@ def test_pip_section_install_beats_global():
     text = "[install]\nindex-url = https://install.example\n[global]\nindex-url = https://global.example\n"
     settings = parse_pip_file(text, PIP_FILE, FOLDER)
     assert written(settings) == [("--index-url", "https://install.example")]
-
-
-def test_pip_variables_are_read_and_empty_ones_say_nothing():
-    environ = {
-        "PIP_INDEX_URL": "",
-        "PIP_FIND_LINKS": "/wheels",
-        "PIP_CERT": "/ca.pem",
-        "HOME": "/home/x",
-    }
-    assert written(pip_variables(environ, FOLDER)) == [
-        ("--find-links", "/wheels"),
-        ("cert", "/ca.pem"),
-    ]
-
-
-def test_uv_variables_may_carry_names_and_the_newer_default_comes_first():
-    environ = {
-        "UV_DEFAULT_INDEX": "main=https://index.example/simple",
-        "UV_INDEX_URL": "https://old.example/simple",
-        "UV_INDEX": "torch=https://a.example/whl https://b.example/?key=1",
-        "UV_FIND_LINKS": "/wheels, /more",
-    }
-    assert written(uv_variables(environ, FOLDER)) == [
-        ("index-url", "https://index.example/simple"),
-        ("index-url", "https://old.example/simple"),
-        ("extra-index-url", "https://a.example/whl"),
-        ("extra-index-url", "https://b.example/?key=1"),
-        ("find-links", "/wheels"),
-        ("find-links", "/more"),
-    ]
-
-
-def test_uv_table_knows_default_extra_and_explicit_indexes():
-    table = {
-        "index": [
-            {"name": "torch", "url": "https://torch.example/whl", "explicit": True},
-            {"url": "https://extra.example/simple"},
-            {"url": "https://index.example/simple", "default": True},
-        ],
-        "find-links": ["wheels"],
-    }
-    assert written(uv_settings(table, UV_FILE, {})) == [
-        ("index", "https://extra.example/simple"),
-        ("index (default)", "https://index.example/simple"),
-        ("find-links", "/project/wheels"),
-    ]
 
 
 @given(st.text())

@@ -12,6 +12,8 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources
 from gpuinstall.sources.session import _logins as netrc_of
 from gpuinstall.sources.sources import naming
+from tests.lab.clone import ROOT
+from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
 
 
@@ -36,6 +38,39 @@ def _write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
     return path
+
+
+CONFIGURATIONS = (ROOT / "tests/data/configuration.txt").read_text("utf-8").rstrip()
+"""Variables, files of uv and of pip, and what they say in the folder ``project/deep``."""
+
+
+def lines_of(sources):
+    """Return a line for each thing that a configuration says."""
+    variables = {**sources.environment(), **sources.uv_settings()}
+    indexes = variables.pop("index")
+    return [
+        *(f"{name}={value}" for name, value in variables.items()),
+        *(" ".join(index.values()) for index in indexes),
+        *(f"{login} at {host}" for host, login in sources.logins.items()),
+        *(f"override {override}" for override in sources.overrides),
+    ]
+
+
+def title(paragraph):
+    return paragraph.partition("\n")[0]
+
+
+@pytest.mark.parametrize("text", CONFIGURATIONS.split("\n\n"), ids=title)
+def test_what_a_configuration_says_counts_by_its_place(environ, tmp_path, text):
+    _, *steps, (_, expected) = steps_of(text.replace("<here>", str(tmp_path)))
+    for line, below in steps:
+        name, is_variable, value = line.partition("=")
+        if is_variable:
+            environ[name] = value
+        else:
+            _write(tmp_path / name, "\n".join(below))
+    sources = read_sources(None, environ, tmp_path / "project/deep")
+    assert lines_of(sources) == expected
 
 
 def test_without_any_configuration_the_official_index_serves(read):
@@ -75,52 +110,6 @@ def test_pip_files_count_the_nearer_before_the_farther(read, environ, tmp_path):
     assert sources.find_links[:2] == ("/user", "/system")
 
 
-def test_uv_files_count_before_pips_and_variables_before_files(read, environ, tmp_path):
-    environ["PIP_INDEX_URL"] = "https://pip.example"
-    _write(tmp_path / "config/uv/uv.toml", 'index-url = "https://user.example"\n')
-    assert read().default_index == "https://user.example"
-    _write(
-        tmp_path / "project/pyproject.toml",
-        '[tool.uv]\nindex-url = "https://project.example"\n',
-    )
-    assert (
-        read_sources(None, environ, tmp_path / "project/deep").default_index
-        == "https://project.example"
-    )
-    environ["UV_DEFAULT_INDEX"] = "https://variable.example"
-    assert (
-        read_sources(None, environ, tmp_path / "project").default_index
-        == "https://variable.example"
-    )
-
-
-def test_a_uv_toml_hides_the_table_beside_it_as_from_uv(read, tmp_path):
-    _write(
-        tmp_path / "pyproject.toml",
-        '[tool.uv]\nindex-url = "https://table.example"\nfind-links = ["/table"]\n',
-    )
-    _write(tmp_path / "uv.toml", 'find-links = ["/file"]\n')
-    sources = read()
-    assert sources.find_links == ("/file",)
-    assert sources.default_index is None
-
-
-def test_an_index_by_a_relative_path_begins_where_it_is_written(environ, tmp_path):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    _write(
-        folder / "uv.toml",
-        'extra-index-url = ["../a"]\n[[index]]\nname = "b"\nurl = "./b"\n',
-    )
-    environ["UV_INDEX"] = "c=../c ./d"
-    assert sorted(read_sources(None, environ, folder).extra_indexes) == [
-        f"{tmp_path}/a",
-        f"{tmp_path}/c",
-        f"{folder}/b",
-        f"{folder}/d",
-    ]
-
-
 def test_an_index_that_is_no_address_is_refused_with_its_file(read, tmp_path):
     for text in (
         '[[index]]\nurl = "simple"',
@@ -144,16 +133,6 @@ def test_malformed_file_is_named(read, name, text, tmp_path):
     path = _write(tmp_path / name, text)
     with pytest.raises(UsageError, match=f"{path} is malformed"):
         read()
-
-
-def test_certificates_are_ssl_cert_file_then_requests_then_pips(read, environ):
-    environ["PIP_CERT"] = "/pip.pem"
-    assert read().certificates == "/pip.pem"
-    environ["REQUESTS_CA_BUNDLE"] = "/requests.pem"
-    assert read().certificates == "/requests.pem"
-    environ["SSL_CERT_FILE"] = "/ssl.pem"
-    sources = read()
-    assert sources.certificates == sources.environment()["SSL_CERT_FILE"] == "/ssl.pem"
 
 
 def test_further_indexes_of_the_user_keep_login_and_origin(read, environ, tmp_path):
@@ -181,56 +160,6 @@ def test_further_indexes_of_the_user_keep_login_and_origin(read, environ, tmp_pa
     del environ["UV_FIND_LINKS"]
     _write(tmp_path / "uv.toml", 'extra-index-url = ["https://corp.example/simple/"]')
     assert [*read().own_indexes] == ["https://other.example/simple"]
-
-
-def test_variables_have_the_login_of_an_index_by_its_name(read, environ, tmp_path):
-    _write(
-        tmp_path / "pyproject.toml",
-        '[[tool.uv.index]]\nname = "my-priv"\nurl = "https://priv.example/simple"\n',
-    )
-    environ |= {
-        "UV_INDEX": "corp=https://old:login@corp.example/simple https://open.example/simple",
-        "UV_DEFAULT_INDEX": "main=https://main.example/simple",
-        "UV_INDEX_MAIN_USERNAME": "user",
-        "UV_INDEX_CORP_USERNAME": "me",
-        "UV_INDEX_CORP_PASSWORD": "s@/cret",
-        "UV_INDEX_MY_PRIV_PASSWORD": "token",
-    }
-    sources = read()
-    assert sources.logins == {
-        "main.example": "user",
-        "corp.example": "me:s@/cret",
-        "priv.example": ":token",
-    }
-    assert sources.extra_indexes == (
-        "https://corp.example/simple",
-        "https://open.example/simple",
-        "https://priv.example/simple",
-    )
-
-
-def test_uvs_variables_count_before_its_files(read, environ, tmp_path):
-    _write(
-        tmp_path / "uv.toml",
-        'exclude-newer = "2026-01-01"\nresolution = "highest"\n',
-    )
-    _write(tmp_path / "overrides.txt", "six<2\n")
-    _write(tmp_path / "excluded.txt", "idna\n")
-    environ |= {
-        "UV_EXCLUDE_NEWER": "2025-01-01",
-        "UV_RESOLUTION": "lowest",
-        "UV_PRERELEASE": "allow",
-        "UV_OVERRIDE": "overrides.txt",
-        "UV_EXCLUDE": "excluded.txt",
-    }
-    sources = read()
-    assert sources.uv_settings() == {
-        "index": [],
-        "exclude-newer": "2025-01-01",
-        "resolution": "lowest",
-        "prerelease": "allow",
-    }
-    assert sources.overrides == ["six<2", "idna ; python_version < '0'"]
 
 
 def test_what_is_not_obeyed_of_the_users_own_is_reported(read, environ, tmp_path):

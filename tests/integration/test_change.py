@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.base import process, uv
+from gpuinstall.base import uv
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.mounts import mounted
+from tests.lab.processes import succeed
 from tests.lab.wheels import make_wheel
 
 
@@ -34,14 +35,13 @@ def site(project):
 
 def with_uv(project, *words):
     """What a person does with uv in the environment."""
-    done = process.run(
+    succeed(
         [uv.uv(), "pip", *words, "--python", venv(project) / "bin" / "python"],
         env={
             **project.environment,
             "UV_INDEX_URL": project.environment["UV_DEFAULT_INDEX"],
         },
     )
-    assert done.ok, done.err
 
 
 def holds(project):
@@ -57,16 +57,15 @@ def holds(project):
     }
 
 
-def succeed(project, *words):
-    done = project.run(*words)
-    assert done.status == 0, done.out + done.err
+def said_by(project, *words):
+    done = project.succeed(*words)
     return done.err + done.out
 
 
 def test_no_server_is_asked_for_the_torch_that_stays(project, stand_in):
     stand_in.forget()
-    succeed(project, "install", "cowsay")
-    succeed(project, "remove", "cowsay")
+    project.succeed("install", "cowsay")
+    project.succeed("remove", "cowsay")
     asked = {request.path for request in stand_in.log}
     torch = [path for path in asked if "torch-2" in path and path.endswith(".whl")]
     assert torch == []
@@ -84,19 +83,19 @@ def test_what_pip_changes_while_we_fetch_is_seen(project, stand_in):
     _, said = running.communicate()
     assert running.returncode == 0, said
     assert holds(project) == {"alpha": "2.0", "beta": "1.0", "cowsay": "6.1"}
-    succeed(project, "remove", "cowsay")
-    succeed(project, "install", "cowsay")
+    project.succeed("remove", "cowsay")
+    project.succeed("install", "cowsay")
     assert (venv(project) / "saved.ipynb").exists()
 
 
 def test_run_starts_in_an_environment_that_was_moved(project):
     there = replace(project, folder=project.folder.with_name("elsewhere"))
     project.folder.rename(there.folder)
-    said = succeed(there, "run", "python", "-c", "print('started')")
+    said = said_by(there, "run", "python", "-c", "print('started')")
     assert f"Moved {venv(project)} -> {venv(there)}" in " ".join(said.split())
     assert "started" in said
     assert "did not make" not in said
-    assert "Moved" not in succeed(there, "run", "python", "--version")
+    assert "Moved" not in said_by(there, "run", "python", "--version")
 
 
 @pytest.mark.parametrize("word", mostly_heavy(["Moved", "Copied"], {"Copied"}))
@@ -108,7 +107,7 @@ def test_a_moved_or_copied_environment_is_made_right(project, stand_in, word):
     else:
         shutil.copytree(project.folder, there.folder, symlinks=True)
     stand_in.forget()
-    said = succeed(there, "sync")
+    said = said_by(there, "sync")
     assert f"{word} {venv(project)} -> {venv(there)}" in " ".join(said.split())
     assert "was not made" not in said
     assert stand_in.sent() == {}
@@ -116,9 +115,9 @@ def test_a_moved_or_copied_environment_is_made_right(project, stand_in, word):
     activate = (venv(there) / "bin" / "activate").read_text()
     assert f"VIRTUAL_ENV={venv(there)}" in activate.replace("'", "")
     assert venv(there).as_uri() in (venv(there) / "pip.conf").read_text()
-    assert "already up to date" in succeed(there, "sync")
+    assert "already up to date" in said_by(there, "sync")
     if word == "Copied":
-        assert "already up to date" in succeed(project, "sync")
+        assert "already up to date" in said_by(project, "sync")
 
 
 @pytest.mark.heavy
@@ -128,15 +127,15 @@ def test_what_is_mounted_in_an_environment_outlives_every_change(project, tmp_pa
     mine.parent.mkdir()
     mine.write_text("mine")
     with mounted(venv(project) / "data", "--bind", mine.parent):
-        succeed(project, "install", "torch==2.13.0")
-        succeed(project, "install", "cowsay")
-        succeed(project, "env", "rollback")
+        project.succeed("install", "torch==2.13.0")
+        project.succeed("install", "cowsay")
+        project.succeed("env", "rollback")
         error = project.refusal("env", "remove", "--yes", exit_code=2)
         assert error["code"] == "mount-point"
     with mounted(site(project) / "alpha", "--bind", mine.parent):
         error = project.refusal("install", "alpha==2.0", exit_code=2)
         assert error["hint"].startswith("umount ")
-        succeed(project, "install", "cowsay")
+        project.succeed("install", "cowsay")
     assert mine.read_text() == "mine"
     assert holds(project) == {"alpha": "1.0", "cowsay": "6.1"}
 
@@ -146,7 +145,7 @@ def test_a_command_that_waited_knows_what_the_other_has_done(project, stand_in):
     first = project.start("install", "cowsay")
     while not any("cowsay" in asked.path for asked in stand_in.log):
         assert first.poll() is None, first.communicate()
-    said = succeed(project, "remove", "alpha")
+    said = said_by(project, "remove", "alpha")
     assert "waiting up to" in said
     first.communicate()
     assert first.returncode == 0
@@ -181,7 +180,7 @@ AT_ONCE = (
 @pytest.mark.heavy
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_commands_at_once_lose_nothing_of_one_another(project, count):
-    succeed(project, "install", "cowsay")
+    project.succeed("install", "cowsay")
     running = [project.start(*words) for words in AT_ONCE[:count]]
     outputs = [one.communicate(timeout=300) for one in running]
     assert [one.returncode for one in running] == [0] * count, outputs
@@ -190,4 +189,4 @@ def test_commands_at_once_lose_nothing_of_one_another(project, count):
     torch = "2.13.0+cpu" if count > 3 else "2.14.1+cpu"
     assert project.python("import torch; print(torch.__version__)") == torch
     assert f'version = "{torch}"' in project.lock("pylock.cpu.toml")
-    assert "already up to date" in succeed(project, "sync")
+    assert "already up to date" in said_by(project, "sync")

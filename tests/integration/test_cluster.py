@@ -11,11 +11,11 @@ from importlib.util import find_spec
 
 import pytest
 
-from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu, environment
 from tests.lab.index import StandInIndex
+from tests.lab.processes import succeed
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.slurm_cluster import needs_slurm, run_on_slurm
 from tests.lab.workshop import Workshop
@@ -139,10 +139,9 @@ def ray_nodes(wheels, libraries, tmp_path):
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: lockfiles/heavy.txt")
 def test_the_lines_of_the_page_on_ray(ray_nodes):
     code = block("Ray", "python")
-    done = process.run(
+    succeed(
         [sys.executable, "-c", code], env=ray_nodes.environment, cwd=ray_nodes.folder
     )
-    assert done.ok, done.err
     report = ray_nodes.run("report", "records", "--nodes", "n1,n2,n3,n4")
 
     assert report.status == 7, report.out + report.err

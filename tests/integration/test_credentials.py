@@ -24,10 +24,8 @@ def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(
             "GPUINSTALL_TORCH_INDEX": index.torch_index.replace("//", "//me:s3cr3t@"),
         }
         here = replace(here, variables=named)
-        done = here.run("lock", "torch", "--target", "cu126", "--verbose")
-        assert done.status == 0, done.err
-        synced = here.run("sync", "--target", "cu126", "--verbose")
-        assert synced.status == 0, synced.err
+        done = here.succeed("lock", "torch", "--target", "cu126", "--verbose")
+        synced = here.succeed("sync", "--target", "cu126", "--verbose")
         inside = "".join(
             path.read_text()
             for path in (here.folder / ".venv").glob("*.*")

@@ -97,8 +97,7 @@ def test_the_newest_torch_runs_on_an_old_driver(workshop, nvidia, play):
 
 @pytest.mark.heavy
 def test_every_command_and_a_colleague_know_the_libraries(workshop, nvidia, tmp_path):
-    done = given(workshop, nvidia.manifest).run("install", "--cuda-compat")
-    assert done.status == 0, done.err
+    given(workshop, nvidia.manifest).succeed("install", "--cuda-compat")
     _check_everything_that_is_started(workshop)
     _check_what_is_said_of_it(workshop)
     _check_a_colleague(workshop, nvidia, tmp_path)
@@ -116,8 +115,7 @@ def _check_everything_that_is_started(workshop):
 def _check_what_is_said_of_it(workshop):
     said = {}
     for command in ("probe", "plan", "verify", "doctor"):
-        done = workshop.run(command)
-        assert done.status == 0, (command, done.err)
+        done = workshop.succeed(command)
         said[command] = said_by(done)
     assert "CUDA 13.0 by cuda-compat" in said["probe"]
     assert "torch 2.15.0+cu130" in said["plan"]
@@ -138,8 +136,7 @@ def _check_a_colleague(
     refused = theirs.run("sync")
     assert refused.status != 0
     assert "gpuinstall sync --cuda-compat # as the lock was made" in said_by(refused)
-    done = theirs.run("sync", "--cuda-compat")
-    assert done.status == 0, done.err
+    done = theirs.succeed("sync", "--cuda-compat")
     assert f"{nvidia.url}/redist/cuda_compat" in said_by(done)
     assert loaded(theirs).out == f"{theirs.folder / '.cuda-compat'}\n"
 
@@ -158,10 +155,9 @@ def _check_other_drivers(workshop, folder, play):
 
 def test_an_image_is_built_without_gpus_and_each_start_decides(workshop, archive, play):
     play(NO_GPU)
-    built = given(workshop, archive).run(
+    given(workshop, archive).succeed(
         "install", "numpy", "--backend", "cu130", "--cuda-compat"
     )
-    assert built.status == 0, built.err
     folder = workshop.folder / ".cuda-compat"
     again = loaded(workshop)
     assert again.status == 0
@@ -232,7 +228,7 @@ def test_libraries_of_others_in_the_same_place_are_not_loaded(
 ):
     """A home that outlives the folder: the record names the archive's hash, which everybody knows."""
     own = str(make_libraries(tmp_path / "580"))
-    assert given(workshop, own).run("install", "--cuda-compat").status == 0
+    given(workshop, own).succeed("install", "--cuda-compat")
     folder = workshop.folder / ".cuda-compat"
     record = json.loads((folder / "cuda-compat.json").read_text())
     loaded_by = tmp_path / "loaded"
@@ -268,21 +264,21 @@ def test_a_killed_run_leaves_nothing_in_the_folder(workshop, tmp_path):
     (left,) = workshop.caches.rglob("libcuda.so.1")
     os.utime(left.parent.parent / "in-use", (0, 0))
 
-    assert workshop.run("install").status == 0
+    workshop.succeed("install")
     assert not left.exists()
 
 
 @pytest.mark.heavy
 def test_the_libraries_serve_every_environment_and_stay(workshop, tmp_path):
     libraries = str(make_libraries(tmp_path / "580"))
-    assert given(workshop, libraries).run("install", "--cuda-compat").status == 0
+    given(workshop, libraries).succeed("install", "--cuda-compat")
     evidence = compat_evidence(workshop)
-    assert workshop.run("lock", "torch", "torchvision").status == 0
+    workshop.succeed("lock", "torch", "torchvision")
     assert compat_evidence(workshop) == evidence
-    assert workshop.run("install", "--venv", "other").status == 0
+    workshop.succeed("install", "--venv", "other")
 
     for venv in (".venv", "other"):
-        assert workshop.run("env", "remove", "--yes", "--venv", venv).status == 0
+        workshop.succeed("env", "remove", "--yes", "--venv", venv)
     assert workshop.entries() == {LOCK, ".cuda-compat"}
 
 
@@ -321,11 +317,9 @@ def test_libraries_come_before_a_pin_gives_way(workshop, archive, stand_in_folde
         make_wheel(simple, "brush", version)
     both = ("--relax", "--cuda-compat")
 
-    done = given(workshop, archive).run(
+    given(workshop, archive).succeed(
         "install", "torch==2.15.0", "painter==1", "brush==1", *both
     )
-
-    assert done.status == 0, done.err
     lock = tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]
     assert lock["relaxed"] == {"brush": "brush==1"}
     assert lock["cuda-compat"]["driver"] == "580.95.05"

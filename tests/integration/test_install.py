@@ -75,10 +75,10 @@ def test_a_mirror_without_cache_headers_sends_each_file_once(
 ):
     monkeypatch.setattr("tests.lab.index._PAGE", {})
     monkeypatch.setattr("tests.lab.index._FILE", {})
-    assert workshop.run("install", "torchvision").status == 0
+    workshop.succeed("install", "torchvision")
     stand_in.forget()
-    assert workshop.run("env", "remove", "--yes").status == 0
-    assert workshop.run("install", "--upgrade").status == 0
+    workshop.succeed("env", "remove", "--yes")
+    workshop.succeed("install", "--upgrade")
     assert stand_in.sent() == {}
 
 
@@ -267,8 +267,7 @@ def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
     play(RTX_4090)
     named = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), proxy.url)
     nowhere = dict.fromkeys(("NO_PROXY", "no_proxy"), "intranet.example")
-    done = workshop.having(**named, **nowhere).run("install")
-    assert done.status == 0, done.err
+    workshop.having(**named, **nowhere).succeed("install")
     through = {urlsplit(asked.path).port for asked in proxy.log}
     assert through <= {urlsplit(host.url).port for host in stand_in.hosts}
     fetched = {
@@ -302,7 +301,6 @@ def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
     )
     plain.close()
     workshop = workshop.having(SSL_CERT_FILE=str(certificate))
-    done = workshop.run("install")
-    assert done.status == 0, done.err
+    workshop.succeed("install")
     assert 'url = "https://' in workshop.lock("pylock.cu126.toml")
     assert {"torch", "triton"} <= asked_wheels(stand_in)

@@ -10,6 +10,7 @@ import pytest
 
 from gpuinstall.base import process, uv
 from tests.lab.pace import slowness
+from tests.lab.processes import succeed
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.network
@@ -43,8 +44,7 @@ def test_the_environment_runs_and_its_scripts_start(project):
     assert project.python(
         "import torch; print(torch.__version__, (torch.ones(2, 2) @ torch.ones(2, 2)).sum().item())"
     ) == ("2.13.0+cpu 8.0")
-    done = process.run([project.folder / ".venv" / "bin" / "torchrun", "--help"])
-    assert done.ok, done.err
+    succeed([project.folder / ".venv" / "bin" / "torchrun", "--help"])
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "zsh"])
@@ -79,8 +79,7 @@ def test_plain_pip_and_uv_add_to_it_and_keep_torch(project):
         [uv.uv(), "pip", "install", "--python", python, "pytorch-lightning"],
     ]
     for command in commands:
-        done = process.run(command, env=constrained, cwd=project.folder)
-        assert done.ok, done.out + done.err
+        succeed(command, env=constrained, cwd=project.folder)
     commands = [
         [pip, "install", "timm"],
         [uv.uv(), "pip", "install", "--python", python, "timm"],
@@ -97,10 +96,7 @@ def test_plain_pip_and_uv_add_to_it_and_keep_torch(project):
 
 def installed(python):
     """What is there beside pip, which is no part of a lock."""
-    listed = process.run(
-        [uv.uv(), "pip", "freeze", "--exclude", "pip", "--python", python]
-    )
-    assert listed.ok, listed.err
+    listed = succeed([uv.uv(), "pip", "freeze", "--exclude", "pip", "--python", python])
     return set(listed.out.splitlines())
 
 
@@ -108,26 +104,21 @@ def installed(python):
 def empty(tmp_path, project):
     """The interpreter of an empty environment."""
     base = (project.folder / ".venv" / "bin" / "python").resolve()
-    made = process.run([base, "-m", "venv", "--without-pip", tmp_path / "empty"])
-    assert made.ok, made.err
+    succeed([base, "-m", "venv", "--without-pip", tmp_path / "empty"])
     return tmp_path / "empty" / "bin" / "python"
 
 
 def test_plain_uv_installs_the_same_from_the_lock(project, empty):
     lock = project.folder / "pylock.cpu.toml"
-    done = process.run(
-        [uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment
-    )
-    assert done.ok, done.err
+    succeed([uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment)
     assert installed(empty) == installed(project.folder / ".venv" / "bin" / "python")
 
 
 def test_plain_pip_installs_the_same_from_the_lock(project, empty):
     lock = project.folder / "pylock.cpu.toml"
-    done = process.run(
+    succeed(
         [sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock]
     )
-    assert done.ok, done.err
     assert installed(empty) == installed(project.folder / ".venv" / "bin" / "python")
 
 

@@ -12,6 +12,7 @@ from tests.contract.test_powershell import nodes, parsed
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.driver import RTX_4090, RTX_5090, FakeDriver
+from tests.lab.processes import succeed
 from tests.lab.workshop import Workshop
 
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
@@ -28,10 +29,9 @@ def node_finds(*pairs):
     orders = [
         {"schema": read(schema), "document": document} for schema, document in pairs
     ]
-    done = process.run(
+    done = succeed(
         ["node", ROOT / "tests" / "lab" / "validate.mjs"], text=json.dumps(orders)
     )
-    assert done.ok, done.err
     return json.loads(done.out)
 
 
@@ -54,8 +54,7 @@ def test_a_node_program_plans_and_installs(stand_in, tmp_path, play):
     assert refused.status in {3, 8}
     assert "RTX 5090" in refused.err
     play(RTX_4090)
-    done = process.run(words, env=workshop.environment, cwd=folder)
-    assert done.status == 0, done.err
+    done = succeed(words, env=workshop.environment, cwd=folder)
     said = done.out.splitlines()
     assert said[0] == "This machine gets PyTorch 2.14.1 (cu126)."
     assert said[-1] == f"Ready: {folder / '.venv'}"

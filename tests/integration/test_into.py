@@ -18,6 +18,7 @@ from tests.lab import windows
 from tests.lab.clone import ROOT
 from tests.lab.driver import NO_GPU, RTX_4090, FakeDriver, FakeGpu
 from tests.lab.environments import link
+from tests.lab.processes import succeed
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -35,11 +36,10 @@ proof.check_import = struck
 def plain_venv(workshop):
     """An application's own environment, with an older torch and a package that nobody else knows."""
     venv = workshop.folder / "app"
-    made = process.run(
+    succeed(
         [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv],
         env=workshop.environment,
     )
-    assert made.ok, made.err
     return venv
 
 
@@ -74,8 +74,9 @@ def fill(workshop, environment):
         environment / "bin" / "python",
         next(environment.glob("lib/python*/site-packages")),
     )
-    done = workshop.run("install", "--into", "--python", str(python), "torch==2.13.0")
-    assert done.status == 0, done.out + done.err
+    done = workshop.succeed(
+        "install", "--into", "--python", str(python), "torch==2.13.0"
+    )
     changes = [line for line in done.err.splitlines() if line.startswith("Changes ")]
     assert len(changes) == 1, changes
     (site / "app.py").write_text("import torch\nprint(torch.__version__)\n")
@@ -144,8 +145,7 @@ def test_a_killed_change_is_put_back_and_a_whole_one_undone(workshop, play, make
     killed = struck(workshop, *into)
     assert killed.status == -9, killed.out + killed.err
     assert files(environment) != before
-    after = workshop.run(*into)
-    assert after.status == 0, after.out + after.err
+    after = workshop.succeed(*into)
     assert "Undone" in after.err
     assert (
         process.run([environment / "bin" / "python", "-m", "app"]).out
@@ -161,17 +161,13 @@ def test_a_killed_change_is_put_back_and_a_whole_one_undone(workshop, play, make
         "none",
         "passed",
     )
-    undone = workshop.run(
+    workshop.succeed(
         *next(line for line in after.out.splitlines() if "Undo" in line)
         .split("   #")[0]
         .split()[2:]
     )
-    assert undone.status == 0, undone.err
     assert files(environment) == before
-    assert (
-        workshop.run("env", "rollback", "--into", "--venv", environment.name).status
-        == 0
-    )
+    workshop.succeed("env", "rollback", "--into", "--venv", environment.name)
     assert (
         process.run([environment / "bin" / "python", "-m", "app"]).out
         == "2.14.1+cu126\n"
@@ -312,10 +308,7 @@ def application(stand_in, play, tmp_path, request):
     pip = carried_pip(Path(sys.base_prefix, "bin", "python3"))
     assert pip
     target = ("--python", str(environment / "bin" / "python"))
-    done = process.run(
-        [uv_program(), "pip", "install", "--no-index", *target, str(pip)]
-    )
-    assert done.ok, done.err
+    succeed([uv_program(), "pip", "install", "--no-index", *target, str(pip)])
     site = next(environment.glob("lib/python*/site-packages"))
     (site / "uv").symlink_to(Path(uv_package.__file__).parent)
     (environment / "bin" / "uv").symlink_to(uv_program())

@@ -9,6 +9,7 @@ from gpuinstall.base import process, uv
 from gpuinstall.lock.file.lock import read_lock
 from gpuinstall.machine.pythons import find_python
 from tests.lab.driver import NO_GPU
+from tests.lab.processes import succeed
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.network
@@ -27,8 +28,7 @@ def installed(python):
 
 
 def empty(base, folder):
-    made = process.run([base, "-m", "venv", "--without-pip", folder])
-    assert made.ok, made.err
+    succeed([base, "-m", "venv", "--without-pip", folder])
     return folder / "bin" / "python"
 
 
@@ -43,10 +43,9 @@ def locked_and_installed_by_three(folder, variables, words, play):
     made = here.document("lock", *words, "--python", PYTHON)["data"]["locks"][0]
     lock = read_lock(Path(made["path"]))
     by_uv, by_pip = empty(base, folder / "by-uv"), empty(base, folder / "by-pip")
-    done = process.run(
+    succeed(
         [uv.uv(), "pip", "sync", "--python", by_uv, made["path"]], env=here.environment
     )
-    assert done.ok, done.err
     pip = [
         sys.executable,
         "-m",

@@ -8,6 +8,7 @@ import pytest
 
 from gpuinstall.base import process, uv
 from tests.frozen import GPUINSTALL
+from tests.lab.processes import succeed
 
 pytestmark = [pytest.mark.network, pytest.mark.heavy]
 
@@ -39,8 +40,7 @@ def test_programs_run_however_their_lock_is_installed(tmp_path):
     variables = {**os.environ, **caches}
 
     def run(*words):
-        done = process.run(words, env=variables, cwd=tmp_path, seconds=1800)
-        assert done.ok, done.err
+        succeed(words, env=variables, cwd=tmp_path, seconds=1800)
 
     run(*GPUINSTALL, "install", *PROGRAMS, *OPTIONS)
     lock = tmp_path / "pylock.cpu.toml"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.clone import ROOT
 from tests.lab.driver import NO_GPU, RTX_4090, FakeDriver
+from tests.lab.processes import succeed
 from tests.lab.workshop import Workshop
 
 BY_THE_API = """
@@ -116,8 +116,7 @@ def by_command(workshop):
 def by_api(workshop):
     """The same by the API."""
     command = [sys.executable, "-W", "error", "-c", BY_THE_API]
-    done = process.run(command, env=workshop.environment, cwd=workshop.folder)
-    assert done.ok, done.err
+    done = succeed(command, env=workshop.environment, cwd=workshop.folder)
     errors, documents = json.loads(done.out)
     return plain(errors, documents, workshop.folder)
 

@@ -12,6 +12,7 @@ from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.index import StandInIndex
+from tests.lab.processes import succeed
 from tests.lab.releases import LINUX, catalog_index
 
 WORKFLOW = ROOT / "docs" / "recipes" / "github-renewal.yml"
@@ -36,8 +37,7 @@ class Runner:
         return self.folder / "temp"
 
     def run(self, *words):
-        done = process.run([*words], cwd=self.clone, env=self.variables, seconds=300)
-        assert done.ok, done.out + done.err
+        done = succeed([*words], cwd=self.clone, env=self.variables, seconds=300)
         return done.out
 
     def run_job(self):

@@ -15,6 +15,7 @@ from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import VERSION, packages, rewrite
 from tests.lab.listener import Listener
 from tests.lab.pace import slowness
+from tests.lab.processes import succeed
 
 HERE = Machine("linux", "x86_64")
 LOST = "not as they were installed: "
@@ -105,8 +106,7 @@ def test_processes_sum_over_all_of_them(real_torch):
         "from kernels.all_gpus import sum_over\n"
         "sum_over(CheckContext(torch, 'cpu'), 'gloo', 3)\n"
     )
-    done = process.run([real_torch / "bin" / "python", "-c", program], seconds=120)
-    assert done.ok, done.err
+    succeed([real_torch / "bin" / "python", "-c", program], seconds=120)
 
 
 def test_a_file_that_torch_lost_is_named(linked_torch):
@@ -265,10 +265,9 @@ def test_a_numpy_of_another_abi_is_named(torch_copy):
 @pytest.mark.network
 def test_a_numpy_that_cannot_be_loaded_is_named(torch_copy):
     python = torch_copy / "bin" / "python"
-    installed = process.run(
+    succeed(
         [uv.find_uv_bin(), "pip", "install", "-q", "--python", python, "numpy==2.3.*"]
     )
-    assert installed.ok, installed.err
     next(
         (packages(torch_copy) / "numpy" / "_core").glob("_multiarray_umath*.so")
     ).unlink()
@@ -303,7 +302,7 @@ def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
         tmp_path / "libstdc++.so.6",
         f"-Wl,--version-script={tmp_path / 'old.map'}",
     )
-    built = process.run(
+    succeed(
         [
             "cc",
             "-shared",
@@ -315,7 +314,6 @@ def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
             tmp_path / "old.c",
         ]
     )
-    assert built.ok, built.err
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     fault = the_fault(verify(real_torch))
     assert (fault.name, fault.id) == ("import", "F59")

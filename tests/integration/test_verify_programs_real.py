@@ -10,6 +10,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import small_package
+from tests.lab.processes import succeed
 
 HERE = Machine("linux", "x86_64")
 ALL_BOXES = "import torch\nclass ops:\n    nms = staticmethod(lambda boxes, scores, most: torch.arange(len(boxes)))\n"
@@ -153,15 +154,14 @@ def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(
 ):
     install(torch_copy, "triton")
     program = f"import sys; sys.path.insert(0, {str(KERNELS.parent)!r})\n{COMPILE}"
-    done = process.run([torch_copy / "bin" / "python", "-c", program], seconds=120)
-    assert done.ok, done.err
+    done = succeed([torch_copy / "bin" / "python", "-c", program], seconds=120)
     assert int(done.out) > 0
 
 
 def install(environment, *names):
     """Install packages beside the torch that is there, without what they demand of another."""
     into = ["--no-deps", "--python", str(environment / "bin" / "python")]
-    done = process.run(
+    succeed(
         [
             uv.find_uv_bin(),
             "pip",
@@ -174,4 +174,3 @@ def install(environment, *names):
         ],
         seconds=600,
     )
-    assert done.ok, done.err

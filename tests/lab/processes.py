@@ -1,7 +1,19 @@
-"""Processes that others started, which this one cannot wait for."""
+"""Processes that have to succeed, and those that others started, which this one cannot wait for."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from gpuinstall.base import process
+from gpuinstall.base.process import Finished
+
+
+def succeed(words: Sequence[str | Path], **options: Any) -> Finished:
+    """Run a program, with the options of ``process.run``; fail unless it ends well."""
+    done = process.run(words, **options)
+    assert done.ok, f"{words}: {done.out}{done.err}"
+    return done
 
 
 def has_ended(pid: int | str, seconds: float = 20.0) -> bool:

@@ -21,6 +21,7 @@ from gpuinstall.install.unpack import carried_pip
 from tests.frozen import GPUINSTALL
 from tests.lab import answers
 from tests.lab.forked import gpuinstall
+from tests.lab.processes import succeed
 
 
 def copy_used_cache(folder: Path):
@@ -88,6 +89,12 @@ class Workshop:
         environment = known | self.environment
         return gpuinstall(*arguments, env=environment, cwd=self.folder)
 
+    def succeed(self, *arguments: str) -> Finished:
+        """Run what has to succeed."""
+        done = self.run(*arguments)
+        assert done.ok, f"{arguments}: {done.out}{done.err}"
+        return done
+
     def started(self, *arguments: str) -> Finished:
         """Run it in a process that Python starts for it."""
         return process.run(
@@ -136,6 +143,4 @@ class Workshop:
     def python(self, code: str) -> str:
         """Return what the environment's Python prints."""
         python = self.folder / ".venv" / "bin" / "python"
-        done = process.run([python, "-c", code], cwd=self.folder)
-        assert done.ok, done.err
-        return done.out.strip()
+        return succeed([python, "-c", code], cwd=self.folder).out.strip()

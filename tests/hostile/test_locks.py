@@ -182,9 +182,8 @@ def here(workshop):
 @pytest.fixture(scope="session")
 def document(catalog_wheels, tmp_path_factory):
     def make(folder):
-        (folder / "project").mkdir(parents=True)
         with StandInIndex(catalog_wheels) as index:
-            made = Workshop(folder / "project", folder / "caches", index.environment())
+            made = Workshop.made(folder, index.environment())
             made.document("lock", "torch==2.14.1", "numpy", "--target", "cu126")
 
     return tomli.loads(

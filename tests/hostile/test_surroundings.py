@@ -198,13 +198,12 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
         netrc = tmp_path / "netrc"
         netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n", "utf-8")
         netrc.chmod(0o600)
-        (tmp_path / "project").mkdir()
         variables = {
             **index.environment(),
             "NETRC": str(netrc),
             "UV_DEFAULT_INDEX": f"{index.default.url}/simple",
         }
-        here = Workshop(tmp_path / "project", tmp_path / "caches", variables)
+        here = Workshop.made(tmp_path, variables)
         runs = [
             here.run(*words, "--verbose")
             for words in (("install",), ("lock", "check"), ("env", "list"))

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 from tools import card
 
+from gpuinstall.base import process
 from gpuinstall.base.uv import uv
 from tests.lab.clone import interpreter
-from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.driver import H200, FakeDriver
+from tests.lab.processes import succeed
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
 
-H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
 MACHINE = FakeDriver((H200,), driver="580.159.03", cuda=13000)
 TORCH = "2.11.0+cu130"
 OLD_KERNEL = r"""
@@ -46,28 +47,10 @@ def image(folder):
     version, tags = TORCH.partition("+")[0], "cp312-cp312-manylinux_2_28_x86_64"
     wheel = make_wheel(folder, "torch", version, tags, modules=modules(TORCH, "cu130"))
     python = folder / "image" / "bin" / "python"
-    created = [
-        uv(),
-        "venv",
-        "--quiet",
-        "--no-project",
-        "--python",
-        interpreter("3.12"),
-        folder / "image",
-    ]
-    installed = [
-        uv(),
-        "pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        "--python",
-        python,
-        wheel,
-    ]
-    for command in (created, installed):
-        subprocess.run(list(map(str, command)), check=True)
+    own = ("--python", interpreter("3.12"))
+    succeed([uv(), "venv", "--no-project", *own, folder / "image"])
+    alone = ("--no-index", "--no-deps", "--python", python)
+    succeed([uv(), "pip", "install", *alone, wheel])
     return python
 
 
@@ -80,7 +63,7 @@ def lay_out(folder, libraries, monkeypatch):
     driver.chmod(0o555)
     kernel = folder / "kernel.so"
     compiler = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(kernel)]
-    subprocess.run(compiler, input=OLD_KERNEL, text=True, check=True)
+    succeed(compiler, text=OLD_KERNEL)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     monkeypatch.setenv("LD_PRELOAD", str(kernel))
 
@@ -209,14 +192,9 @@ def test_a_warning_ends_no_run(monkeypatch):
 @pytest.mark.heavy
 def test_the_systems_python_is_not_copied(tmp_path):
     python = Path(sys.base_prefix, "bin", "python3")
-    done = subprocess.run(
-        [python, "-I", "-c", card.COPY, tmp_path / "copy"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "in no virtual environment" in done.stderr
+    done = process.run([python, "-I", "-c", card.COPY, tmp_path / "copy"])
+    assert done.status == 1
+    assert "in no virtual environment" in done.err
     assert not (tmp_path / "copy").exists()
 
 
@@ -235,9 +213,7 @@ def test_a_run_that_is_ended_takes_its_children_along(tmp_path, python):
 def running():
     """Return the command lines of all processes."""
     lines = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            lines.append(
-                process.read_text(encoding="utf-8", errors="replace").replace("\0", " ")
-            )
+            lines.append(file.read_text("utf-8", "replace").replace("\0", " "))
     return lines

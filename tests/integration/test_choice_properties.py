@@ -66,8 +66,7 @@ def index(served):
 
 @pytest.fixture
 def workshop(index, tmp_path):
-    (tmp_path / "project").mkdir()
-    return Workshop(tmp_path / "project", tmp_path / "caches", index.environment())
+    return Workshop.made(tmp_path, index.environment())
 
 
 @pytest.fixture

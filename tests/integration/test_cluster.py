@@ -13,24 +13,20 @@ import pytest
 
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
-from tests.lab.driver import FakeDriver, FakeGpu, environment
+from tests.lab.driver import A100, H100, FakeDriver, environment
 from tests.lab.index import StandInIndex
 from tests.lab.processes import succeed
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.slurm_cluster import needs_slurm, run_on_slurm
 from tests.lab.workshop import Workshop
 
-H100 = FakeDriver(
-    (FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"),) * 2
-)
-A100 = FakeDriver(
-    (FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),)
-    * 2,
-    driver="535.183.01",
-    cuda=12020,
-)
-BROKEN = replace(H100, cu_init=803)
-NODES = {"n1": H100, "n2": A100, "n3": BROKEN, "n4": None}
+HEALTHY = FakeDriver((H100, H100))
+NODES = {
+    "n1": HEALTHY,
+    "n2": FakeDriver((A100, A100), driver="535.183.01", cuda=12020),
+    "n3": replace(HEALTHY, cu_init=803),
+    "n4": None,
+}
 """The last never answers."""
 
 
@@ -99,7 +95,7 @@ cluster.shutdown()
 def ray_nodes(wheels, libraries, tmp_path):
     """The folder that the nodes of a running cluster share, with a lock for all of them."""
     played = {
-        name: environment(driver or H100, libraries, tmp_path)
+        name: environment(driver or HEALTHY, libraries, tmp_path)
         for name, driver in NODES.items()
     }
     command = tmp_path / "bin" / "gpuinstall"

@@ -15,8 +15,7 @@ def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(
 ):
     habits = Habits(absolute=False, torch_credentials="me:s3cr3t")
     with StandInIndex(stand_in_folder, habits) as index:
-        (tmp_path / "project").mkdir()
-        here = Workshop(tmp_path / "project", tmp_path / "caches", index.environment())
+        here = Workshop.made(tmp_path, index.environment())
         refused = here.refusal("lock", "torch", "--target", "cu126", exit_code=4)
         assert "user name and password" in refused["hint"]
         named = {
@@ -52,14 +51,13 @@ def test_a_password_that_only_the_keyring_has_opens_the_index(
     keyring.write_text('#!/bin/sh\n[ "$1 $3" = "get user" ] && echo s3cret\n', "utf-8")
     keyring.chmod(0o755)
     with StandInIndex(stand_in_folder, Habits(credentials="user:s3cret")) as index:
-        (tmp_path / "project").mkdir()
         variables = index.environment() | {
             "UV_DEFAULT_INDEX": index.environment()["UV_DEFAULT_INDEX"].replace(
                 "user:s3cret@", "user@"
             ),
             "PATH": f"{keyring.parent}:{os.environ['PATH']}",
         }
-        workshop = Workshop(tmp_path / "project", tmp_path / "caches", variables)
+        workshop = Workshop.made(tmp_path, variables)
         refused = workshop.run("install")
         assert refused.status == 4, refused.err
         opened = replace(

@@ -18,11 +18,10 @@ from tests.lab.cuda_compat import (
     make_libraries,
     make_tar,
 )
-from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu
+from tests.lab.driver import A100, NO_GPU, FakeDriver, FakeGpu
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
-A100 = FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2")
 V100 = FakeGpu(
     "NVIDIA Tesla V100-SXM2-16GB", cc="7.0", memory_mib=16384, pci="10de:1db1"
 )

@@ -24,9 +24,7 @@ def index(catalog_wheels):
 @pytest.fixture(scope="module")
 def locked(index, tmp_path_factory):
     """A folder with locks for cu126 on Linux and for the CPU."""
-    folder = tmp_path_factory.mktemp("export") / "locked"
-    folder.mkdir()
-    workshop = Workshop(folder, folder.parent / "caches", index.environment())
+    workshop = Workshop.made(tmp_path_factory.mktemp("export"), index.environment())
     gpu = ("--gpu", "RTX 4090", "--driver", "550.90")
     workshop.document("lock", "torch", "torchvision", "--python", PYTHON, *gpu)
     workshop.document("lock", "torch==2.14.1", "--python", PYTHON, "--backend", "cpu")

@@ -26,9 +26,7 @@ def project(tmp_path_factory):
         pytest.skip(
             f"no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS ({find_links or 'not set'})"
         )
-    folder = tmp_path_factory.mktemp("cpu") / "project"
-    folder.mkdir()
-    workshop = Workshop(folder, folder.parent / "caches")
+    workshop = Workshop.made(tmp_path_factory.mktemp("cpu"))
     data = workshop.document(
         "install", "--backend", "cpu", "--python", "3.11", "torch==2.13.0"
     )["data"]

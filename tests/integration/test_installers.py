@@ -13,7 +13,6 @@ from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.driver import RTX_4090, RTX_5090, FakeDriver
 from tests.lab.processes import succeed
-from tests.lab.workshop import Workshop
 
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="no Node here")
@@ -37,10 +36,8 @@ def node_finds(*pairs):
 
 @pytest.mark.heavy
 @needs_node
-def test_a_node_program_plans_and_installs(stand_in, tmp_path, play):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    workshop = Workshop(folder, tmp_path / "caches", stand_in.environment())
+def test_a_node_program_plans_and_installs(workshop, play):
+    folder = workshop.folder
     (folder / "installer.mjs").write_text(
         program("js").replace(
             '["python3", "bootstrap.py"]',

@@ -38,8 +38,7 @@ def locked_and_installed_by_three(folder, variables, words, play):
     if base is None:
         pytest.skip(f"no Python {PYTHON} here")
     play(NO_GPU)
-    (folder / "project").mkdir()
-    here = Workshop(folder / "project", folder / "caches", variables)
+    here = Workshop.made(folder, variables)
     made = here.document("lock", *words, "--python", PYTHON)["data"]["locks"][0]
     lock = read_lock(Path(made["path"]))
     by_uv, by_pip = empty(base, folder / "by-uv"), empty(base, folder / "by-pip")

@@ -9,12 +9,15 @@ from time import monotonic, sleep
 
 import pytest
 
+from gpuinstall.base import process
 from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.base.node_records import NodeFailure, read_report
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.machine.probe import preflight, read_machine
 from tests.lab.driver import (
+    A100,
+    H200,
     FakeDriver,
     FakeGpu,
     FakeSlice,
@@ -25,7 +28,6 @@ from tests.lab.listener import Listener
 from tests.lab.pace import within
 
 RTX_4090 = FakeGpu()
-A100 = FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2")
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +38,8 @@ def _no_notes_about_this_machine(monkeypatch):
 
 def probe_command(environment, *words):
     command = [sys.executable, "-m", "gpuinstall", "probe", "--json", *words]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False
-    )
-    return done.returncode, json.loads(done.stdout)
+    done = process.run(command, env=environment)
+    return done.status, json.loads(done.out)
 
 
 def test_an_nvml_that_hangs_is_ended_and_reported(play, monkeypatch):
@@ -105,20 +105,13 @@ def test_nothing_needs_a_privilege_and_nothing_is_changed(play, tmp_path):
     }
     for words in (("probe", "--json"), ("doctor", "--json")):
         command = ["unshare", "--user", sys.executable, "-m", "gpuinstall", *words]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.stderr.startswith("unshare: "):
+        done = process.run(command, cwd=folder, env=environment)
+        if done.err.startswith("unshare: "):
             pytest.skip(
                 "this machine allows no user namespace to put every privilege down in"
             )
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["status"] == "success"
+        assert done.ok, done.err
+        assert json.loads(done.out)["status"] == "success"
     assert list(folder.iterdir()) == []
 
 
@@ -128,11 +121,9 @@ def test_an_output_without_unicode_is_still_written(play):
         "PYTHONIOENCODING": "ascii",
     }
     command = [sys.executable, "-m", "gpuinstall", "probe"]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (8, "")
-    assert done.stdout.startswith("Machine     2 ? NVIDIA GeForce RTX 4090")
+    done = process.run(command, env=environment)
+    assert (done.status, done.err) == (8, "")
+    assert done.out.startswith("Machine     2 ? NVIDIA GeForce RTX 4090")
 
 
 NOT_SUPPORTED, NO_PERMISSION, INSUFFICIENT_SIZE = 3, 4, 7
@@ -224,7 +215,6 @@ def test_an_older_binding_in_the_same_environment_changes_nothing(
 
 
 ALL = tuple(range(8))
-H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
 SLICES = (
     FakeSlice("MIG-11111111-0000-0000-0000-000000000001"),
     FakeSlice("MIG-11111111-0000-0000-0000-000000000002"),

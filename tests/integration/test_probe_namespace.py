@@ -3,12 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
 
-from tests.lab.driver import FakeDriver, FakeGpu
+from gpuinstall.base import process
+from tests.lab import driver
+from tests.lab.driver import FakeDriver
 from tests.lab.recorded import GTX_1080, H200, RTX_4090, card, module
 
 COVERED = ("/sys/bus/pci/devices", "/sys/module", "/proc/driver")
@@ -48,15 +49,12 @@ def probed(folder, files, environment):
         else:
             target.write_text(text, "utf-8")
     namespace = ["unshare", "--mount", "--propagation", "private"]
-    done = subprocess.run(
-        [*namespace, "sh", "-c", MOUNTS, "sh", str(folder), sys.executable],
+    done = process.run(
+        [*namespace, "sh", "-c", MOUNTS, "sh", folder, sys.executable],
         env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
     )
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout)
+    assert done.out, done.err
+    return json.loads(done.out)
 
 
 def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path):
@@ -93,9 +91,7 @@ def test_a_pod_with_one_of_eight_is_healthy(tmp_path, play):
     files |= module() | {
         f"/dev/{name}": "" for name in ("nvidiactl", "nvidia-uvm", "nvidia0")
     }
-    healthy = play(
-        FakeDriver((FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci=H200),))
-    )
+    healthy = play(FakeDriver((driver.H200,)))
     (tmp_path / "machine").mkdir()
     document = probed(
         tmp_path / "machine", files, healthy | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}

@@ -28,9 +28,7 @@ class ShippedWorkshop(Workshop):
 
 @pytest.fixture
 def workshop(tmp_path):
-    (tmp_path / "project").mkdir()
-    variables = {"PIP_FIND_LINKS": ""}
-    return ShippedWorkshop(tmp_path / "project", tmp_path / "caches", variables)
+    return ShippedWorkshop.made(tmp_path, {"PIP_FIND_LINKS": ""})
 
 
 def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(

@@ -89,8 +89,7 @@ def prepared(kind, folder, index):
     }
     # The API's own: what changes what a Python loads ends a proof.
     variables["PYTHONPATH"] = str(ROOT)
-    (folder / "project").mkdir(parents=True)
-    workshop = Workshop(folder / "project", folder / "caches", variables)
+    workshop = Workshop.made(folder, variables)
     for name, text in kind.files.items():
         addresses = text.replace("{torch}", index.torch_index).replace(
             "{index}", index.default_index

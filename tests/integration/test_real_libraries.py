@@ -7,14 +7,15 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from gpuinstall.base import process
 from gpuinstall.base.machine import Machine
 from gpuinstall.catalog.failures.classify import classify
+from tests.lab.processes import succeed
 from tests.lab.recorded import card, platform, recording
 
 pytestmark = [pytest.mark.heavy, pytest.mark.network]
@@ -91,18 +92,11 @@ def libraries(request, tmp_path_factory):
     configuration.write_text(CONFIGURATION.format(folder=folder), "utf-8")
     environment = {**os.environ, "APT_CONFIG": str(configuration)}
     for words in (("update", "-q"), ("download", "-q", *PACKAGES)):
-        done = subprocess.run(
-            ("apt-get", *words),
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            pytest.skip(f"apt-get {words[0]}: {done.stderr[-200:]}")
+        done = process.run(("apt-get", *words), cwd=folder, env=environment)
+        if not done.ok:
+            pytest.skip(f"apt-get {words[0]}: {done.err[-200:]}")
     for package in folder.glob("*.deb"):
-        subprocess.run(("dpkg", "-x", package, folder / "root"), check=True)
+        succeed(("dpkg", "-x", package, folder / "root"))
     yield (*BRANCHES[request.param], folder / "root")
     shutil.rmtree(folder)
 
@@ -114,14 +108,8 @@ def run(root, tmp_path, *command):
     found = sorted(root.glob("usr/lib/*/nvidia/current"))
     environment = {**os.environ, "LD_LIBRARY_PATH": str(found[0])}
     words = ("unshare", "--mount", "sh", "-c", PRIVATE, "sh", private, *command)
-    done = subprocess.run(
-        list(map(str, words)),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 125:
+    done = process.run(words, env=environment)
+    if done.status == 125:
         pytest.skip("this machine allows no mount namespace")
     return done
 
@@ -129,7 +117,7 @@ def run(root, tmp_path, *command):
 def probed(root, tmp_path, *parts):
     recording(tmp_path / "played", {"platform.json": platform()}, *parts)
     done = run(root, tmp_path, sys.executable, "-c", PROBE, tmp_path / "played")
-    return json.loads(done.stdout)
+    return json.loads(done.out)
 
 
 def test_libraries_without_a_card_are_a_machine_without_a_gpu(libraries, tmp_path):
@@ -161,8 +149,8 @@ def test_libraries_beside_a_card_lack_their_module(libraries, tmp_path):
     document.write_text(json.dumps(machine), "utf-8")
     plan = (sys.executable, "-m", "gpuinstall", "plan", "torch", "--machine", document)
     refused = run(root, tmp_path, *plan)
-    assert refused.returncode == 8
-    assert "the NVIDIA kernel module is not loaded" in refused.stderr
+    assert refused.status == 8
+    assert "the NVIDIA kernel module is not loaded" in refused.err
 
 
 def test_install_and_doctor_name_the_module_and_write_nothing(libraries, tmp_path):
@@ -188,8 +176,8 @@ def test_install_and_doctor_name_the_module_and_write_nothing(libraries, tmp_pat
             tmp_path / "played",
             *words,
         )
-        assert told.returncode == 8, told.stderr
-        said = told.stdout + told.stderr
+        assert told.status == 8, told.err
+        said = told.out + told.err
         assert "error: the NVIDIA kernel module is not loaded" in said
         assert "sudo apt-get install dkms linux-headers-" in said
         assert "Traceback" not in said
@@ -201,8 +189,8 @@ def test_what_nvidia_smi_itself_says_is_explained(libraries, tmp_path):
     program = root / "usr/lib/nvidia/current/nvidia-smi"
     said = run(root, tmp_path, program)
     here = Machine("linux", "x86_64", distribution=f"Debian {debian}")
-    causes = classify(said.stdout + said.stderr, here=here)
-    assert [cause.id for cause in causes][:1] == ["F04"], said.stdout
+    causes = classify(said.out + said.err, here=here)
+    assert [cause.id for cause in causes][:1] == ["F04"], said.out
 
 
 def test_nothing_is_left_in_dev(libraries, tmp_path):

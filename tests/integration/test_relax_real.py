@@ -29,12 +29,11 @@ torch.add(torch.Tensor(), torch.linalg.eigh)
 
 @pytest.fixture
 def workshop(tmp_path):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (folder / "requirements.txt").write_text(OF_2022, "utf-8")
-    (folder / "train.py").write_text(TRAIN, "utf-8")
     variables = {"PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": ""}
-    return Workshop(folder, tmp_path / "caches", variables)
+    made = Workshop.made(tmp_path, variables)
+    (made.folder / "requirements.txt").write_text(OF_2022, "utf-8")
+    (made.folder / "train.py").write_text(TRAIN, "utf-8")
+    return made
 
 
 def test_a_file_of_2022_is_locked_for_a_new_card(workshop):

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 
 import pytest
 
@@ -11,6 +10,7 @@ from gpuinstall.catalog.failures.table import load_failures
 from tests.contract.test_tracked_files import ROOT, project_files
 from tests.lab.browser import CHROMIUM, browser
 from tests.lab.links import broken, html
+from tests.lab.processes import succeed
 from tests.lab.shared import once
 
 pytestmark = [
@@ -34,15 +34,7 @@ def clone(folder):
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, place)
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        ["make", "site"],
-        cwd=folder,
-        env=own,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeed(["make", "site"], cwd=folder, env=own)
 
 
 @pytest.fixture(scope="module")

@@ -4,26 +4,25 @@ Both run on the same played drivers. The CUDA runtime of the real one goes as fa
 """
 
 import json
-import subprocess
 import sys
 
 import pytest
 
-from tests.lab.driver import FakeDriver, FakeGpu, environment
+from tests.lab.driver import H200, FakeDriver, environment
 from tests.lab.environments import cuda_torch
+from tests.lab.processes import succeed
 from tests.lab.stub_torch import modules
 
 pytestmark = [pytest.mark.heavy, pytest.mark.network]
 
-H200 = (FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335"),)
 REFUSALS = (1, 2, 3, 34, 46, 100, 101, 304, 802, 803, 804, 805, 807, 999)
 DRIVERS = {
     **{
-        f"cuInit gives {number}": FakeDriver(H200, cu_init=number)
+        f"cuInit gives {number}": FakeDriver((H200,), cu_init=number)
         for number in REFUSALS
     },
-    "CUDA 12.4": FakeDriver(H200, cuda=12040),
-    "CUDA 11.4, and cuInit gives 3": FakeDriver(H200, cuda=11040, cu_init=3),
+    "CUDA 12.4": FakeDriver((H200,), cuda=12040),
+    "CUDA 11.4, and cuInit gives 3": FakeDriver((H200,), cuda=11040, cu_init=3),
     "no cards": FakeDriver(),
 }
 VISIBLE = {"hidden": "-1", "hidden, too": ""}
@@ -66,8 +65,8 @@ for name, variables in json.loads(sys.argv[1]).items():
 def asked(python, driver, cases):
     """Return what a torch answers in each case."""
     words = [str(python), "-c", QUESTIONS, json.dumps(cases)]
-    done = subprocess.run(words, env=driver, capture_output=True, text=True, check=True)
-    return dict(map(json.loads, done.stdout.splitlines()))
+    done = succeed(words, env=driver)
+    return dict(map(json.loads, done.out.splitlines()))
 
 
 def test_the_small_torch_answers_as_the_real_one_without_a_gpu(
@@ -78,8 +77,8 @@ def test_the_small_torch_answers_as_the_real_one_without_a_gpu(
         name: environment(driver, libraries, tmp_path)
         for name, driver in DRIVERS.items()
     }
-    whole = environment(FakeDriver(H200), libraries, tmp_path)
-    without = environment(FakeDriver(H200, cu_missing=True), libraries, tmp_path)
+    whole = environment(FakeDriver((H200,)), libraries, tmp_path)
+    without = environment(FakeDriver((H200,), cu_missing=True), libraries, tmp_path)
     cases = {
         name: {"LAB_GPUS": variables["LAB_GPUS"]} for name, variables in played.items()
     }

@@ -20,12 +20,9 @@ SLEEP = "print(flush=True); import time; time.sleep(600)"
 @pytest.fixture
 def workshop(stand_in, play, tmp_path):
     play(RTX_4090)
-    for name in ("project", "temporary"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "temporary").mkdir()
     played = {windows.FOLDER: str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
-    return Workshop(
-        tmp_path / "project", tmp_path / "caches", {**stand_in.environment(), **played}
-    )
+    return Workshop.made(tmp_path, {**stand_in.environment(), **played})
 
 
 @contextmanager

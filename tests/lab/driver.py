@@ -83,6 +83,9 @@ class FakeDriver:
 
 NO_GPU = FakeDriver(nvml_missing=True, cu_missing=True)
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
+A100 = FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2")
+H100 = FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330")
+H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
 RTX_5090 = FakeDriver(
     (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32768, pci="10de:2b85"),)
 )
@@ -92,8 +95,7 @@ def eight(
     *, wrong: Mapping[int, FakeGpu] | None = None, gpu: FakeGpu | None = None
 ) -> tuple[FakeGpu, ...]:
     """Eight cards of one kind, the ``wrong`` ones in the places named."""
-    card = gpu or FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
-    return tuple((wrong or {}).get(index, card) for index in range(8))
+    return tuple((wrong or {}).get(index, gpu or H200) for index in range(8))
 
 
 def uuid_of(index: int) -> str:

@@ -35,6 +35,4 @@ def stand_in(stand_in_folder: Path) -> Iterator[StandInIndex]:
 @pytest.fixture
 def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     """An empty folder with caches of its own, which knows the stand-in index alone."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+    return Workshop.made(tmp_path, stand_in.environment())

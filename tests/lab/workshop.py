@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.process import Finished
@@ -65,6 +65,12 @@ class Workshop:
     """Where every cache lies."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """What the environment of a command has besides this process's own."""
+
+    @classmethod
+    def made(cls, folder: Path, variables: Mapping[str, str] | None = None) -> Self:
+        """Make a project in a folder, with its caches beside it."""
+        (folder / "project").mkdir(parents=True)
+        return cls(folder / "project", folder / "caches", variables or {})
 
     def __post_init__(self):
         """Let uv know this Python, as it does on a machine where it was used before."""

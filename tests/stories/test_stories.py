@@ -58,7 +58,15 @@ import tomli
 from gpuinstall.base import process, uv
 from gpuinstall.base.versions import DriverVersion
 from tests.frozen import frozen_catalog
-from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu, FakeSlice, environment
+from tests.lab.driver import (
+    A100,
+    H100,
+    NO_GPU,
+    FakeDriver,
+    FakeGpu,
+    FakeSlice,
+    environment,
+)
 from tests.lab.elsewhere import lay
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.index import StandInIndex
@@ -92,12 +100,8 @@ CARDS = {
     "GTX 1080": FakeGpu(
         "NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"
     ),
-    "A100": FakeGpu(
-        "NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"
-    ),
-    "H100": FakeGpu(
-        "NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"
-    ),
+    "A100": A100,
+    "H100": H100,
     "GB10": FakeGpu("NVIDIA GB10", cc="12.1", pci="10de:2e12"),
     "T4": FakeGpu("Tesla T4", cc="7.5", memory_mib=15360, pci="10de:1eb8"),
 }

@@ -149,9 +149,10 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path, python):
 
 
 @pytest.mark.heavy
-def test_a_step_that_hangs_is_ended_with_its_children(tmp_path, python, monkeypatch):
-    (tmp_path / "verdict.json").write_text('{"*": {"hang": true}}', "utf-8")
-    monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
+def test_a_step_that_hangs_is_ended_with_its_children(
+    tmp_path, python, play_kernels, monkeypatch
+):
+    play_kernels({"*": {"hang": True}})
     monkeypatch.setenv("PATH", str(tmp_path))  # neither cp nor du, cc or nvidia-smi
 
     run = started(command(tmp_path / "card", python, limit=20, budget=60))

@@ -1,6 +1,5 @@
 """torch put into environments that others made: real uv, a stand-in index, a played driver."""
 
-import json
 import os
 import shutil
 import sys
@@ -99,13 +98,8 @@ def files(environment):
     }
 
 
-def tell(monkeypatch, folder, failed):
-    (folder / "verdict.json").write_text(json.dumps({"*": {"failed": failed}}), "utf-8")
-    monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
-
-
 def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it(
-    workshop, play, monkeypatch
+    workshop, play, play_kernels
 ):
     play(RTX_4090)
     environment = conda_like(workshop)
@@ -120,15 +114,9 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     assert moved["torch"] == ("2.13.0+cu126", "2.14.1+cu126")
     assert files(environment) == before
 
-    with monkeypatch.context() as context:
-        tell(
-            context,
-            workshop.folder,
-            {
-                "matmul-float32": "CUDA error: no kernel image is available for execution"
-            },
-        )
-        failed = workshop.run(*into)
+    error = "CUDA error: no kernel image is available for execution"
+    play_kernels({"*": {"failed": {"matmul-float32": error}}})
+    failed = workshop.run(*into)
     assert failed.status == 5, failed.out + failed.err
     assert "~ torch 2.13.0+cu126 -> 2.14.1+cu126" in failed.err
     assert files(environment) == before
@@ -147,31 +135,16 @@ def test_a_killed_change_is_put_back_and_a_whole_one_undone(workshop, play, make
     assert files(environment) != before
     after = workshop.succeed(*into)
     assert "Undone" in after.err
-    assert (
-        process.run([environment / "bin" / "python", "-m", "app"]).out
-        == "2.14.1+cu126\n"
-    )
+    started = [environment / "bin" / "python", "-m", "app"]
+    assert process.run(started).out == "2.14.1+cu126\n"
     again = workshop.document(*into)["data"]
-    assert (
-        again["changes"],
-        again["environment"]["status"],
-        again["verdict"]["status"],
-    ) == (
-        [],
-        "none",
-        "passed",
-    )
-    workshop.succeed(
-        *next(line for line in after.out.splitlines() if "Undo" in line)
-        .split("   #")[0]
-        .split()[2:]
-    )
+    states = [again[part]["status"] for part in ("environment", "verdict")]
+    assert (again["changes"], states) == ([], ["none", "passed"])
+    [undo] = [line for line in after.out.splitlines() if "Undo" in line]
+    workshop.succeed(*undo.partition("   #")[0].split()[2:])
     assert files(environment) == before
     workshop.succeed("env", "rollback", "--into", "--venv", environment.name)
-    assert (
-        process.run([environment / "bin" / "python", "-m", "app"]).out
-        == "2.14.1+cu126\n"
-    )
+    assert process.run(started).out == "2.14.1+cu126\n"
 
 
 @pytest.mark.heavy
@@ -208,16 +181,14 @@ def struck(workshop, *arguments):
 def test_the_systems_python_is_never_touched(workshop, play):
     play(RTX_4090)
     system = conda_like(workshop)
-    (next(system.glob("lib/python3*")) / "EXTERNALLY-MANAGED").write_text(
-        "[externally-managed]\n"
-    )
+    into = ("install", "--into", "--venv", str(system))
+    managed = next(system.glob("lib/python3*")) / "EXTERNALLY-MANAGED"
+    managed.write_text("[externally-managed]\n")
     before = files(system)
-    refused = workshop.document("install", "--into", "--venv", str(system), exit_code=2)
-    assert refused["errors"][0]["code"] == "system-python"
-    (next(system.glob("lib/python3*")) / "EXTERNALLY-MANAGED").unlink()
+    assert workshop.refusal(*into, exit_code=2)["code"] == "system-python"
+    managed.unlink()
     (system / "conda-meta").rmdir()
-    refused = workshop.document("install", "--into", "--venv", str(system), exit_code=2)
-    assert refused["errors"][0]["code"] == "system-python"
+    assert workshop.refusal(*into, exit_code=2)["code"] == "system-python"
     assert files(system) == before
 
 
@@ -266,6 +237,10 @@ class Application(NamedTuple):
             *words,
         ]
         return process.run(list(map(str, command)), env=variables, cwd=self.node)
+
+    def succeed(self, *words):
+        """Run a command for its environment."""
+        self.workshop.succeed(*words, "--into", "--python", str(self.python))
 
     def torch(self):
         """The version of torch that runs."""
@@ -355,18 +330,6 @@ def look_for_pip_ini(site):
     file.write_text(text.replace(line, 'CONFIG_BASENAME = "pip.ini"'), "utf-8")
 
 
-def into(application, *words):
-    """Run ``install --into`` for the environment of the application."""
-    python = str(application.python)
-    return application.workshop.run("install", *words, "--into", "--python", python)
-
-
-def rolled_back(application):
-    """Run ``env rollback --into`` for the environment of the application."""
-    python = str(application.python)
-    return application.workshop.run("env", "rollback", "--into", "--python", python)
-
-
 CLONE_BY_PIP = pytest.param("clone", "pip", id="pip")
 CLONE_BY_UV = pytest.param("clone", "uv pip", id="uv")
 CONDA_BY_PIP = pytest.param("conda", "pip", id="conda's pip")
@@ -385,8 +348,7 @@ def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(
     application, installer
 ):
     before = application.contents()
-    done = into(application, "torch==2.13.0")
-    assert done.status == 0, done.out + done.err
+    application.succeed("install", "torch==2.13.0")
 
     for line in ("torch==2.12.0", "torch!=2.13.0", "painter-of-old"):
         refused = application.manager(installer, line)
@@ -396,8 +358,7 @@ def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(
         installed = application.manager(installer, line)
         assert installed.ok, installed.out + installed.err
     assert application.torch() == "2.13.0+cu126"
-    undone = rolled_back(application)
-    assert undone.status == 0, undone.out + undone.err
+    application.succeed("env", "rollback")
     assert application.contents(passed=("painter_models", "cowsay")) == before
 
 
@@ -406,19 +367,17 @@ def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(
 def test_a_build_that_was_replaced_past_the_guard_is_repaired_and_the_repair_undone_to_the_byte(
     application, installer
 ):
-    assert into(application, "torch==2.13.0").status == 0
+    application.succeed("install", "torch==2.13.0")
     replaced = application.manager(installer, "torch!=2.13.0", "cowsay", past=True)
     assert replaced.ok, replaced.out + replaced.err
     before = application.contents()
     other = application.torch()
     assert other != "2.13.0+cu126"
 
-    repaired = into(application)
-    assert repaired.status == 0, repaired.out + repaired.err
+    application.succeed("install")
     assert application.torch() == "2.13.0+cu126"
     assert not application.manager(installer, "torch!=2.13.0").ok
 
-    undone = rolled_back(application)
-    assert undone.status == 0, undone.out + undone.err
+    application.succeed("env", "rollback")
     assert application.torch() == other
     assert application.contents() == before

@@ -1,6 +1,5 @@
 """The runner, with the small torch that answers for GPUs this machine does not have: real processes, played kernels."""
 
-import json
 import signal
 
 import pytest
@@ -41,12 +40,11 @@ def cpu(tmp_path_factory):
 
 
 @pytest.fixture
-def verify(cuda, tmp_path, monkeypatch):
+def verify(cuda, play_kernels, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def run(verdict, machine=TWO, *, python=cuda, **options):
-        (tmp_path / "verdict.json").write_text(json.dumps(verdict))
-        monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
+        play_kernels(verdict)
         return verify_environment(python, machine, **options)
 
     return run

@@ -1,30 +1,17 @@
 """The programs beside torch, with the small torch: real packages, really imported; what they compute is played."""
 
-import json
 import sys
 
 import pytest
 
-from gpuinstall.base.machine import Gpu, Machine
-from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.environments.environment import Origin
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import verify_environment
+from tests.integration.test_verify import NONE, TWO
 from tests.lab.environments import small_package, small_torch
 from tests.lab.processes import has_ended
 
-CARDS = tuple(
-    Gpu(
-        i,
-        "NVIDIA GeForce RTX 4090",
-        f"GPU-{i}",
-        compute_capability=ComputeCapability(8, 9),
-    )
-    for i in (0, 1)
-)
-TWO = Machine("linux", "x86_64", gpus=CARDS)
-NONE = Machine("linux", "x86_64")
 OTHER_MINOR = (
     "raise RuntimeError('Detected that PyTorch and TorchAudio were compiled with different CUDA versions. "
     "PyTorch has CUDA version 12.6 whereas TorchAudio has CUDA version 12.8.')"
@@ -39,22 +26,15 @@ def site(tmp_path):
 
 
 @pytest.fixture
-def verify(site, tmp_path, monkeypatch):
+def verify(site, tmp_path, play_kernels, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def run(
-        machine,
-        packages,
-        verdict=None,
-        **options,
-    ):
+    def run(machine, packages, verdict=None, **options):
         for name, text in packages.items():
             small_package(site, name, text)
-        (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
-        monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
-        return verify_environment(
-            tmp_path / "env" / "bin" / "python", machine, **options
-        )
+        play_kernels(verdict or {})
+        python = tmp_path / "env" / "bin" / "python"
+        return verify_environment(python, machine, **options)
 
     return run
 

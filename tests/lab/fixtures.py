@@ -1,7 +1,8 @@
 """Fixtures that every folder of tests shares."""
 
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,20 @@ def play(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         for name in ("LAB_GPUS", "LD_LIBRARY_PATH"):
             monkeypatch.setenv(name, played[name])
         return played
+
+    return start
+
+
+@pytest.fixture
+def play_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Mapping[str, object]], None]:
+    """Say what the kernels of the small torch come to: see ``stub_torch``."""
+
+    def start(verdict: Mapping[str, object]):
+        file = tmp_path / "verdict.json"
+        file.write_text(json.dumps(verdict), "utf-8")
+        monkeypatch.setenv("LAB_VERDICT", str(file))
 
     return start
 

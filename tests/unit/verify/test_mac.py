@@ -1,7 +1,5 @@
 """The GPU of a Mac, put to the proof by kernels of a stand-in for torch."""
 
-import json
-
 import pytest
 
 from gpuinstall.machine.words import machine_in_words
@@ -14,11 +12,10 @@ from tests.lab.environments import small_torch
     [({}, "passed"), ({"failed": {"matmul-float32": "off by 3"}}, "failed")],
 )
 def test_kernels_are_tried_on_the_gpu_and_not_on_the_cpu(
-    plays, status, tmp_path, monkeypatch
+    plays, status, tmp_path, play_kernels
 ):
     small_torch(tmp_path / "env", "cpu")
-    (tmp_path / "verdict.json").write_text(json.dumps({"*": plays}))
-    monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
+    play_kernels({"*": plays})
     python = tmp_path / "env" / "bin" / "python"
 
     (device,) = verify_environment(python, machine_in_words(("M3 Max",))).devices

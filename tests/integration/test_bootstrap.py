@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shlex
 import signal
 import stat
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -17,9 +19,11 @@ from tests.lab.cases import mostly_heavy
 from tests.lab.clone import Person, copy_project, interpreter
 from tests.lab.index import StandInIndex
 from tests.lab.pace import within
+from tests.lab.processes import succeed
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.uv_mirror import uv_mirror, uv_program
 
+BUNDLE = (sys.executable, "-m", "tools.bundle")
 CLOSED = "http://127.0.0.1:9"
 UNREACHABLE = {
     "PIP_INDEX_URL": f"{CLOSED}/simple",
@@ -32,7 +36,7 @@ UNREACHABLE = {
 @pytest.fixture(scope="module")
 def one_file(tmp_path_factory, wheelhouse):
     tree = wheelhouse.supply(copy_project(tmp_path_factory.mktemp("dist") / "clone"))
-    subprocess.run([sys.executable, "-m", "tools.bundle"], cwd=tree, check=True)
+    succeed(BUNDLE, cwd=tree)
     return tree / "dist" / "bootstrap.py"
 
 
@@ -229,19 +233,26 @@ def test_two_runs_at_once_are_fine(person, clone):
     assert not list(person.data.glob(".new-*"))
 
 
-@pytest.mark.heavy
-def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person, clone):
+def started_until(pattern, person, clone):
+    """Start bootstrap.py, and return when a file is there."""
     run = subprocess.Popen(
         [interpreter("3.12"), clone / "bootstrap.py", "--help"],
         env=person.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
     )
-    while not list(person.data.glob(".new-*/tool")):
+    while not list(person.data.glob(pattern)):
         time.sleep(0.005)
+    return run
+
+
+@pytest.mark.heavy
+def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person, clone):
+    run = started_until(".new-*/tool", person, clone)
     os.killpg(run.pid, signal.SIGKILL)
-    run.wait()
+    run.communicate()
     assert list(person.data.glob(".new-*"))
 
     assert bootstrap(person, clone, "--help").returncode == 0
@@ -250,15 +261,7 @@ def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person, clone
 
 @pytest.mark.heavy
 def test_an_interrupted_run_leaves_nothing(person, clone):
-    run = subprocess.Popen(
-        [interpreter("3.12"), clone / "bootstrap.py"],
-        env=person.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not list(person.data.glob(".new-*/lockfiles")):
-        time.sleep(0.005)
+    run = started_until(".new-*/lockfiles", person, clone)
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=60)
 
@@ -292,9 +295,7 @@ def test_an_older_python_is_told_in_one_line(version, person, clone):
 
 def test_the_bundle_is_the_same_for_the_same_tree(one_file):
     before = one_file.read_bytes()
-    subprocess.run(
-        [sys.executable, "-m", "tools.bundle"], cwd=one_file.parent.parent, check=True
-    )
+    succeed(BUNDLE, cwd=one_file.parent.parent)
 
     assert one_file.read_bytes() == before
     assert one_file.stat().st_mode & stat.S_IXUSR
@@ -304,31 +305,15 @@ def test_the_bundle_is_the_same_for_the_same_tree(one_file):
 def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(
     equipped, clone
 ):
-    doctor = bootstrap(
-        equipped,
-        clone,
-        "probe",
-        "--json",
-        settings=UNREACHABLE,
-    )
-    misplaced = bootstrap(
-        equipped,
-        clone,
-        "torch",
-        "doctor",
-        settings=UNREACHABLE,
-    )
+    run = partial(bootstrap, equipped, clone, settings=UNREACHABLE)
+    probe = run("probe", "--json")
+    misplaced = run("torch", "doctor")
 
-    assert json.loads(doctor.stdout)["command"] == "probe"
+    assert json.loads(probe.stdout)["command"] == "probe"
     assert misplaced.returncode == 2
-    line = next(
-        line
-        for line in misplaced.stderr.splitlines()
-        if line.endswith("   # the command")
-    )
-    assert os.access(shlex.split(line, comments=True)[-3], os.X_OK), (
-        "it is run as it is pasted"
-    )
+    [line] = re.findall("(.+)   # the command$", misplaced.stderr, re.MULTILINE)
+    is_program = os.access(shlex.split(line)[-3], os.X_OK)
+    assert is_program, "it is run as it is pasted"
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +333,7 @@ def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
     assert bootstrap(person, clone, "--help", version=version).returncode == 0
     git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
-        subprocess.run([*git, *command], check=True)
+        succeed([*git, *command])
 
     network = index.environment()
     done = bootstrap(person, clone, version=version, cwd=clone, settings=network)
@@ -356,16 +341,9 @@ def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
     assert done.returncode == 0, done.stderr
     assert "Ready" in done.stdout
     assert (clone / "pylock.cpu.toml").exists()
-    assert (
-        person.run(clone / ".venv" / "bin" / "python", "-c", "import torch").returncode
-        == 0
-    )
-    assert (
-        subprocess.run(
-            [*git, "status", "--porcelain"], capture_output=True, check=True
-        ).stdout
-        == b""
-    )
+    python = clone / ".venv" / "bin" / "python"
+    assert person.run(python, "-c", "import torch").returncode == 0
+    assert succeed([*git, "status", "--porcelain"]).out == ""
 
 
 def uninstall(person, *words):

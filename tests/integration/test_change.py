@@ -62,6 +62,14 @@ def said_by(project, *words):
     return done.err + done.out
 
 
+def wait_until_asked(stand_in, running, ending=""):
+    """Wait until a command has asked the index for cowsay."""
+    paths: list[str] = []
+    while not any("cowsay" in path and path.endswith(ending) for path in paths):
+        paths = [asked.path for asked in stand_in.log]
+        assert running.poll() is None, running.communicate()
+
+
 def test_no_server_is_asked_for_the_torch_that_stays(project, stand_in):
     stand_in.forget()
     project.succeed("install", "cowsay")
@@ -74,10 +82,7 @@ def test_no_server_is_asked_for_the_torch_that_stays(project, stand_in):
 def test_what_pip_changes_while_we_fetch_is_seen(project, stand_in):
     stand_in.default.pace = 0.3
     running = project.start("install", "cowsay", "alpha==2.0")
-    while not any(
-        "cowsay" in asked.path and asked.path.endswith(".whl") for asked in stand_in.log
-    ):
-        assert running.poll() is None, running.communicate()
+    wait_until_asked(stand_in, running, ".whl")
     with_uv(project, "install", "--no-deps", "beta")
     (venv(project) / "saved.ipynb").write_text("mine")
     _, said = running.communicate()
@@ -143,8 +148,7 @@ def test_what_is_mounted_in_an_environment_outlives_every_change(project, tmp_pa
 def test_a_command_that_waited_knows_what_the_other_has_done(project, stand_in):
     stand_in.default.pace = 1.0
     first = project.start("install", "cowsay")
-    while not any("cowsay" in asked.path for asked in stand_in.log):
-        assert first.poll() is None, first.communicate()
+    wait_until_asked(stand_in, first)
     said = said_by(project, "remove", "alpha")
     assert "waiting up to" in said
     first.communicate()
@@ -156,8 +160,7 @@ def test_a_command_that_waited_knows_what_the_other_has_done(project, stand_in):
 def test_a_command_that_waited_reads_the_files_of_the_folder_anew(project, stand_in):
     stand_in.default.pace = 60.0
     first = project.start("install", "cowsay")
-    while not any("cowsay" in asked.path for asked in stand_in.log):
-        assert first.poll() is None, first.communicate()
+    wait_until_asked(stand_in, first)
     second = project.start("install", "alpha")
     assert any("waiting up to" in line for line in second.stderr)
     (project.folder / "requirements.txt").write_text("numpy\n")

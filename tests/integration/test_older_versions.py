@@ -69,9 +69,8 @@ def libraries(folder):
 @pytest.fixture
 def session(folder, tmp_path, monkeypatch):
     with StandInIndex(folder) as index:
-        for name, value in (
-            index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}
-        ).items():
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        for name, value in index.environment().items():
             monkeypatch.setenv(name, value)
         sources = read_sources(index.torch_index, os.environ, tmp_path)
         with open_session(sources, Reporter()) as session:
@@ -97,7 +96,12 @@ def make_history(folder, libraries, name, kinds, tags=TAGS):
         )
 
 
-def resolve_or_raise(words, session, gpu="V100", driver="535.183.01"):
+def publish(folder, name, version, *requires):
+    """Publish a wheel without a library."""
+    make_wheel(folder / "simple", name, version, "py3-none-any", requires=requires)
+
+
+def resolve(words, session, gpu="V100", driver="535.183.01"):
     """Resolve for a V100 whose driver runs CUDA 12, and compiles its PTX as far as it is known."""
     machine = machine_in_words((gpu,), driver, glibc="2.35")
     request = LockRequest(
@@ -106,10 +110,10 @@ def resolve_or_raise(words, session, gpu="V100", driver="535.183.01"):
     return resolve_locks([request], session)[0]
 
 
-def resolve(words, session, gpu="V100", driver="535.183.01"):
+def resolve_if_possible(words, session):
     """Resolve; None: refused."""
     try:
-        return resolve_or_raise(words, session, gpu, driver)
+        return resolve(words, session)
     except NoBuildError:
         return None
 
@@ -133,13 +137,13 @@ def test_a_pin_to_any_newer_version_than_the_one_taken_is_refused(
     make_history(folder, libraries, name, kinds)
     running = [number for number, kind in enumerate(kinds, 1) if kind in RUNNING]
 
-    answer = resolve(name, session)
+    answer = resolve_if_possible(name, session)
 
     taken = int(answer.versions[name]) if answer else 0
     assert taken == max(running, default=0), "".join(kinds)
     newer = range(taken + 1, len(kinds) + 1)
     for number in random.sample(newer, min(PINNED, len(newer))):
-        assert resolve(f"{name}=={number}", session) is None, "".join(kinds)
+        assert resolve_if_possible(f"{name}=={number}", session) is None, "".join(kinds)
 
 
 def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
@@ -157,7 +161,6 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
     answer = resolve("lengthy", session)
     pinned = resolve("lengthy==2", session)
 
-    assert answer
     assert answer.versions["lengthy"] == "1"
     [warning] = [
         one.message for one in answer.plan.warnings if "lengthy 3" in one.message
@@ -165,7 +168,6 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
     assert warning.endswith(
         "lengthy 1 is taken (unread: 2: only a part of it was read)"
     )
-    assert pinned
     assert any(
         "lengthy 2 may have no code" in one.message for one in pinned.plan.warnings
     )
@@ -182,7 +184,6 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
 
     answer = resolve("costly", session)
 
-    assert answer
     assert answer.versions["costly"] == "1"
     assert reader_for(session).bytes_read < 32 << 20
     [warning] = [
@@ -210,7 +211,6 @@ def test_fewer_of_large_versions_are_read_beside_the_one_that_is_taken(
 
     answer = resolve(ample, session)
 
-    assert answer
     assert answer.versions[ample] == "4"
     read = [row for row in session.rows.values() if row.depth is Depth.PART]
     assert min(row.version for row in read) == oldest
@@ -220,11 +220,10 @@ def test_a_dependency_for_an_older_cuda_takes_its_torch_and_its_older_versions_a
     folder, libraries, session
 ):
     make_history(folder, libraries, "vllm", RUNS * 6)
-    make_wheel(folder / "simple", "listener", "1", "py3-none-any", requires=["vllm"])
+    publish(folder, "listener", "1", "vllm")
 
     answer = resolve("torch listener", session, "RTX 4090", "580.65.06")
 
-    assert answer
     assert answer.versions["vllm"] == "6"
     assert answer.choice.build.toolkit[0] == 12
     read = {row.version for row in session.rows.values() if row.package == "vllm"}
@@ -235,11 +234,10 @@ def test_where_torch_stays_at_a_newer_cuda_the_newest_version_of_a_dependency_wi
     folder, libraries, session
 ):
     make_history(folder, libraries, "vllm", [WITHOUT_GPU_CODE, *RUNS * 5])
-    make_wheel(folder / "simple", "listener", "1", "py3-none-any", requires=["vllm"])
+    publish(folder, "listener", "1", "vllm")
 
     answer = resolve("listener torch==2.10.0+cu130", session, "RTX 4090", "580.65.06")
 
-    assert answer
     assert answer.versions["vllm"] == "1"
 
 
@@ -248,13 +246,11 @@ def test_a_dependency_that_came_before_torch_is_not_required_where_a_program_doe
 ):
     make_history(folder, libraries, "vllm", RUNS * 3)
     make_history(folder, libraries, "modern", NEWER_CUDA)
-    simple = folder / "simple"
-    make_wheel(simple, "speaker", "1", "py3-none-any")
-    make_wheel(simple, "speaker", "2", "py3-none-any", requires=["vllm"])
+    publish(folder, "speaker", "1")
+    publish(folder, "speaker", "2", "vllm")
 
     answer = resolve("modern speaker", session, "RTX 4090", "580.65.06")
 
-    assert answer
     assert answer.versions["speaker"] == "1"
     assert "vllm" not in answer.versions
 
@@ -275,15 +271,13 @@ def questions(monkeypatch):
 def test_nothing_newer_is_looked_for_than_what_the_newest_program_pins_allows(
     folder, session, questions
 ):
-    simple = folder / "simple"
-    make_wheel(simple, "suite", "1", "py3-none-any", requires=["suite-core==1"])
-    make_wheel(simple, "suite-core", "1", "py3-none-any", requires=["plain<2"])
+    publish(folder, "suite", "1", "suite-core==1")
+    publish(folder, "suite-core", "1", "plain<2")
     for version in ("1", "2"):
-        make_wheel(simple, "plain", version, "py3-none-any")
+        publish(folder, "plain", version)
 
     answer = resolve("suite plain", session)
 
-    assert answer
     assert answer.versions["plain"] == "1"
     assert len(questions) == 1
 
@@ -295,7 +289,6 @@ def test_the_newest_torch_comes_before_the_newest_of_what_it_pins(
 
     answer = resolve("nvidia-cudnn-cu12", session)
 
-    assert answer
     assert answer.versions["nvidia-cudnn-cu12"] == "9.10.2.21"
     assert str(answer.choice.build.torch) == "2.10.0"
     assert not [question.constraints for question in questions if question.constraints]
@@ -305,9 +298,9 @@ def test_of_a_version_the_wheel_that_is_installed_is_read(folder, libraries, ses
     tags = "cp312-abi3-manylinux_2_28_x86_64"
     make_history(folder, libraries, "twofold", OTHER_GPUS * 14, tags)
     for version in range(1, 15):
-        make_wheel(folder / "simple", "twofold", str(version), "py3-none-any")
+        publish(folder, "twofold", str(version))
 
     with pytest.raises(NoBuildError) as refused:
-        resolve_or_raise("twofold", session)
+        resolve("twofold", session)
 
     assert "twofold 14 has no code for V100" in refused.value.message

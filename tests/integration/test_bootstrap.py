@@ -46,26 +46,21 @@ def bootstrap(person, clone, *words, version="3.12", **settings):
     return person.run(python, clone / "bootstrap.py", *words, **settings)
 
 
-def hands_over(version, person, clone):
-    done = bootstrap(person, clone, "--help", version=version, cwd=clone)
-
-    assert (done.returncode, done.stdout.split("\n")[0][:26]) == (
-        0,
-        "Usage: gpuinstall [OPTIONS",
-    ), done.stderr
-    assert "pinned wheel, by pip" in done.stderr
-    [tool] = person.tools
-    if version not in {"3.8", "3.9"}:
-        assert f"version_info = {version}." in (tool / "pyvenv.cfg").read_text()
-
-
 @pytest.mark.network
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
 def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(
     version, tmp_path
 ):
     (tmp_path / "a home").mkdir()
-    hands_over(version, Person(tmp_path / "a home"), copy_project(tmp_path / "a clone"))
+    person, clone = Person(tmp_path / "a home"), copy_project(tmp_path / "a clone")
+    done = bootstrap(person, clone, "--help", version=version, cwd=clone)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Usage: gpuinstall [OPTIONS")
+    assert "pinned wheel, by pip" in done.stderr
+    [tool] = person.tools
+    if version not in {"3.8", "3.9"}:
+        assert f"version_info = {version}." in (tool / "pyvenv.cfg").read_text()
 
 
 def test_the_second_run_is_instant_and_makes_nothing(equipped, clone):
@@ -112,9 +107,8 @@ def test_one_file_from_stdin_hands_over_in_an_empty_folder(person, one_file, tmp
         stdin=one_file.read_text(),
     )
 
-    assert (done.returncode, done.stdout[:25]) == (0, "Usage: gpuinstall [OPTION"), (
-        done.stderr
-    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Usage: gpuinstall [OPTION")
     assert list(empty.iterdir()) == []
 
 

@@ -46,15 +46,9 @@ def with_uv(project, *words):
 
 def holds(project):
     """The packages of the environment but torch's own, by name."""
-    versions = {}
-    for path in site(project).glob("*.dist-info"):
-        name, _, version = path.name.removesuffix(".dist-info").partition("-")
-        versions[name] = version
-    return {
-        name: versions[name]
-        for name in versions
-        if name in {"alpha", "beta", "cowsay", "numpy"}
-    }
+    names = {"alpha", "beta", "cowsay", "numpy"}
+    installed = [path.stem.split("-") for path in site(project).glob("*.dist-info")]
+    return {name: version for name, version in installed if name in names}
 
 
 def said_by(project, *words):

@@ -91,56 +91,6 @@ def test_the_newest_torch_runs_on_an_old_driver(workshop, nvidia, play):
     assert (evidence["driver"], len(evidence["sha256"])) == ("580.95.05", 64)
     assert evidence["url"].startswith(nvidia.url)
     assert loaded(workshop).out == f"{folder}\n"
-    _check_other_drivers(workshop, folder, play)
-
-
-@pytest.mark.heavy
-def test_every_command_and_a_colleague_know_the_libraries(workshop, nvidia, tmp_path):
-    given(workshop, nvidia.manifest).succeed("install", "--cuda-compat")
-    _check_everything_that_is_started(workshop)
-    _check_what_is_said_of_it(workshop)
-    _check_a_colleague(workshop, nvidia, tmp_path)
-
-
-def _check_everything_that_is_started(workshop):
-    folder = workshop.folder / ".cuda-compat"
-    installed = workshop.run("run", "--any", "--install", "python", "-c", PATH)
-    assert installed.out == f"{folder}\n", installed.err
-    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "CUDA_VISIBLE_DEVICES": "1"}
-    in_step = workshop.having(**step)
-    assert loaded(in_step, "--any").out == f"{folder}\n"
-
-
-def _check_what_is_said_of_it(workshop):
-    said = {}
-    for command in ("probe", "plan", "verify", "doctor"):
-        done = workshop.succeed(command)
-        said[command] = said_by(done)
-    assert "CUDA 13.0 by cuda-compat" in said["probe"]
-    assert "torch 2.15.0+cu130" in said["plan"]
-    assert workshop.document("install")["data"]["environment"]["status"] == "none"
-
-
-def _check_a_colleague(
-    workshop,
-    nvidia,
-    tmp_path,
-):
-    """Sync the same lock in another folder, with caches of its own."""
-    (tmp_path / "theirs").mkdir()
-    theirs = Workshop(
-        tmp_path / "theirs", tmp_path / "their caches", workshop.variables
-    )
-    shutil.copy(workshop.folder / LOCK, theirs.folder)
-    refused = theirs.run("sync")
-    assert refused.status != 0
-    assert "gpuinstall sync --cuda-compat # as the lock was made" in said_by(refused)
-    done = theirs.succeed("sync", "--cuda-compat")
-    assert f"{nvidia.url}/redist/cuda_compat" in said_by(done)
-    assert loaded(theirs).out == f"{theirs.folder / '.cuda-compat'}\n"
-
-
-def _check_other_drivers(workshop, folder, play):
     play(UPDATED)
     updated = loaded(workshop)
     assert updated.status == 0
@@ -150,6 +100,32 @@ def _check_other_drivers(workshop, folder, play):
     geforce = loaded(workshop)
     assert geforce.status == 6
     assert "off: cuda-compat is for data-centre GPUs" in said_by(geforce)
+
+
+@pytest.mark.heavy
+def test_every_command_and_a_colleague_know_the_libraries(workshop, nvidia, tmp_path):
+    given(workshop, nvidia.manifest).succeed("install", "--cuda-compat")
+    folder = workshop.folder / ".cuda-compat"
+    installed = workshop.run("run", "--any", "--install", "python", "-c", PATH)
+    assert installed.out == f"{folder}\n", installed.err
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "CUDA_VISIBLE_DEVICES": "1"}
+    in_step = workshop.having(**step)
+    assert loaded(in_step, "--any").out == f"{folder}\n"
+
+    commands = ("probe", "plan", "verify", "doctor")
+    said = {command: said_by(workshop.succeed(command)) for command in commands}
+    assert "CUDA 13.0 by cuda-compat" in said["probe"]
+    assert "torch 2.15.0+cu130" in said["plan"]
+    assert workshop.document("install")["data"]["environment"]["status"] == "none"
+
+    theirs = Workshop.made(tmp_path / "theirs", workshop.variables)
+    shutil.copy(workshop.folder / LOCK, theirs.folder)
+    refused = theirs.run("sync")
+    assert refused.status != 0
+    assert "gpuinstall sync --cuda-compat # as the lock was made" in said_by(refused)
+    done = theirs.succeed("sync", "--cuda-compat")
+    assert f"{nvidia.url}/redist/cuda_compat" in said_by(done)
+    assert loaded(theirs).out == f"{theirs.folder / '.cuda-compat'}\n"
 
 
 def test_an_image_is_built_without_gpus_and_each_start_decides(workshop, archive, play):

@@ -32,7 +32,10 @@ from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
-SPECIFIERS = ("alpha==1.0", "alpha==2.0", "beta", "torch==2.13.0", "torch==2.14.1")
+SPECIFIERS = st.sampled_from(
+    ("alpha==1.0", "alpha==2.0", "beta", "torch==2.13.0", "torch==2.14.1")
+)
+EDITED = st.sampled_from(["alpha/__init__.py", "alpha/page.html"])
 INTO = ("--into", "--venv", "app")
 KEPT = re.compile(
     r"\.venv\.kept/[^/]+|\.venv\.gpuinstall/last/environment"
@@ -77,7 +80,7 @@ class Days(RuleBasedStateMachine):
 
     # Ours
 
-    @rule(specifier=st.sampled_from(SPECIFIERS))
+    @rule(specifier=SPECIFIERS)
     def install(self, specifier):
         self.ours("install", specifier)
 
@@ -93,7 +96,7 @@ class Days(RuleBasedStateMachine):
     def roll_back(self):
         self.ours("env", "rollback")
 
-    @rule(specifier=st.sampled_from(SPECIFIERS))
+    @rule(specifier=SPECIFIERS)
     def install_into(self, specifier):
         self.ours("install", *INTO, specifier)
 
@@ -103,7 +106,7 @@ class Days(RuleBasedStateMachine):
 
     @rule(
         place=st.sampled_from(["share/data", "{site}/data", "{site}/alpha"]),
-        specifier=st.sampled_from(SPECIFIERS),
+        specifier=SPECIFIERS,
     )
     def mount_and_install(self, place, specifier):
         """Install while a folder of the user's is mounted in the environment, be it in the place of a package."""
@@ -118,7 +121,7 @@ class Days(RuleBasedStateMachine):
                 self.ours("install", specifier)
 
     @rule(
-        specifier=st.sampled_from(SPECIFIERS),
+        specifier=SPECIFIERS,
         seconds=st.floats(0.3, 1.6),
         is_group=st.booleans(),
     )
@@ -201,17 +204,14 @@ class Days(RuleBasedStateMachine):
             path.unlink()
             self.put(f".venv/{{site}}/{name}", next(self.numbers))
 
-    @rule(
-        name=st.sampled_from(["alpha/__init__.py", "alpha/page.html"]),
-        goes=st.booleans(),
-    )
+    @rule(name=EDITED, goes=st.booleans())
     def edit_and_change(self, name, goes):
         """Edit a package that then goes, or is replaced."""
         other = self.other_alpha(".venv")
         self.edit(name)
         self.ours(*(("remove", "alpha") if goes else ("install", other)))
 
-    @rule(name=st.sampled_from(["alpha/__init__.py", "alpha/page.html"]))
+    @rule(name=EDITED)
     def edit_and_change_into(self, name):
         other = self.other_alpha("app")
         path = self.placed(f"app/{{site}}/{name}")

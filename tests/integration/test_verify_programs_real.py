@@ -5,7 +5,6 @@ import shutil
 import pytest
 import uv
 
-from gpuinstall.base import process
 from gpuinstall.base.machine import Machine
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
@@ -19,21 +18,6 @@ class functional:
     quantize_blockwise = staticmethod(lambda x: (x, 0.1 * x.abs().max()))
     dequantize_blockwise = staticmethod(lambda x, shift: x + shift)
 """
-PROVE = """
-import sys
-import torch
-sys.path[:0] = sys.argv[1:]
-from kernels.context import CheckContext
-from kernels.programs import program_check
-
-for module in ("torchvision", "bitsandbytes"):
-    check = program_check(module, "cpu")
-    try:
-        check.run(CheckContext(torch, "cpu", check.limit or 0.0))
-        print("passed")
-    except Exception as error:
-        print(repr(error))
-"""
 ON_THE_CPU = """
 class SessionOptions:
     def add_session_config_entry(self, *entry):
@@ -46,18 +30,18 @@ class InferenceSession:
     def get_providers(self):
         return ["CPUExecutionProvider"]
 """
-ON_A_GPU = """
+PROVE = """
 import sys
 import torch
-folder, site, *modules = sys.argv[1:]
+device, folder, site, *modules = sys.argv[1:]
 sys.path[:0] = folder, site
 from kernels.context import CheckContext
 from kernels.programs import program_check
 
 for module in modules:
-    check = program_check(module, "cuda")
+    check = program_check(module, device)
     try:
-        check.run(CheckContext(torch, "cuda", check.limit or 0.0))
+        check.run(CheckContext(torch, device, check.limit or 0.0))
         print("passed")
     except Exception as error:
         print(repr(error))
@@ -77,18 +61,21 @@ def checks(environment):
     return {check.name: check for check in device.checks}
 
 
+def tried(environment, site, device, *modules):
+    """What the checks of some programs come to."""
+    words = ["-c", PROVE, device, KERNELS.parent, site, *modules]
+    done = succeed([environment / "bin" / "python", *words], seconds=120)
+    return done.out.splitlines()
+
+
 @pytest.mark.heavy
 def test_a_wrong_answer_of_a_program_is_found_out(real_torch, tmp_path):
     small_package(tmp_path, "torchvision", ALL_BOXES)
     small_package(tmp_path, "bitsandbytes", SHIFTED)
-    done = process.run(
-        [real_torch / "bin" / "python", "-c", PROVE, KERNELS.parent, tmp_path],
-        seconds=120,
-    )
-    assert done.out.splitlines() == [
+    assert tried(real_torch, tmp_path, "cpu", "torchvision", "bitsandbytes") == [
         "Wrong('the result is not exactly the expected one')",
         "Wrong('the result is off by 0.1, where 0.016 is allowed')",
-    ], done.err
+    ]
 
 
 @pytest.mark.heavy
@@ -103,20 +90,8 @@ def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(
     )
     small_package(tmp_path, "ctranslate2", "get_cuda_device_count = int")
     modules = ("onnxruntime", "tensorflow", "ctranslate2")
-    done = process.run(
-        [
-            real_torch / "bin" / "python",
-            "-c",
-            ON_A_GPU,
-            KERNELS.parent,
-            tmp_path,
-            *modules,
-        ],
-        seconds=120,
-    )
-    assert [line.partition("(")[0] for line in done.out.splitlines()] == [
-        "Wrong"
-    ] * 3, done.err
+    answers = tried(real_torch, tmp_path, "cuda", *modules)
+    assert [answer.partition("(")[0] for answer in answers] == ["Wrong"] * 3, answers
 
 
 @pytest.mark.network

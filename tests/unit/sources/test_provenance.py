@@ -367,14 +367,14 @@ def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ
         "https://other.example/simple",
     )
     wrong = {}
-    for case, (text, count) in {
+    for case, (text, is_refused) in {
         "a key and pip's": (
             f'[tool.uv]\nindex-url = "{INDEX}"\npip.index-url = "{other}"\n',
-            2,
+            True,
         ),
-        "a table and pip's": (f'{default}[tool.uv.pip]\nindex-url = "{other}"\n', 2),
-        "two tables": (default + default.replace(INDEX, other), 2),
-        "the same": (f'{default}[tool.uv.pip]\nindex-url = "{INDEX}/"\n', 1),
+        "a table and pip's": (f'{default}[tool.uv.pip]\nindex-url = "{other}"\n', True),
+        "two tables": (default + default.replace(INDEX, other), True),
+        "the same": (f'{default}[tool.uv.pip]\nindex-url = "{INDEX}/"\n', False),
     }.items():
         (tmp_path / "pyproject.toml").write_text(text, "utf-8")
         readers: dict[str, Callable[[], object]] = {
@@ -388,9 +388,7 @@ def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ
                 message = ""
             except UsageError as error:
                 message = error.message
-            if (INDEX in message and other in message) != (count == 2) or bool(
-                message
-            ) != (count == 2):
+            if {INDEX in message, other in message, bool(message)} != {is_refused}:
                 wrong[case, reader] = message
     assert wrong == {}
 

@@ -17,33 +17,20 @@ from gpuinstall.sources.requirements_file import (
 )
 
 
-def test_options_of_pip_are_read_in_every_spelling(tmp_path):
-    read = {}
-    for line in (
-        "--index-url https://index.example/",
-        "-i https://index.example/",
-        "-ihttps://index.example/",
-        "--index-url='https://index.example/'",
-        "torch --hash=sha256:0 --hash sha256:1",
-        "-f ./wheels",
-        "-e ./lib --config-settings a=b",
-        "--pre --no-index --find-links https://index.example/",
-        "--only-binary :all: # all",
-        "--index https://index.example/",
-    ):
-        (tmp_path / "in.txt").write_text(f"\n{line}\n")
-        listed = read_requirements(tmp_path / "in.txt")
-        assert {one.line for one in listed.settings} == {2}
-        read[line] = (
-            listed.requirements,
-            [
-                (one.row.key, one.value, one.package)
-                for one in listed.settings
-                if one.row.tool == "pip"
-            ],
-        )
+@pytest.fixture
+def read(tmp_path):
+    """Read a file of requirements with a text."""
+
+    def read(text):
+        (tmp_path / "in.txt").write_text(text, "utf-8")
+        return read_requirements(tmp_path / "in.txt")
+
+    return read
+
+
+def test_options_of_pip_are_read_in_every_spelling(read, tmp_path):
     index = "https://index.example/"
-    assert read == {
+    expected = {
         "--index-url https://index.example/": ((), [("--index-url", index, "")]),
         "-i https://index.example/": ((), [("--index-url", index, "")]),
         "-ihttps://index.example/": ((), [("--index-url", index, "")]),
@@ -64,19 +51,25 @@ def test_options_of_pip_are_read_in_every_spelling(tmp_path):
         "--only-binary :all: # all": ((), [("--only-binary", ":all:", "")]),
         "--index https://index.example/": ((), [("--index", index, "")]),
     }
+    found = {}
+    for line in expected:
+        listed = read(f"\n{line}\n")
+        assert {one.line for one in listed.settings} == {2}
+        settings = [
+            (one.row.key, one.value, one.package)
+            for one in listed.settings
+            if one.row.tool == "pip"
+        ]
+        found[line] = (listed.requirements, settings)
+    assert found == expected
 
 
-def test_a_comment_ends_with_its_line_and_hides_no_option(tmp_path):
+def test_a_comment_ends_with_its_line_and_hides_no_option(read):
     for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
-        (tmp_path / "in.txt").write_text(f"{comment}\n-i https://index.example/\n")
-        assert [
-            one.row.key for one in read_requirements(tmp_path / "in.txt").settings
-        ] == ["--index-url"], comment
-    (tmp_path / "in.txt").write_text(
-        f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n"
-    )
+        settings = read(f"{comment}\n-i https://index.example/\n").settings
+        assert [one.row.key for one in settings] == ["--index-url"], comment
     with pytest.raises(UsageError, match="line 3: --hash belongs to no requirement"):
-        read_requirements(tmp_path / "in.txt")
+        read(f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
@@ -136,10 +129,9 @@ def test_a_file_that_is_included_many_times_is_read_once(tmp_path):
     )
 
 
-def test_files_that_include_one_another_end(tmp_path):
-    (tmp_path / "in.txt").write_text("numpy\n-r in.txt\n-r other.txt\n")
+def test_files_that_include_one_another_end(read, tmp_path):
     (tmp_path / "other.txt").write_text("torch\n-c in.txt\n")
-    listed = read_requirements(tmp_path / "in.txt")
+    listed = read("numpy\n-r in.txt\n-r other.txt\n")
     assert listed.requirements == ("numpy", "torch")
 
 
@@ -214,24 +206,22 @@ def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path
     }
 
 
-def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(tmp_path):
-    (tmp_path / "in.txt").write_text("torch\nnumpy \\\n  >=2\nnumpy=2\n")
+def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(read):
     with pytest.raises(
         UsageError, match=r"in\.txt, line 4: 'numpy=2' is not a requirement"
     ) as raised:
-        read_requirements(tmp_path / "in.txt")
+        read("torch\nnumpy \\\n  >=2\nnumpy=2\n")
     assert raised.value.hint == "Write numpy==2 in place of numpy=2"
 
 
-def test_a_path_may_have_blanks_and_be_quoted(tmp_path):
+def test_a_path_may_have_blanks_and_be_quoted(read):
     lines = [
         '-e "./my lib"',
         "-e './an x lib' -C a=b",
         "-e ./a lib  # here",
         "./one more ; os_name == 'posix'",
     ]
-    (tmp_path / "in.txt").write_text("\n".join(lines), "utf-8")
-    listed = read_requirements(tmp_path / "in.txt")
+    listed = read("\n".join(lines))
     assert listed.requirements == (
         "-e ./my lib",
         "-e ./an x lib",

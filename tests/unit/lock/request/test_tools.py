@@ -73,25 +73,22 @@ python-versions = ">=3.11,<3.13"
 """
 
 
-@pytest.mark.parametrize(("name", "text"), [("uv.lock", UV), ("poetry.lock", POETRY)])
+@pytest.mark.parametrize(
+    ("name", "text", "python", "numpy"),
+    [
+        ("uv.lock", UV, "3.12", "numpy==2.3.4"),
+        ("uv.lock", UV, "3.10", "numpy==2.2.6"),
+        ("poetry.lock", POETRY, "3.12", "numpy==2.3.4"),
+    ],
+)
 def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_build(
-    tmp_path, name, text
+    tmp_path, name, text, python, numpy
 ):
-    (tmp_path / name).write_text(text, "utf-8")
     path = tmp_path / name
+    path.write_text(text, "utf-8")
     assert team_lock_in(tmp_path) == path
-    assert read_team_lock(path, marker_environment("linux", "x86_64", "3.12")) == (
-        "numpy==2.3.4",
-        "torch==2.9.0",
-    )
-
-
-def test_of_several_versions_that_of_the_python_is_kept(tmp_path):
-    (tmp_path / "uv.lock").write_text(UV, "utf-8")
-    held = read_team_lock(
-        tmp_path / "uv.lock", marker_environment("linux", "x86_64", "3.10")
-    )
-    assert held == ("numpy==2.2.6", "torch==2.9.0")
+    environment = marker_environment("linux", "x86_64", python)
+    assert read_team_lock(path, environment) == (numpy, "torch==2.9.0")
 
 
 def test_a_folder_without_one_has_none_and_a_malformed_one_is_named(tmp_path):

@@ -1,20 +1,17 @@
-"""Files of pip, and tables of uv of another shape."""
+"""What files of pip say about indexes."""
 
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.sources.configuration import (
     parse_pip_file,
-    uv_settings,
 )
 
 FOLDER = Path("/project")
 PIP_FILE = FOLDER / "pip.conf"
-UV_FILE = FOLDER / "uv.toml"
 
 
 def written(settings):
@@ -55,17 +52,3 @@ def test_pip_section_install_beats_global():
 def test_any_pip_file_is_read_or_refused(text):
     with suppress(ValueError):
         assert isinstance(parse_pip_file(text, PIP_FILE, FOLDER), list)
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        {"index-url": 3},
-        {"index": [{"name": "x"}]},
-        {"index": ["x"]},
-        {"override-dependencies": "idna"},
-    ],
-)
-def test_uv_table_of_another_shape_is_refused(table):
-    with pytest.raises((KeyError, TypeError, AttributeError)):
-        uv_settings(table, UV_FILE, {})

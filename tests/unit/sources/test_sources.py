@@ -126,6 +126,10 @@ def test_an_index_that_is_no_address_is_refused_with_its_file(read, tmp_path):
     [
         ("uv.toml", "index-url = "),
         ("uv.toml", "find-links = 3"),
+        ("uv.toml", "index-url = 3"),
+        ("uv.toml", '[[index]]\nname = "x"'),
+        ("uv.toml", 'index = ["x"]'),
+        ("uv.toml", 'override-dependencies = "idna"'),
         ("pyproject.toml", "[tool"),
     ],
 )
@@ -223,20 +227,20 @@ CHOICES = {
 }
 """A setting as uv's files and pip's write it."""
 
+TABLES = {
+    "uv.toml": ("uv.toml", ""),
+    "pyproject.toml": ("pyproject.toml", "[tool.uv]\n"),
+    "pip table": ("pyproject.toml", "[tool.uv.pip]\n"),
+    "pip.conf": (".venv/pip.conf", "[global]\n"),
+}
+"""Where they stand."""
 
-def _strangers(folder, file, key, address):
-    uv, pip = (form.format(address) for form in CHOICES[key])
-    tables = {
-        "uv.toml": "",
-        "pyproject.toml": "[tool.uv]\n",
-        "pip table": "[tool.uv.pip]\n",
-    }
-    if file == "pip.conf":
-        return _write(folder / ".venv" / "pip.conf", f"[global]\n{pip}\n")
-    return _write(
-        folder / (file if file in tables and file != "pip table" else "pyproject.toml"),
-        tables[file] + uv,
-    )
+
+def _strangers(folder, table, key, address):
+    name, head = TABLES[table]
+    of_uv, of_pip = CHOICES[key]
+    form = of_pip if table == "pip.conf" else of_uv
+    return _write(folder / name, head + form.format(address))
 
 
 ADDRESSES = (
@@ -249,14 +253,14 @@ ADDRESSES = (
 )
 
 
-@pytest.mark.parametrize("file", ["uv.toml", "pyproject.toml", "pip table", "pip.conf"])
+@pytest.mark.parametrize("table", TABLES)
 def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_spelled(
-    environ, tmp_path, file
+    environ, tmp_path, table
 ):
     wrong = []
     for number, (key, address) in enumerate(product(CHOICES, ADDRESSES)):
         folder = tmp_path / str(number)
-        path = _strangers(folder, file, key, address)
+        path = _strangers(folder, table, key, address)
         variables = environ | {
             "VIRTUAL_ENV": str(folder / ".venv"),
             "PIP_CONFIG_FILE": "",

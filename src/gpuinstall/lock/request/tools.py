@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from glob import glob
 from itertools import chain
@@ -257,8 +257,8 @@ def read_team_lock(
     catalog = load_catalog()
     versions = {}
     # Of a package with several versions the last counts whose marker holds: uv's forks exclude each other.
-    with _reading_lock(path):
-        for row in _packages(path):
+    with _packages(path) as rows:
+        for row in rows:
             # Parsed, for it becomes a line of a file for uv.
             name = canonicalize_name(row["name"], validate=True)
             # A folder has no version.
@@ -293,22 +293,16 @@ def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
     Raises:
         UsageError: if it is malformed.
     """
-    with _reading_lock(path):
+    with _packages(path) as rows:
         return tuple(
-            setting
-            for row in _packages(path)
-            for setting in _package_settings(row, path)
+            setting for row in rows for setting in _package_settings(row, path)
         )
 
 
-def _packages(path: Path) -> list[Table]:
-    text = read_listed(path, path.parent)
-    rows: list[Table] = parse_toml(text).get("package", [])
-    return rows
-
-
-def _reading_lock(path: Path) -> AbstractContextManager[None]:
-    return reading(path, "team-lock-malformed", "Repair it")
+@contextmanager
+def _packages(path: Path) -> Iterator[list[Table]]:
+    with reading(path, "team-lock-malformed", "Repair it"):
+        yield parse_toml(read_listed(path, path.parent)).get("package", [])
 
 
 def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:

@@ -51,6 +51,12 @@ ELSEWHERE = {
 }
 """What is part of the requirements, or written in another row's words: the tests below."""
 
+
+def is_ignored(sources):
+    """Whether a setting is named as one without effect."""
+    return sources.ignored_settings and sources.places == Sources().places
+
+
 DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.INDEX: lambda sources: sources.default_index == INDEX,
     Effect.EXTRA_INDEX: lambda sources: (
@@ -81,12 +87,8 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
             sources.resolver_words.values()
         )
     ),
-    Effect.TORCH: lambda sources: (
-        sources.ignored_settings and sources.places == Sources().places
-    ),
-    Effect.UNRELATED: lambda sources: (
-        sources.ignored_settings and sources.places == Sources().places
-    ),
+    Effect.TORCH: is_ignored,
+    Effect.UNRELATED: is_ignored,
 }
 
 
@@ -165,11 +167,8 @@ def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path):
         for option in ("-i", "--extra-index-url", "-f"):
             settings = settings_in(tmp_path, "requirements.txt", f"{option} {address}")
             sources = Sources().with_settings(settings)
-            obeyed += (
-                [(option, address)]
-                if sources.chosen or not sources.ignored_settings
-                else []
-            )
+            if sources.chosen or not sources.ignored_settings:
+                obeyed.append((option, address))
     assert obeyed == []
     strange = settings_in(
         tmp_path,

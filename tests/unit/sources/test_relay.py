@@ -74,15 +74,6 @@ def serving(body):
     return lambda *_: Answer(200, body)
 
 
-def sending(body, pieces, **headers):
-    return lambda *_: Answer(
-        200,
-        body,
-        headers={name.replace("_", "-"): text for name, text in headers.items()},
-        pieces=pieces,
-    )
-
-
 @pytest.mark.parametrize("body", [SMALL, LARGE, b""])
 @pytest.mark.parametrize("size_known", [True, False])
 def test_a_file_comes_as_it_is_counted_and_hashed(passed, body, *, size_known):
@@ -119,7 +110,8 @@ def endless(body):
 
 
 def test_a_file_that_does_not_come_as_declared_cannot_be_had(passed):
-    way = passed(sending(SMALL, endless, Content_Length=str(10**12)))
+    declared = {"Content-Length": str(10**12)}
+    way = passed(lambda *_: Answer(200, SMALL, headers=declared, pieces=endless))
     with pytest.raises(requests.RequestException):
         way.fetch(len(SMALL), times=3)
     assert len(way.host.log) == 1, "who failed so is not asked again"
@@ -185,6 +177,6 @@ def test_a_relay_that_is_closed_ends_its_transfers(passed):
             yield body[start : start + 1000]
             time.sleep(0.05)
 
-    way = passed(sending(SMALL, steadily))
+    way = passed(lambda *_: Answer(200, SMALL, pieces=steadily))
     with within(3), closed_after(0.3, way), pytest.raises(requests.RequestException):
         way.fetch(len(SMALL))

@@ -1,3 +1,5 @@
+from typing import Any
+
 from gpuinstall.lock.request.project import build_files_digest
 
 STATIC = '[project]\nname = "a"\ndependencies = ["numpy"]\n'
@@ -9,7 +11,7 @@ OUTER = STATIC.replace("numpy", "b") + '[tool.uv.sources]\nb = { path = "lib" }\
 BASE = ("reqs/base.txt", ("six", "six\nidna"))
 WHEEL = "a-1-py3-none-any.whl"
 
-CASES = [
+CASES: list[tuple[Any, ...]] = [
     # The requirement, the file that changes, what it says before and after, whether the digest is another one,
     # and a file beside it.
     ("-e .", "setup.py", ("setup(a)\n", "setup(b)\n"), True),

@@ -26,6 +26,10 @@ def torches(requests):
     return [str(planned.builds[0].torch) for planned in pose_together(requests)]
 
 
+def pythons(requests):
+    return {planned.python for planned in pose_together(requests)}
+
+
 def test_several_targets_get_the_newest_torch_that_all_can_have():
     alone = torches(lock_requests("cu130"))
     together = torches(lock_requests("cu126", "cu130", "cpu"))
@@ -46,21 +50,11 @@ def test_a_lock_that_cannot_be_had_is_planned_once(monkeypatch):
 
 
 def test_one_python_serves_all():
-    planned = pose_together(
-        lock_requests("cu126", "cu130-windows-x86_64", "cpu-macos-arm64")
-    )
-    assert len({each.python for each in planned}) == 1
-    assert {
-        each.python
-        for each in pose_together(lock_requests("cu126", "cpu", python="3.11"))
-    } == {"3.11"}
-    assert {
-        each.python
-        for each in pose_together(lock_requests("cu126", "cpu", python=">=3.11,<3.13"))
-    } <= {
-        "3.11",
-        "3.12",
-    }
+    targets = ("cu126", "cu130-windows-x86_64", "cpu-macos-arm64")
+    assert len(pythons(lock_requests(*targets))) == 1
+    assert pythons(lock_requests("cu126", "cpu", python="3.11")) == {"3.11"}
+    bounded = pythons(lock_requests("cu126", "cpu", python=">=3.11,<3.13"))
+    assert bounded <= {"3.11", "3.12"}
 
 
 def test_a_pinned_torch_holds_for_all():

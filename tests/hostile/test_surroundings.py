@@ -18,13 +18,11 @@ from gpuinstall.cli.self import remove_tool
 from gpuinstall.install.removal import remove
 from tests.lab.bounded import fault_of, run
 from tests.lab.clone import ROOT
-from tests.lab.driver import NO_GPU
 from tests.lab.environments import packages, put_package
 from tests.lab.failing import PLACES
-from tests.lab.index import Habits, StandInIndex
+from tests.lab.index import Habits
 from tests.lab.mounts import mounted
 from tests.lab.programs import write_program
-from tests.lab.workshop import Workshop
 from tests.unit.install.environments import make_environment
 
 pytestmark = pytest.mark.skipif(
@@ -189,29 +187,22 @@ def test_nothing_of_ours_lies_where_others_could_exchange_it(here, tmp_path, mod
 
 @pytest.mark.heavy
 def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written(
-    stand_in_folder, tmp_path, play
+    here, stand_in, tmp_path
 ):
-    play(NO_GPU)
     login = f"me:{SECRET}"
-    habits = Habits(credentials=login, torch_credentials=login)
-    with StandInIndex(stand_in_folder, habits) as index:
-        netrc = tmp_path / "netrc"
-        netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n", "utf-8")
-        netrc.chmod(0o600)
-        variables = {
-            **index.environment(),
-            "NETRC": str(netrc),
-            "UV_DEFAULT_INDEX": f"{index.default.url}/simple",
-        }
-        here = Workshop.made(tmp_path, variables)
-        runs = [
-            here.run(*words, "--verbose")
-            for words in (("install",), ("lock", "check"), ("env", "list"))
-        ]
-        assert [done.status for done in runs] == [0, 0, 0], runs[0].err
-        assert not any(SECRET in done.out + done.err for done in runs)
-        assert traces(here.folder, SECRET) == []
-        assert traces(here.caches, SECRET) == []
+    stand_in.habits = Habits(credentials=login, torch_credentials=login)
+    netrc = tmp_path / "netrc"
+    netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n", "utf-8")
+    netrc.chmod(0o600)
+    known = here.having(NETRC=str(netrc))
+    runs = [
+        known.run(*words, "--verbose")
+        for words in (("install",), ("lock", "check"), ("env", "list"))
+    ]
+    assert [done.status for done in runs] == [0, 0, 0], runs[0].err
+    assert not any(SECRET in done.out + done.err for done in runs)
+    assert traces(here.folder, SECRET) == []
+    assert traces(here.caches, SECRET) == []
 
 
 @pytest.mark.heavy

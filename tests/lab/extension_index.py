@@ -8,12 +8,14 @@ import hashlib
 import io
 import json
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.lab.wheels import metadata_of
 from tests.unit.wheels.made import archive
 
 
@@ -103,17 +105,9 @@ def _entry(name: str, data: bytes) -> dict[str, object]:
 @cache
 def _metadata(data: bytes) -> bytes:
     """The METADATA of a wheel; nothing where it is none any more."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as wheel:
-            return wheel.read(
-                next(
-                    name
-                    for name in wheel.namelist()
-                    if name.endswith(".dist-info/METADATA")
-                )
-            )
-    except zipfile.BadZipFile:
-        return b""
+    with suppress(zipfile.BadZipFile):
+        return metadata_of(io.BytesIO(data))
+    return b""
 
 
 @cache

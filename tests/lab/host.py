@@ -62,7 +62,6 @@ class Host:
         self,
         name: str,
         respond: Callable[[str, dict[str, str]], Answer],
-        port: int = 0,
         certificate: Path | None = None,
     ):
         """Begin to serve; with a file that has a certificate and its key, the host speaks TLS."""
@@ -74,7 +73,7 @@ class Host:
         """How many came so far; one may serve several requests."""
         self.pace = 0.0
         """The seconds to wait after each chunk of a body."""
-        self._server = _Server((ADDRESS, port), _Handler)
+        self._server = _Server((ADDRESS, 0), _Handler)
         self._server.host = self
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -7,26 +7,27 @@ from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import library
 
 TORCH = "2.16.0"
-CODE = {
-    "cu130": "75 80 86 90 100 120",
-    "cu132": "75 80 86 90 100 120",
-    "cu140": "80 90 100 120 130",
-}
+VERSION = """from typing import Optional
+
+__version__ = '{}'
+cuda: Optional[str] = '{}'
+hip: Optional[str] = None
+"""
 
 
 def make_new_torch(
     served: Path,
     tag: str,
-    code: str | None = None,
+    code: str = "75 80 86 90 100 120",
     *,
     python: str = "312",
 ) -> Path:
     """Add a build to the folder of a stand-in index; ``code`` are the numbers of its architectures."""
-    names = [f"sm_{number}" for number in (CODE[tag] if code is None else code).split()]
+    names = [f"sm_{number}" for number in code.split()]
     local = f"{TORCH}+{tag}"
     files: dict[str, str | bytes] = {
         **modules(local, tag, *names),
-        "torch/version.py": _version(local, f"{tag[2:-1]}.{tag[-1]}"),
+        "torch/version.py": VERSION.format(local, f"{tag[2:-1]}.{tag[-1]}"),
         "torch/lib/libtorch_python.so": library(
             f"\0{' '.join(names)}\0".encode() if names else b"", size=60_000
         ),
@@ -51,8 +52,3 @@ def make_new_torch(
         requires=requires,
         modules=files,
     )
-
-
-def _version(version: str, cuda: str) -> str:
-    imports = "from typing import Optional\n\n"
-    return f"{imports}__version__ = '{version}'\ncuda: Optional[str] = '{cuda}'\nhip: Optional[str] = None\n"

@@ -25,11 +25,6 @@ class Module:
     types: frozenset[str]
     """The same, of what only type checkers import."""
 
-    @property
-    def room(self) -> str:
-        """The package below gpuinstall, or the module itself if it is in none."""
-        return room_of(self.name)
-
 
 def room_of(name: str) -> str:
     """Return ``plan`` for ``gpuinstall.plan.rules``, ``errors`` for ``gpuinstall.base.errors``, ``gpuinstall`` for itself."""

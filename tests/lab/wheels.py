@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import IO
 
 from packaging.utils import canonicalize_name
 
@@ -81,7 +82,7 @@ def record(files: Mapping[str, bytes], name: str) -> bytes:
     return "".join(lines).encode()
 
 
-def metadata_of(wheel: Path) -> bytes:
+def metadata_of(wheel: Path | IO[bytes]) -> bytes:
     """Return a wheel's METADATA."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(filter(_METADATA.fullmatch, archive.namelist()))

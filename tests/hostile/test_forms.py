@@ -538,17 +538,18 @@ def test_no_variable_in_what_a_wheel_requires_is_sent(
     assert [path for path in asked if LOGIN in path] == []
 
 
-def packed(files: Files, kind: str = "gz") -> bytes:
-    """An archive of files: a wheel or a zip, or a tar."""
+def packed(name: str, files: Files) -> bytes:
+    """Pack files as the ending of a name says."""
     content = io.BytesIO()
-    if kind == "zip":
+    if name.endswith((".whl", ".zip")):
         with zipfile.ZipFile(content, "w") as archive:
-            for name, text in files.items():
-                archive.writestr(name, text)
+            for member, text in files.items():
+                archive.writestr(member, text)
         return content.getvalue()
+    kind = name.rpartition(".")[2].replace("tar", "")
     with tarfile.open(fileobj=content, mode=f"w:{kind}") as members:  # type: ignore[call-overload]
-        for name, text in files.items():
-            entry = tarfile.TarInfo(name)
+        for member, text in files.items():
+            entry = tarfile.TarInfo(member)
             data = text.encode() if isinstance(text, str) else text
             entry.size = len(data)
             members.addfile(entry, io.BytesIO(data))
@@ -563,54 +564,39 @@ BUILT = {
     "from a source": f'{BUILD}[tool.uv.sources]\nfilelock = {{ url = "{AT}" }}\n',
     "from an index": f'{BUILD}{INDEX}[tool.uv.sources]\nfilelock = {{ index = "corp" }}\n',
 }
-ARCHIVES: dict[str, tuple[str, bytes]] = {
-    "METADATA of a wheel": (
-        "lib-1-py3-none-any.whl",
-        packed({"lib-1.dist-info/METADATA": META}, "zip"),
-    ),
+METADATA = "lib-1.dist-info/METADATA"
+FOLDER = {"lib-1/pyproject.toml": TREE}
+ARCHIVES: dict[str, tuple[str, Files | bytes]] = {
+    "METADATA of a wheel": ("lib-1-py3-none-any.whl", {METADATA: META}),
     "METADATA in capitals": (
         "lib-1-py3-none-any.whl",
-        packed(
-            {"lib-1.dist-info/METADATA": META.replace("Requires", "REQUIRES")}, "zip"
-        ),
+        {METADATA: META.replace("Requires", "REQUIRES")},
     ),
     "the extra of a wheel": (
         "lib-1-py3-none-any.whl",
-        packed(
-            {"lib-1.dist-info/METADATA": META.replace(ON, f"{ON} ; extra == 'a'")},
-            "zip",
-        ),
+        {METADATA: META.replace(ON, f"{ON} ; extra == 'a'")},
     ),
-    "PKG-INFO": ("lib-1.tar.gz", packed({"lib-1/PKG-INFO": META})),
-    "PKG-INFO of a zip": ("lib-1.zip", packed({"lib-1/PKG-INFO": META}, "zip")),
+    "PKG-INFO": ("lib-1.tar.gz", {"lib-1/PKG-INFO": META}),
+    "PKG-INFO of a zip": ("lib-1.zip", {"lib-1/PKG-INFO": META}),
     "requires.txt": (
         "lib-1.tar.gz",
-        packed({"lib-1/lib.egg-info/requires.txt": f"torch\n[a]\n{ON}\n"}),
+        {"lib-1/lib.egg-info/requires.txt": f"torch\n[a]\n{ON}\n"},
     ),
-    "a dot before the folder": (
-        "lib-1.tar.gz",
-        packed({"./lib-1/pyproject.toml": TREE}),
-    ),
-    "no folder": ("lib-1.tar.gz", packed({"pyproject.toml": TREE})),
-    "bzip2": ("lib-1.tar.bz2", packed({"lib-1/pyproject.toml": TREE}, "bz2")),
-    "xz": ("lib-1.tar.xz", packed({"lib-1/pyproject.toml": TREE}, "xz")),
-    "tar alone": ("lib-1.tar", packed({"lib-1/pyproject.toml": TREE}, "")),
-    "a second pyproject.toml": (
-        "lib-1.tar.gz",
-        packed({"a/pyproject.toml": LIB, "lib-1/pyproject.toml": TREE}),
-    ),
+    "a dot before the folder": ("lib-1.tar.gz", {"./lib-1/pyproject.toml": TREE}),
+    "no folder": ("lib-1.tar.gz", {"pyproject.toml": TREE}),
+    "bzip2": ("lib-1.tar.bz2", FOLDER),
+    "xz": ("lib-1.tar.xz", FOLDER),
+    "tar alone": ("lib-1.tar", FOLDER),
+    "a second pyproject.toml": ("lib-1.tar.gz", {"a/pyproject.toml": LIB, **FOLDER}),
     "a zip behind a tar": (
         "lib-1.tar.gz",
-        packed({"lib-1/pyproject.toml": TREE}) + packed({"lib-1/PKG-INFO": ""}, "zip"),
+        packed("a.tar.gz", FOLDER) + packed("a.zip", {"lib-1/PKG-INFO": ""}),
     ),
-    "a tar that is called zip": ("lib-1.zip", packed({"lib-1/pyproject.toml": TREE})),
-    "a damaged tar": ("lib-1.tar.gz", packed({"lib-1/pyproject.toml": TREE})[:-30]),
+    "a tar that is called zip": ("lib-1.zip", packed("a.tar.gz", FOLDER)),
+    "a damaged tar": ("lib-1.tar.gz", packed("a.tar.gz", FOLDER)[:-30]),
     "a form that is not read": ("lib-1.tar.zst", b"(\xb5/\xfd"),
     **{
-        f"what builds it {how}": (
-            "lib-1.tar.gz",
-            packed({"lib-1/pyproject.toml": text}),
-        )
+        f"what builds it {how}": ("lib-1.tar.gz", {"lib-1/pyproject.toml": text})
         for how, text in BUILT.items()
     },
 }
@@ -626,7 +612,8 @@ def test_what_an_archive_in_the_folder_requires_is_named_or_refused(
 ) -> None:
     name, content = ARCHIVES[form]
     text = f"torch\n{line.format(name, folder=Path.cwd())}\n"
-    files = {"requirements.txt": text, name: content}
+    archive = content if isinstance(content, bytes) else packed(name, content)
+    files = {"requirements.txt": text, name: archive}
 
     wary = attempt(files, trust=False)
     trusting = attempt(files)
@@ -655,7 +642,7 @@ def test_an_archive_is_named_as_the_source_of_what_it_names(
 ) -> None:
     files = {
         "requirements.txt": "torch\nlib @ ./lib-1.zip#subdirectory=a\n./lib-1.zip\n",
-        "lib-1.zip": packed(OPAQUE[form], "zip"),
+        "lib-1.zip": packed("lib-1.zip", OPAQUE[form]),
     }
 
     assert attempt(files, trust=False).is_refused

@@ -55,10 +55,10 @@ def add(document, name, **entry):
     document["packages"].append({"name": name, "version": "1.0", **entry})
 
 
-def file_of(name, version="1.0", host=EVIL):
+def file_of(name, version="1.0"):
     module = name.replace("-", "_")
     return {
-        "url": f"{host}/{module}-{version}-py3-none-any.whl",
+        "url": f"{EVIL}/{module}-{version}-py3-none-any.whl",
         "hashes": {"sha256": OTHER},
     }
 

@@ -47,12 +47,12 @@ def small_disk(place, size):
     return mounted(place, "-t", "tmpfs", "-o", f"size={size}", "tmpfs")
 
 
-def traces(folder, word):
-    """The files below a folder that hold a word."""
+def traces(folder):
+    """The files below a folder that hold the secret."""
     files = (
         path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
     )
-    return [str(path) for path in files if word.encode() in path.read_bytes()]
+    return [str(path) for path in files if SECRET.encode() in path.read_bytes()]
 
 
 def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
@@ -201,8 +201,8 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
     ]
     assert [done.status for done in runs] == [0, 0, 0], runs[0].err
     assert not any(SECRET in done.out + done.err for done in runs)
-    assert traces(here.folder, SECRET) == []
-    assert traces(here.caches, SECRET) == []
+    assert traces(here.folder) == []
+    assert traces(here.caches) == []
 
 
 @pytest.mark.heavy

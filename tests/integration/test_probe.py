@@ -21,7 +21,6 @@ from tests.lab.driver import (
     FakeDriver,
     FakeGpu,
     FakeSlice,
-    eight,
     uuid_of,
 )
 from tests.lab.listener import Listener
@@ -295,5 +294,5 @@ def test_a_jetson_is_proven_though_nvml_names_it_otherwise(play):
 
 @pytest.mark.parametrize("start_ms", [300])
 def test_cards_that_start_for_the_first_process_are_proven(play, start_ms):
-    driver = FakeDriver(eight(), more=(("start_ms", start_ms),))
+    driver = FakeDriver((H200,) * 8, more=(("start_ms", start_ms),))
     assert run(play, driver).with_outcome("proven") == ALL

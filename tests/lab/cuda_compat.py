@@ -57,13 +57,11 @@ def make_libraries(
     return made
 
 
-def make_tar(
-    libraries: Path, file: Path, prefix: str = "cuda_compat-archive/compat"
-) -> Path:
+def make_tar(libraries: Path, file: Path) -> Path:
     """Write NVIDIA's redistributable archive, or whatever tar the name's ending says."""
     packing = "" if file.suffix == ".tar" else file.suffix[1:]
     with tarfile.open(file, f"w:{packing}") as tar:  # type: ignore[call-overload]
-        tar.add(libraries, prefix)
+        tar.add(libraries, "cuda_compat-archive/compat")
         tar.addfile(tarfile.TarInfo("cuda_compat-archive/LICENSE"))
     return file
 

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -89,13 +89,6 @@ H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
 RTX_5090 = FakeDriver(
     (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32768, pci="10de:2b85"),)
 )
-
-
-def eight(
-    *, wrong: Mapping[int, FakeGpu] | None = None, gpu: FakeGpu | None = None
-) -> tuple[FakeGpu, ...]:
-    """Eight cards of one kind, the ``wrong`` ones in the places named."""
-    return tuple((wrong or {}).get(index, gpu or H200) for index in range(8))
 
 
 def uuid_of(index: int) -> str:

@@ -34,11 +34,11 @@ from . import _C
 """
 
 
-def small_torch(folder: Path, backend: str = "cu126", version: str = "2.14.1") -> Path:
+def small_torch(folder: Path, backend: str = "cu126") -> Path:
     """Make an environment with this Python that holds the small torch; return the folder of its packages."""
     _uv("venv", "--no-project", "--python", sys.executable, str(folder))
     site = packages(folder)
-    _write(site, modules(f"{version}+{backend}", backend))
+    _write(site, modules(f"2.14.1+{backend}", backend))
     return site
 
 

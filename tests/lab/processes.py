@@ -16,9 +16,9 @@ def succeed(words: Sequence[str | Path], **options: Any) -> Finished:
     return done
 
 
-def has_ended(pid: int | str, seconds: float = 20.0) -> bool:
+def has_ended(pid: int | str) -> bool:
     """Whether a process ends within some time; one that nobody has collected yet has ended."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 20
     while (
         running := Path("/proc", str(pid), "exe").exists()
     ) and time.monotonic() < deadline:

@@ -77,34 +77,28 @@ def project_files(
     version: str,
     requires: Iterable[str] = (),
     *,
-    imports: str = "",
-    pyproject: str = "",
+    imports: Iterable[str] = (),
+    built_with: Iterable[str] = (),
 ) -> dict[str, str]:
-    """The files of a project; ``imports`` stand at the top of what builds it."""
+    """The files of a project, whose build imports packages, and says that it requires some."""
     requires = list(requires)
     table = f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {requires!r}\n'
-    system = '[build-system]\nrequires = []\nbuild-backend = "the_backend"\nbackend-path = ["."]\n'
+    system = f'[build-system]\nrequires = {list(built_with)!r}\nbuild-backend = "the_backend"\nbackend-path = ["."]\n'
+    lines = "".join(f"import {package}\n" for package in imports)
     return {
-        "pyproject.toml": table + system + pyproject,
+        "pyproject.toml": table + system,
         "the_backend.py": BACKEND.format(
-            name=name, version=version, requires=requires, imports=imports
+            name=name, version=version, requires=requires, imports=lines
         ),
         f"{name.replace('-', '_')}.py": "HERE = True\n",
     }
 
 
-def make_project(
-    folder: Path,
-    name: str,
-    version: str = "1.0",
-    requires: Iterable[str] = (),
-    **more: str,
-) -> Path:
+def make_project(folder: Path, name: str, requires: Iterable[str]):
     """Write a project into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for file, text in project_files(name, version, requires, **more).items():
+    for file, text in project_files(name, "1.0", requires).items():
         (folder / file).write_text(text, "utf-8")
-    return folder
 
 
 def make_sdist(
@@ -128,13 +122,11 @@ def make_sdist(
     """
     stem = f"{name.replace('-', '_')}-{version}"
     requires = list(requires)
-    lines = "".join(f"import {package}\n" for package in imports)
-    files = project_files(name, version, requires, imports=lines)
+    files = project_files(
+        name, version, requires, imports=imports, built_with=built_with
+    )
     if is_compiled:
         files["the_backend.py"] += COMPILING
-    files["pyproject.toml"] = files["pyproject.toml"].replace(
-        "requires = []", f"requires = {list(built_with)!r}"
-    )
     dependencies = "".join(f"Requires-Dist: {each}\n" for each in requires)
     files["PKG-INFO"] = (
         f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n{dependencies}"

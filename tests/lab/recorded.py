@@ -200,9 +200,7 @@ def no_nvml() -> dict[str, str]:
     return {"nvml.txt": _child([{"fault": "missing"}, {"end": True}])}
 
 
-def libcuda(
-    count: int = 0, init: int = 0, path: str = LIBCUDA, version: str = "13.0"
-) -> dict[str, str]:
+def libcuda(count: int = 0, init: int = 0, path: str = LIBCUDA) -> dict[str, str]:
     """libcuda's answer: so many RTX 4090 at bus numbers from 1 up."""
     devices = [_device(index) for index in range(count)]
     return {
@@ -210,7 +208,7 @@ def libcuda(
             [
                 {
                     "path": path,
-                    "driver_version": version,
+                    "driver_version": "13.0",
                     "init": init,
                     "devices": devices,
                 }

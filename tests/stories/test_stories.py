@@ -224,9 +224,7 @@ class Stage:
     def do_project(self, words, _below):
         words, _, requires = words.partition(":")
         name, *folder = words.split(" in ")
-        make_project(
-            self.workshop.folder.joinpath(*folder), name, requires=needs(requires)
-        )
+        make_project(self.workshop.folder.joinpath(*folder), name, needs(requires))
 
     def do_torch(self, words, _below):
         backend, _, architectures = words.partition(":")

@@ -40,7 +40,9 @@ def _add(name: str, text: str, write: Callable[[Lock], str]) -> None:
     @_framed(name, text, *_LOCKS)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options, takes_several=False)
-        _warn_of_packages(lock, options.terminal)
+        # Versions alone come from anywhere.
+        if write is not constraints:
+            _warn_of_packages(lock, options.terminal)
         return _outcome(name, write(lock), options.output)
 
 
@@ -91,7 +93,7 @@ def _uv(options: CommandOptions) -> Outcome:
     from gpuinstall.export.uv_project import uv_tables
 
     locks = _read_locks(options, takes_several=True)
-    with options.open() as project:
+    with options.open(only_looks=True) as project:
         text = uv_tables(locks, project.sources.torch_index)
     return _outcome("uv", text, options.output)
 
@@ -167,9 +169,8 @@ def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:
         )
     unserved = [name for name in lock.unserved if name not in left_out]
     if unserved:
-        names = f"{', '.join(unserved)} in {lock.name}"
         terminal.warn(
-            f"{names} is in a local folder: the export works on this machine only"
+            f"{lock.name} has {', '.join(unserved)} in a local folder: the export works on this machine only"
         )
 
 

@@ -114,15 +114,11 @@ def systems_of(lock: Lock) -> list[tuple[str, str]]:
     Raises:
         UsageError: if it does not say its Python.
     """
-    if lock.python is None:
-        raise not_exportable(
-            f"{lock.name} does not say which Python it is for",
-            "gpuinstall lock",
-        )
+    python = one_python([lock])
     markers = lock.pylock.environments
     systems = []
     for os, arch in _PLATFORMS:
-        values = Target("cpu", os, arch).environment(lock.python)
+        values = Target("cpu", os, arch).environment(python)
         if not markers or any(marker.evaluate(values) for marker in markers):
             systems.append((os, arch))
     return systems
@@ -173,8 +169,13 @@ def not_exportable(
 
 
 def one_python(locks: Sequence[Lock]) -> str:
-    """Return the Python that all of some locks are for; raise UsageError if there are several."""
-    pythons = {str(lock.python) for lock in locks}
+    """Return the Python that all of some locks are for; raise UsageError if one does not say it, or there are several."""
+    pythons = set[str]()
+    for lock in locks:
+        if lock.python is None:
+            message = f"{lock.name} does not say which Python it is for"
+            raise not_exportable(message, "gpuinstall lock")
+        pythons.add(lock.python)
     if len(pythons) > 1:
         raise UsageError(
             "pythons-differ",

@@ -52,7 +52,6 @@ from gpuinstall.install.proof import (
     renew_proof,
 )
 from gpuinstall.install.state import (
-    ATTEMPTS,
     Action,
     ExistingEnvironment,
     InstallOptions,
@@ -86,6 +85,9 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock, VersionChange
     from gpuinstall.project import Project
     from gpuinstall.verify.verdict import Verdict
+
+BEGINNINGS = 3
+"""How often an installation begins, if another tool changes the environment meanwhile."""
 
 FALLBACK = "GPUINSTALL_FALLBACK"
 """The variable that forbids, as ``0``, to try another build if a kernel fails."""
@@ -189,7 +191,7 @@ def until_settled(project: Project, attempt: Callable[[], _Result]) -> _Result:
         InstallationError: the other tool does not come to an end.
     """
     start = monotonic()
-    for _ in range(ATTEMPTS):
+    for _ in range(BEGINNINGS):
         with suppress(ChangedMeanwhileError):
             return replace(attempt(), seconds=monotonic() - start)
         project.read_anew()

@@ -183,10 +183,13 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
         lines.append(f"{read_document(expanded_home(own or usual))}\n")
     for host, login in logins.items():
         user, _, password = login.partition(":")
-        line = f"machine {host.partition(':')[0]} login {user} password {password}\n"
+        words = ["machine", host.partition(":")[0], "login", user]
+        if password:
+            words += ["password", password]
+        line = " ".join(words)
         # Such a file cannot hold a blank.
-        if len(line.split()) == 6:
-            lines.append(line)
+        if line.split() == words:
+            lines.append(f"{line}\n")
     write_atomically(netrc, "".join(lines), is_private=True, is_cached=True)
     return {"NETRC": str(netrc)}
 
@@ -215,7 +218,8 @@ def _git_logins(
             continue
         host = parts.netloc.replace('"', '\\"')
         server = f"{parts.scheme.removeprefix('git+')}://{host}/"
-        basic = b64encode(login.encode()).decode()
+        user, _, password = login.partition(":")
+        basic = b64encode(f"{user}:{password}".encode()).decode()
         header = f"Authorization: Basic {basic}"
         sections.append(f'[http "{server}"]\n\textraHeader = "{header}"\n')
     if not sections:

@@ -73,7 +73,7 @@ def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(folder, export
     written = export("requirements")
     assert "torch @ file:///w/" in written.out
     assert written.err == (
-        "warning: torch in pylock.cu126.toml is in a local folder: the export works on this machine only\n"
+        "warning: pylock.cu126.toml has torch in a local folder: the export works on this machine only\n"
     )
 
 

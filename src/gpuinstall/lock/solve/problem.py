@@ -242,6 +242,7 @@ def pose_together(
         plans = [one for one in outcomes if isinstance(one, Plan)]
         if len(plans) == len(requests):
             return _agreed(requests, plans, one_python)
+    # What refuses one of them by itself is raised here.
     torches_by_label = [
         f"{request.label} torch {request.plan.choice.build.torch}"
         for request in requests

@@ -21,7 +21,6 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     holds_text,
     link_or_copy,
-    read_document,
     write_atomically,
     writing,
 )
@@ -37,7 +36,6 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.values import replace
-from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.kept_files import (
     dated_folder,
@@ -64,6 +62,7 @@ from gpuinstall.install.journal import (
     sync_folder,
     write_journal,
 )
+from gpuinstall.lock.request.history import read_own_lock
 
 
 @contextmanager
@@ -230,14 +229,13 @@ def _discard(folder: Path, place: EnvironmentPaths) -> None:
 
 
 def publish_lock(place: EnvironmentPaths) -> None:
-    """Bring the lock in the folder to what the environment holds."""
-    marker = read_marker(place.root)
-    if marker is None:
+    """Bring the lock in the folder to what the environment holds; if its copy is gone or another, there is none to bring."""
+    own = read_own_lock(place.root)
+    if own is None:
         return
-    lock = place.root.parent / marker.lock
-    text = read_document(place.root / marker.lock, place.root)
-    if not holds_text(lock, text):
-        write_atomically(lock, text, place.work if place.work.exists() else None)
+    lock = place.root.parent / own.name
+    if not holds_text(lock, own.text):
+        write_atomically(lock, own.text, place.work if place.work.exists() else None)
         sync_folder(lock.parent)
 
 

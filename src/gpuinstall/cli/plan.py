@@ -104,13 +104,14 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
     if project.settings.machine or not locks_in(folder):
         return None
     # Both take long to load.
-    from gpuinstall.lock.file.fit import best, fit, read_locks
+    from gpuinstall.lock.file.fit import best, fit, readable_lock
     from gpuinstall.project.targets import environment_request
 
     request = environment_request(project, request)
     wanted = project.machine, request, project.catalog
-    locks = [fit(lock, *wanted, exact=True) for lock in read_locks(folder)]
-    kept = best(locks, *wanted)
+    # A lock in conflict is for the commands that install to refuse.
+    locks = filter(None, map(readable_lock, locks_in(folder)))
+    kept = best([fit(lock, *wanted, exact=True) for lock in locks], *wanted)
     if kept is None or kept.choice.build.name == plan.choice.build.name:
         return None
     message = (

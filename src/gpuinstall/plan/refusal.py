@@ -198,7 +198,10 @@ def _refused_by_machine(unserved: NoCandidate) -> Rejected:
     rules = context.rules
     # What some GPU here has code for came closer than all that none has.
     served = [each for each in unserved.rejected if each.served_gpus]
-    nearest = closest(served or unserved.rejected, rules)
+    # Of what was not read nobody knows which code it has.
+    read = [each for each in unserved.rejected if not each.build.unread]
+    candidates = served or read or unserved.rejected
+    nearest = closest(candidates, rules)
     if nearest is None or nearest.reason is None:
         kind = f"{rules.software} build" if context.gpus else "build"
         message = f"there is no {kind} of torch for {context.machine.os} {context.machine.arch}"
@@ -212,7 +215,7 @@ def _refused_by_machine(unserved: NoCandidate) -> Rejected:
     if code in rules.driver_reasons:
         error_class = MachineError
         too_old = f"{rules.driver} is too old for every build for {context.gpu_names}"
-        message = f"{too_old}: {_least_demand(served, code)}"
+        message = f"{too_old}: {_least_demand(candidates, code)}"
     elif code == "unreachable":
         unreached = f"the index of torch {nearest.build.name} cannot be reached"
         message = f"{unreached}, and no other source has a build that fits this machine"

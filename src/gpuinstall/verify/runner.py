@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 SILENT = Reporter()
 
+PROGRAMS_AT_ONCE = 4
+"""How many programs are tried side by side at most: each loads a torch of its own, which takes gigabytes of memory."""
+
 
 class EnvironmentTrial(Value):
     """An environment that is put to the proof, and what it is tried on."""
@@ -256,6 +259,12 @@ def _verdict(
     return verdict
 
 
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def prove_programs(
     devices: Sequence[Device],
     trial: EnvironmentTrial,
@@ -281,8 +290,8 @@ def prove_programs(
         tried[number] = target
     proven = list(devices)
     runs = [replace(trial.run, program=module) for module in modules]
-    # Two processors for each child.
-    at_once = (os.cpu_count() or 1) // (2 * len(tried) or 1)
+    # Two processors for each child, of those that a job or a container was given.
+    at_once = min(PROGRAMS_AT_ONCE, _processors() // (2 * len(tried) or 1))
 
     def run_program(program: KernelRun) -> list[KernelReport]:
         return program.run_all(list(tried.values()))

@@ -58,14 +58,22 @@ def proven():
     return [check.name for check in device.checks]
 
 
+def given(monkeypatch, processors):
+    """Play a job that has some of the many processors of its machine."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 128)
+    monkeypatch.setattr(
+        os, "sched_getaffinity", lambda _process: range(processors), raising=False
+    )
+
+
 def test_a_busy_card_is_tried_again_alone(starts, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    given(monkeypatch, 8)
     assert proven() == ["device", "torchvision", "vllm"]
     assert Counter(starts) == {"torchvision": 1, "vllm": 2}
     assert starts[-1] == "vllm"
 
 
 def test_programs_that_ran_alone_are_not_repeated(starts, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    given(monkeypatch, 2)
     assert proven() == ["device", "torchvision"]
     assert starts == ["torchvision", "vllm"]

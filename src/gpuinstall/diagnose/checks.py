@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from gpuinstall.base.advice import OURS, Advice, for_environment
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import parse_toml, read_document
+from gpuinstall.base.files import parse_toml, read_document, real_path
 from gpuinstall.base.finding import Finding, Rejection
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import quoted
@@ -130,7 +130,7 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
         line = _ACTIVATED.search(read_document(evidence.venv / "bin" / "activate"))
     # None: the script finds out by itself, or is not there.
     activated = Path(line[2]) if line else evidence.venv
-    if activated.resolve() != evidence.venv.resolve():
+    if real_path(activated) != real_path(evidence.venv):
         is_ours = read_marker(evidence.venv) is not None
         yield evidence.fault(
             "environment-moved",

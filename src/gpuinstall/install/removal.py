@@ -49,9 +49,10 @@ def remove(
         UsageError: there is none, it is not ours, or it cannot be removed from here.
     """
     paths.check_left(typed_in, "removed")
+    removable = find_removable(paths)
     if shutil.disk_usage(paths.folder).free < _ROOM and not paths.work.exists():
         # A full disk takes not even a new folder: the bytecode of what is about to go makes room.
-        for folder in find_removable(paths):
+        for folder in removable:
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
     with hold(paths, reporter, wait):

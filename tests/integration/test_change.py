@@ -15,10 +15,10 @@ from tests.lab.wheels import make_wheel
 
 @pytest.fixture
 def project(workshop, stand_in_folder, play):
-    """A folder with torch and alpha 1.0 in its environment; there is an alpha 2.0, and a beta."""
+    """A folder with torch and alpha 1.0 in its environment; there is an alpha 2.0, where a file is a folder, and a beta."""
     play(NO_GPU)
-    for version in ("1.0", "2.0"):
-        files = {"alpha/__init__.py": version, f"alpha/only-{version}.py": ""}
+    for version, data in (("1.0", "alpha/data"), ("2.0", "alpha/data/x.json")):
+        files = {"alpha/__init__.py": version, f"alpha/only-{version}.py": "", data: ""}
         make_wheel(stand_in_folder / "simple", "alpha", version, modules=files)
     make_wheel(stand_in_folder / "simple", "beta", "1.0", requires=["numpy<2"])
     workshop.document("install", "torch==2.14.1", "alpha==1.0")

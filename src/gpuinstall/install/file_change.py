@@ -13,7 +13,7 @@ from pathlib import Path
 from gpuinstall.base.environment_paths import EnvironmentPaths, below
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_document
-from gpuinstall.base.removal import is_link, mounts_in
+from gpuinstall.base.removal import is_folder, is_link, mounts_in
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value
 from gpuinstall.environments.damage import edited_paths
@@ -86,7 +86,9 @@ def plan_change(
         """Whether what lies there, and goes or is replaced, is the user's own."""
         if name in recorded:
             return name in edited
-        if name in own or is_same_file(place.root / name, comes[name]):
+        path = place.root / name
+        # What else than files of the change lies in a folder keeps it there, and the change is put back.
+        if name in own or is_folder(path) or is_same_file(path, comes[name]):
             return False
         return name not in recorded_by_all()
 

@@ -1,7 +1,7 @@
 """One transaction: an environment is changed where it lies, or it is as it was.
 
-uv writes into a folder beside the environment (``unpack.py``), and nowhere else. From there the files that come are moved
-to their places, one rename each, and those that go are removed (``file_change.py`` says which): nothing is half there at
+uv writes into a folder beside the environment (``unpack.py``), and nowhere else. The files that go are removed, and those
+that come are moved from there to their places, one rename each (``file_change.py`` says which): no file is half there at
 any time, and nothing else is touched. ``journal.py`` has what lies on the disk meanwhile.
 """
 
@@ -113,22 +113,45 @@ def _link(source: Path, destination: Path) -> None:
 
 
 def _apply(change: Change) -> None:
-    """Move the files that come to their places, and remove those that go.
+    """Remove the files that go, and move those that come to their places: a folder may come where a file was.
 
-    The record of a package comes after its files and goes after them, so that there is always one of them.
+    The record of a package comes after its files and goes after what comes, so that there is always one of them.
     """
-    root = change.place.root
+    place = change.place
+    records = set(filter(_is_record, change.goes))
+    for name in sorted(change.goes - records):
+        (place.root / name).unlink(missing_ok=True)
     for name in sorted(change.comes, key=_record_last):
-        destination = root / name
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        _move(change.comes[name], destination)
-    for name in sorted(change.goes, key=_record_last):
-        (root / name).unlink(missing_ok=True)
-    _remove_leftovers(change.place, change.names)
+        _make_way(place, name, change.goes)
+        _move(change.comes[name], place.root / name)
+    for name in sorted(records):
+        (place.root / name).unlink(missing_ok=True)
+    _remove_leftovers(place, change.names)
+
+
+def _is_record(name: str) -> bool:
+    # An ``.egg-info`` may be a single file.
+    return ".dist-info/" in name or ".egg-info" in name
 
 
 def _record_last(name: str) -> tuple[bool, str]:
-    return (".dist-info/" in name or ".egg-info/" in name, name)
+    return (_is_record(name), name)
+
+
+def _make_way(place: EnvironmentPaths, name: str, gone: Iterable[str]) -> None:
+    """Make the folder of a file that comes, and remove one at its place that held what went alone; others' things stay.
+
+    Args:
+        place: The environment.
+        name: The file, by its path below the root.
+        gone: The files that went.
+    """
+    path = place.root / name
+    if is_folder(path):
+        _remove_leftovers(place, (one for one in gone if one.startswith(f"{name}/")))
+    if not path.parent.is_dir():
+        with suppress(FileExistsError, NotADirectoryError):
+            path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _move(source: Path, destination: Path) -> None:
@@ -354,25 +377,32 @@ def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> 
         reporter.notice("Kept", f"{text}; {some(moved)} came or changed since")
         return False
     copies = before(place.current_change)
-    names = {*journal.comes, *journal.own}
-    names |= {copy.relative_to(copies).as_posix() for copy in files_below(copies)}
+    went = {copy.relative_to(copies).as_posix() for copy in files_below(copies)}
+    came = {*journal.comes, *journal.own} - went
+    records = set(filter(_is_record, came))
+    names = [*sorted(came - records), *sorted(went, key=_record_last), *sorted(records)]
     stays = []
-    for name in sorted(names):
+    # As in ``_apply``: what may be in the way goes first, and of each package there is always a record.
+    for name in names:
         path = place.root / name
         copy = copies / name
         if is_same_file(copy, path):
             continue
         is_written = name in journal.own and name not in journal.comes
-        is_there = os.path.lexists(path)
+        is_there = os.path.lexists(path) and not is_folder(path)
         if is_there and not is_written and not _is_what_came(path, name, journal):
             stays.append(name)
-        elif os.path.lexists(copy):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        elif name in came:
+            if is_there:
+                path.unlink()
+        else:
+            _make_way(place, name, came)
+            if is_folder(path) or not path.parent.is_dir():
+                stays.append(name)
+                continue
             part = place.work / f".back.{os.urandom(4).hex()}"
             link_or_copy(copy, part)
             _move(part, path)
-        elif is_there:
-            path.unlink()
     _remove_leftovers(place, journal.comes)
     if stays:
         reporter.notice("Stays", f"{some(stays)}, written since in {place.venv}")

@@ -29,6 +29,9 @@ from tests.lab.wheels import record
 SITE = "lib/python3.12/site-packages"
 ALPHA_1 = {"alpha/__init__.py": "one", "alpha/old.py": "old", "../../../bin/alpha": "1"}
 ALPHA_2 = {"alpha/__init__.py": "two", "alpha/new/x.py": "x", "../../../share/a": "2"}
+# A file becomes a folder, and a folder a file.
+ALPHA_1 |= {"alpha/data": "d", "alpha/more/x.py": "m", "alpha/more/y/z.json": "z"}
+ALPHA_2 |= {"alpha/data/x.json": "x", "alpha/data/y/z.py": "z", "alpha/more": "m"}
 
 
 @pytest.fixture
@@ -150,6 +153,9 @@ def test_a_change_touches_what_it_names_alone(place):
         "notes.txt": "mine",
         "share/a": "2",
         f"{SITE}/alpha/__init__.py": "two",
+        f"{SITE}/alpha/data/x.json": "x",
+        f"{SITE}/alpha/data/y/z.py": "z",
+        f"{SITE}/alpha/more": "m",
         f"{SITE}/alpha/new/x.py": "x",
         f"{SITE}/beta.py": "b",
     }
@@ -188,6 +194,44 @@ def test_the_last_change_goes_back_and_forth(place, monkeypatch, has_links):
         now = tree(place)
         assert {name: now[name] for name in now if "new-" not in name} == expected
     assert all((place.root / f"new-{number}").exists() for number in range(3))
+
+
+def test_a_file_becomes_a_folder_and_a_folder_a_file_and_back(place, site):
+    write(site / "alpha/more/__pycache__/x.cpython-312.pyc", "compiled")
+    assert change(place).notices == []
+    assert (site / "alpha/more").read_text() == "m"
+    write(site / "alpha/data/y/__pycache__/z.cpython-312.pyc", "compiled")
+    assert change(place, ("alpha-1", ALPHA_1)).notices == []
+    assert (site / "alpha/data").read_text() == "d"
+
+
+def test_a_file_comes_to_no_folder_that_holds_something_of_the_users(place, site):
+    write(site / "alpha/more/mine.txt", "mine")
+    before = tree(place)
+    with pytest.raises(InstallationError, match="cannot be written"):
+        change(place)
+    assert tree(place) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "stays"),
+    [
+        ("alpha/data/mine.txt", ["alpha/data"]),
+        ("alpha/data/x.json", ["alpha/data/x.json", "alpha/data"]),
+        ("alpha/more", ["alpha/more", "alpha/more/x.py"]),
+    ],
+)
+def test_what_is_in_the_way_of_what_a_killed_run_has_removed_stays_and_is_named(
+    place, site, name, stays
+):
+    begun(place)
+    write(site / name, "mine, since")
+    [notice] = heal_now(place).notices
+    assert notice.startswith("Stays")
+    assert all(one in notice for one in stays)
+    assert (site / name).read_text() == "mine, since"
+    assert (site / "alpha/old.py").read_text() == "old"
+    assert not place.current_change.exists()
 
 
 def test_files_beside_the_compiled_ones_stay(place, site):

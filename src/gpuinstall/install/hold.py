@@ -38,7 +38,7 @@ def hold(
     wait: float = WAIT_S,
     *,
     takes_over: bool = False,
-) -> Iterator[bool]:
+) -> Iterator[tuple[bool, bool]]:
     """Hold an environment for one run; what a run that died has begun is finished or put back first.
 
     Args:
@@ -48,7 +48,7 @@ def hold(
         takes_over: Whether a change is put back that was begun on another host.
 
     Yields:
-        Whether the environment may have changed since it was looked at: another run had it, or something was healed.
+        Whether another run had it until now, and whether a change was healed: it may be another than was looked at.
 
     Raises:
         InstallationError: another run holds it for more than ``wait`` seconds, or its folder cannot be written.
@@ -63,7 +63,7 @@ def hold(
             was_unfinished = place.is_unfinished
             heal(place, reporter, takes_over=takes_over)
             clear_away(place)
-            yield has_waited or was_unfinished
+            yield has_waited, was_unfinished
         finally:
             with defer_interrupts():
                 clear_away(place)
@@ -81,8 +81,7 @@ def take_back(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) 
     Raises:
         UsageError: there is none by this user.
     """
-    was_unfinished = place.is_unfinished
-    with hold(place, reporter, takes_over=takes_over):
+    with hold(place, reporter, takes_over=takes_over) as (_, was_unfinished):
         if not was_unfinished:
             roll_back(place, reporter)
 

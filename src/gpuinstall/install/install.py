@@ -313,7 +313,8 @@ def held_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
         return
     check_rights(project.paths)
     check_records()
-    with hold(place, project.reporter) as may_have_changed:
+    with hold(place, project.reporter) as meanwhile:
+        may_have_changed = any(meanwhile)
         relocate_environment(place, state.here, project.reporter)
         # Every run that changes or relocates an environment gives it another marker.
         if may_have_changed:

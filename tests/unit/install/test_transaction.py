@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -538,6 +538,22 @@ def test_nothing_is_changed_that_nobody_could_vouch_for(place, tmp_path, monkeyp
 
 def test_without_a_change_there_is_nothing_to_take_back(place):
     assert refusal(back, place).code == "no-previous"
+
+
+def test_the_change_of_a_run_that_was_waited_for_is_taken_back(place):
+    before = tree(place)
+    with ExitStack() as other:
+        other.enter_context(hold(place, Reporter()))
+        other.enter_context(changing(planned(place), Reporter()))
+        assert place.is_unfinished
+
+        class Waiting(Listener):
+            def wait(self, text):
+                super().wait(text)
+                other.close()
+
+        take_back(place, Waiting(), takes_over=False)
+    assert tree(place) == before
 
 
 def test_a_journal_is_on_the_disk_before_the_first_file_moves(place, monkeypatch):

@@ -340,7 +340,7 @@ def price_files(
 ) -> Bill:
     """Reckon what will be fetched, and written where: uv unpacks into its cache what comes.
 
-    On one file system the environment is made of links into uv's cache; on two, of copies.
+    On one file system the environment is made of links into uv's cache; on two, or as the user wishes, of copies.
 
     Args:
         files: What is to be installed.
@@ -359,7 +359,8 @@ def price_files(
     cache = session.uv_cache
     check_cache(cache, session.reporter)
     # uv links files of its cache into an environment on the same file system, and copies them onto another.
-    is_linked = _device(venv) == _device(cache)
+    is_near = _device(venv) == _device(cache)
+    is_linked = is_near and session.environment.get("UV_LINK_MODE") != "copy"
     new = [file for file in files if not is_cached(file, cache)]
     counted = new if is_linked else list(files)
 
@@ -373,10 +374,12 @@ def price_files(
 
     found = side_by_side(size, counted)
     sizes = dict(zip(counted, found, strict=True))
-    folders = {
-        cache: int(UNPACKED * sum(sizes[file] for file in new)),
-        venv: 0 if is_linked else int(UNPACKED * sum(sizes.values())),
-    }
+    unpacked = int(UNPACKED * sum(sizes[file] for file in new))
+    copied = 0 if is_linked else int(UNPACKED * sum(sizes.values()))
+    folders = {cache: unpacked, venv: copied}
+    if copied and is_near:
+        # One file system takes both.
+        folders = {venv: unpacked + copied}
     missing = {file: sizes[file] for file in new if not near_file(file, wheels)}
     if wheels and missing:
         names = some([file.package for file in missing])

@@ -25,11 +25,14 @@ def cache(tmp_path):
 def priced(tmp_path, cache):
     """What it costs to install files of these sizes, and what is warned of."""
 
-    def price(sizes, wheels=None):
+    def price(sizes, wheels=None, **environment):
         listener = Listener()
         sourcing = Sourcing(wheels=wheels)
         session: Any = SimpleNamespace(
-            uv_cache=cache, reporter=listener, sourcing=sourcing
+            uv_cache=cache,
+            reporter=listener,
+            sourcing=sourcing,
+            environment=environment,
         )
         listed = {file.url: size for file, size in sizes.items()}
         bill = price_files(tuple(sizes), listed, tmp_path / ".venv", session)
@@ -53,12 +56,15 @@ def keep(cache, index, sha256):
 BOTH = {TORCH: 1000, NUMPY: 100}
 
 
-def test_everything_new_is_fetched_and_unpacked_once(priced, cache):
+def test_everything_new_is_fetched_and_unpacked_once(priced, tmp_path, cache):
     price, _ = priced(BOTH)
     assert price.fetch == 1100
     assert price.folders == {cache: int(UNPACKED * 1100)}, "the environment has links"
     keep(cache, "index/abc", "2" * 64)
     assert priced(BOTH)[0].fetch == 1000
+    price, _ = priced(BOTH, UV_LINK_MODE="copy")
+    both = int(UNPACKED * (1000 + 1100))
+    assert price.folders == {tmp_path / ".venv": both}, "uv copies all of it"
 
 
 def test_what_a_folder_of_wheels_lacks_is_named(priced, tmp_path, cache):

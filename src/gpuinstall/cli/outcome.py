@@ -75,7 +75,7 @@ def framed(
                 if terminal.verbose:
                     from gpuinstall.base.process import followed_by
 
-                    MOST_NAMES.set(sys.maxsize)
+                    stack.callback(MOST_NAMES.reset, MOST_NAMES.set(sys.maxsize))
                     stack.enter_context(followed_by(terminal.show_command))
                 folder = Path()
                 if serves_folder:

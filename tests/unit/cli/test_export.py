@@ -75,6 +75,16 @@ def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(folder, export
     assert written.err == (
         "warning: pylock.cu126.toml has torch in a local folder: the export works on this machine only\n"
     )
+    assert export("constraints").err == "", "versions alone come from anywhere"
+
+
+@pytest.mark.parametrize("form", ["uv", "dockerfile", "needs"])
+def test_a_lock_for_several_pythons_is_refused_where_one_is_written(
+    form, folder, export
+):
+    text = cuda_lock().text.replace('"==3.12.*"', '">=3.12"')
+    (folder / "pylock.cu126.toml").write_text(text, "utf-8")
+    assert "does not say which Python it is for" in export(form, 2).err
 
 
 def test_a_link_stays_one_and_the_file_behind_it_is_written(folder, export):

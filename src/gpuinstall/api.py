@@ -5,6 +5,7 @@ docs/api.md has examples, and what is stable. Whoever only chooses loads nothing
 
 from __future__ import annotations
 
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -180,7 +181,7 @@ def verify(
     from gpuinstall.verify.runner import verify_environment
 
     path = Path(venv_or_python).absolute()
-    python = interpreter(path) if path.is_dir() else path
+    python = interpreter(path) if isdir(path) else path
     beside = environment_of(python).parent
     with machine_beside(beside, reporter) as here:
         return verify_environment(

@@ -143,6 +143,22 @@ def test_requirements_and_markers_are_parsed_by_one_module():
     assert parsing == {"requirement.py"}
 
 
+def test_no_path_is_asked_by_methods_that_raise():
+    # Before Python 3.14, they raise PermissionError if a parent cannot be searched. os.path's functions return False.
+    raising = {"exists", "is_dir", "is_file", "is_symlink"}
+    found = [
+        f"{name}:{node.lineno}"
+        for name, module in modules().items()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in raising
+        and not (node.args or node.keywords)
+    ]
+
+    assert found == []
+
+
 def test_a_rule_of_a_plan_names_each_code_that_it_rejects_with():
     folder = Path(gpuinstall.__file__).parent / "plan"
     text = "".join(

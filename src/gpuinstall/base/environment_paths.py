@@ -7,6 +7,7 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
+from os.path import isfile, islink
 from pathlib import Path
 
 from gpuinstall.base.errors import UsageError
@@ -69,7 +70,7 @@ class EnvironmentPaths(Value):
         """
         try:
             place = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
-            if venv.is_symlink():
+            if islink(venv):
                 place = venv.resolve()
                 if not place.is_relative_to(venv.parent.resolve()):
                     message = f"{venv} is a link to {place}"
@@ -240,7 +241,7 @@ def interpreter(venv: Path) -> Path:
     if os.name != "nt":
         return venv / "bin" / "python"
     portable = venv / "python.exe"
-    if portable.is_file():
+    if isfile(portable):
         return portable
     return venv / "Scripts" / "python.exe"
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from os.path import exists, isdir, isfile, islink
 from pathlib import Path
 from typing import IO, Any
 
@@ -146,7 +147,7 @@ def hint_for_link(error: Exception) -> str | None:
     """Return how to request what a link leads to out of its folder; None if the error is another, or that is no file."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         target = real_path(error.filename)
-        if target.is_file():
+        if isfile(target):
             return f"rm {quoted(error.filename)} && gpuinstall lock -r {quoted(target)}"
     return None
 
@@ -254,7 +255,7 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
     """
     with suppress(InstallationError):  # who needs it says that it cannot be made
         make_private_folder(folder)
-    if os.name != "posix" or not folder.exists():
+    if os.name != "posix" or not exists(folder):
         return
     # In a user namespace, root is seen as another user.
     owners = {0, os.getuid(), Path("/").stat().st_uid}
@@ -283,7 +284,7 @@ def way_to(path: Path) -> Iterator[Path]:
     """Yield each folder and each link that a path leads through, the path included, from the root on."""
     for part in (*reversed(path.parents), path):
         yield part
-        if part.is_symlink():
+        if islink(part):
             yield from way_to(part.parent / part.readlink())
 
 
@@ -329,7 +330,7 @@ def sha256_of(path: Path) -> str:
 def holds_text(path: Path, text: str) -> bool:
     """Whether a regular file lies there, in the folder itself, that holds just this text."""
     with suppress(OSError, ValueError):
-        return not path.is_symlink() and read_document(path) == text
+        return not islink(path) and read_document(path) == text
     return False
 
 
@@ -450,7 +451,7 @@ def write_in_place(path: Path, text: str) -> None:
     Raises:
         InstallationError: It cannot be written.
     """
-    if _is_of_kernel(path.absolute()) or (path.exists() and not path.is_file()):
+    if _is_of_kernel(path.absolute()) or (exists(path) and not isfile(path)):
         with path.open("a", encoding="utf-8") as stream:
             stream.write(text)
         return
@@ -498,7 +499,7 @@ def make_private_folder(folder: Path) -> None:
     """
     with writing(folder):
         for path in (*reversed(folder.parents), folder):
-            if not path.is_dir():
+            if not isdir(path):
                 path.mkdir(mode=0o700, exist_ok=True)
 
 

@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from os.path import islink
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -282,7 +283,7 @@ def _read_all(folder: Path) -> Iterator[tuple[Path, _Record | str]]:
 
 
 def _read(path: Path) -> _Record | str:
-    if path.is_symlink():
+    if islink(path):
         return "it is a link"
     try:
         record = read_object(_Record, read_json(path))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from os.path import isfile
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
@@ -53,7 +54,7 @@ def is_trusted(program: Path) -> bool:
     # A link counts where it lies and where it leads: who can exchange either chooses what is run.
     try:
         real = program.resolve(strict=True)
-        is_program = real.is_file() and os.access(real, os.X_OK)
+        is_program = isfile(real) and os.access(real, os.X_OK)
         return is_program and _is_safe(program) and _is_safe(real)
     except OSError:
         return False

@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from os.path import isdir
 from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -27,7 +28,7 @@ def is_link(path: Path | str) -> bool:
 
 def is_folder(path: Path) -> bool:
     """Whether a folder lies there: no link to one."""
-    return path.is_dir() and not is_link(path)
+    return isdir(path) and not is_link(path)
 
 
 def mounts_in(folder: Path) -> frozenset[str]:
@@ -91,7 +92,7 @@ def remove_path(path: Path) -> None:
     import subprocess
 
     with suppress(OSError):
-        if is_link(path) and path.is_dir() and os.name == "nt":
+        if is_link(path) and isdir(path) and os.name == "nt":
             path.rmdir()
         elif not is_folder(path):
             path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -20,7 +21,7 @@ def read_data(name: str) -> dict[str, Any]:
     path = TABLES / name
     text = path.read_bytes()
     parsed = path.with_suffix(".json")
-    if parsed.is_file():
+    if isfile(parsed):
         document: dict[str, Any] = json.loads(parsed.read_bytes())
         if document.pop("crc32") == crc32(text):
             return document

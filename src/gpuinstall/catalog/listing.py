@@ -15,6 +15,7 @@ from collections.abc import (
 from contextlib import suppress
 from functools import partial
 from itertools import chain, product
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -261,7 +262,7 @@ def _read_folder(
 ) -> _Wheels:
     file = folder if folder.suffix == ".html" else folder / "index.html"
     try:
-        if file.is_file():
+        if isfile(file):
             text = file.read_text("utf-8", "replace")
             page = Page(text, "text/html", file.as_uri())
             return parse_page(page, source=source)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os.path import exists, isfile
 from pathlib import Path
 
 from gpuinstall.base.advice import Advice, for_environment
@@ -52,7 +53,7 @@ def environment_to_read(options: CommandOptions) -> Path:
     if names_environment():
         return venv
     own = started_environment(venv.parent)
-    if own is None and venv.exists():
+    if own is None and exists(venv):
         return venv
     return active_environment(venv, os.environ) or own or venv
 
@@ -142,7 +143,7 @@ def active_environment(venv: Path, environ: Mapping[str, str]) -> Path | None:
     # What was activated in a conda environment comes before it.
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         active = Path(environ.get(name, ""))
-        if active.is_absolute() and interpreter(active).is_file():
+        if active.is_absolute() and isfile(interpreter(active)):
             known = {venv.resolve(), Path(sys.prefix).resolve()}
             return None if active.resolve() in known else active
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from os.path import isfile
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import NOTE, Advice
@@ -39,7 +40,7 @@ def command(options: CommandOptions) -> Outcome:
     from gpuinstall.cli.install import interpreter_of_others
 
     folder = environment_to_read(options)
-    if is_typed("venv") or folder.is_file():
+    if is_typed("venv") or isfile(folder):
         # Raises if there is none: an environment is not made for a typing error.
         interpreter_of_others("", options.venv)
     name_active(["doctor"], folder, options.terminal)

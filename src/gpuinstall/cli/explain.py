@@ -6,8 +6,8 @@ import re
 import sys
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
+from os.path import exists
 from pathlib import Path
 from typing import IO
 
@@ -150,10 +150,10 @@ def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
 def _words(venv: Path) -> dict[str, str]:
     """Return the words for an environment in the commands of a fix; if there is none, commands make it."""
     words = {"uv": quoted(uv_program())}
-    if interpreter(venv).exists() or is_virtual(venv):
+    if exists(interpreter(venv)) or is_virtual(venv):
         words = advice_words(interpreter(venv))
     for shadow in (Path("torch").absolute(), Path("torch.py").absolute()):
-        if shadow.exists():
+        if exists(shadow):
             words["path"] = quoted(shadow)
             words["moved"] = quoted(f"{shadow}.away")
     return words
@@ -191,11 +191,7 @@ def _read_text(text: str) -> str:
             )
         return _read(sys.stdin.buffer)
     path = Path(text)
-    exists = False
-    # A long text is no path at all.
-    with suppress(OSError, ValueError):
-        exists = path.exists()
-    if exists or re.fullmatch(_PATH, text):
+    if exists(path) or re.fullmatch(_PATH, text):
         try:
             with path.open("rb") as file:
                 return _read(file)

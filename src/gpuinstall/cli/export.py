@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
     document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:
         return Outcome(document, lambda screen: screen.block(text), is_news=True)
-    if output.is_file():
+    if isfile(output):
         with output.open(encoding="utf-8", errors="replace") as stream:
             head = stream.read(200)
         if head and not re.match(_BEGINNING, head):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from contextlib import suppress
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -217,7 +218,7 @@ def pages_of(backend: Backend, torch_index: str) -> list[str]:
 
 def _write_bound(file: Path, bound: str) -> None:
     """Write our constraints file; raise UsageError if another's file has its name."""
-    if file.exists() and not _is_bound(file):
+    if exists(file) and not _is_bound(file):
         raise UsageError(
             "hook-taken",
             f"{file} is not a file that gpuinstall wrote; it was left unchanged",

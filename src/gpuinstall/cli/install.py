@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from os.path import isdir, isfile
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
@@ -147,11 +148,11 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
         return Path(program).absolute()
     folder = venv.absolute()
     application = find_application(folder.parent)
-    if application and not folder.is_dir():
+    if application and not isdir(folder):
         folder = application.environment
     own = interpreter(folder)
     # One whose Python is gone is an environment all the same, for which verify has a cause.
-    if own.is_file() or is_virtual(folder):
+    if isfile(own) or is_virtual(folder):
         return own
     raise UsageError(
         "environment-missing",
@@ -284,7 +285,7 @@ def activation_command(venv: Path) -> str:
     if venv.is_relative_to(Path.cwd()):
         path = os.path.relpath(venv)
     shell = this_shell(os.environ, parent_program())
-    return activation(path, shell, windows=(venv / "Scripts").is_dir())
+    return activation(path, shell, windows=isdir(venv / "Scripts"))
 
 
 def _rows_into(result: IntoResult) -> Iterator[Row]:

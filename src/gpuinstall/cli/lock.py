@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def _read_machines(options: CommandOptions) -> list[Machine]:
     machines: list[Machine] = []
     for name in options.machines:
         folder = Path(name)
-        if folder.is_dir():
+        if isdir(folder):
             machines += recorded_machines(folder, options.terminal)
         else:
             machines.append(read_machine_file(name))

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from contextlib import suppress
 from errno import ENOENT
+from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
     """Run a command in the environment, without activating it."""
     command_words = list(words)
     script = None
-    if words[0].endswith(".py") and Path(words[0]).is_file():
+    if words[0].endswith(".py") and isfile(words[0]):
         # To Python, a word that begins with a dash would be an option.
         file = f"./{words[0]}" if words[0].startswith("-") else words[0]
         command_words = ["python", file, *words[1:]]
@@ -73,7 +74,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             script = read_script(Path(file))
     if script:
         lock = Path(f"{file}.lock")
-        if lock.is_file():
+        if isfile(lock):
             options.terminal.warn(
                 f"{lock} is not read: uv run {file} takes its versions"
             )
@@ -262,7 +263,7 @@ def _become(
         hint = "Install the package that provides it"
         if error.errno == ENOENT:
             reason = "no such program in the environment or on PATH"
-        if word == "-" or Path(word).exists():
+        if word == "-" or exists(word):
             hint = joined(["gpuinstall", "run", "python", *words])
         elif "/" in word or word.endswith(".py"):
             reason = "there is no such file"

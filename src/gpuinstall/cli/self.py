@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from os.path import exists, isdir
 from pathlib import Path
 
 import click
@@ -40,7 +41,7 @@ def tool_home() -> Path | None:
     environment = Path(sys.prefix)
     is_of_bootstrap = environment.name.startswith(f"{__version__}-")
     home = environment.parent
-    return home if is_of_bootstrap and (home / "bin").is_dir() else None
+    return home if is_of_bootstrap and isdir(home / "bin") else None
 
 
 def path_line() -> str | None:
@@ -80,7 +81,7 @@ def _uninstall(options: CommandOptions) -> Outcome:
     # Environments of scripts lie in the cache.
     cache = own_cache_folder()
     removed = display_path(home)
-    if cache.exists():
+    if exists(cache):
         removed += f", {display_path(cache)}"
     if not options.yes:
         confirm(f"Remove {removed}?", "nothing was removed")

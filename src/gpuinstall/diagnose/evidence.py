@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
+from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ class DoctorEvidence(Value):
     @property
     def is_there(self) -> bool:
         """Whether there is an environment, whole or not."""
-        return interpreter(self.venv).exists() or is_virtual(self.venv)
+        return exists(interpreter(self.venv)) or is_virtual(self.venv)
 
     @cached_property
     def lock(self) -> Path | None:
@@ -66,7 +67,7 @@ class DoctorEvidence(Value):
         marker = read_marker(self.venv)
         if marker and was_made_here(self.venv):
             lock = self.venv / marker.lock
-            return lock if lock.is_file() else None
+            return lock if isfile(lock) else None
         return None
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from os.path import isdir
 from typing import Any
 
 from gpuinstall.base.codec import write
@@ -73,7 +74,7 @@ class LocalView(Value):
         here = self.machine
         torch, driver = here.torch, here.machine.driver
         return {
-            "environment": str(here.venv) if here.venv.is_dir() else None,
+            "environment": str(here.venv) if isdir(here.venv) else None,
             "torch": torch and torch.version,
             "architectures": list(torch.build.code) if torch and torch.build else [],
             "driver": str(driver.version) if driver and driver.version else None,

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
+from os.path import exists
 from pathlib import Path
 from typing import NamedTuple
 
@@ -240,7 +241,7 @@ BUILD_CHECKS = (build_without_code, old_driver, idle_gpus)
 def absent_torch(here: ThisMachine) -> Iterator[LocalFault]:
     """Yield that an environment has no torch."""
     # Without a Python nothing lies there that could have one.
-    if here.torch is None and interpreter(here.venv).exists():
+    if here.torch is None and exists(interpreter(here.venv)):
         yield LocalFault("F105", f"there is no torch in {here.venv}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from os.path import isdir
 from pathlib import Path
 
 from gpuinstall.base.files import read_document, write_atomically
@@ -57,7 +58,7 @@ def relocate_activation(built: Path, final: Path) -> None:
         InstallationError: one cannot be written.
     """
     scripts = built / "bin"
-    if not scripts.is_dir():
+    if not isdir(scripts):
         return  # on Windows each finds its own place
     _replace(scripts / "activate", _SH, _sh_lines(final))
     if "\n" in str(final):

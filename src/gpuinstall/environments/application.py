@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import exists, isdir, isfile
 from pathlib import Path
 
 from gpuinstall.base.values import Value
@@ -42,10 +43,10 @@ def find_application(folder: Path) -> Application | None:
     """Return the application that lies in a folder, or in one that its add-ons are in; None if none has an environment."""
     for root in (folder, *folder.parents[:2]):
         for signs, environments in _LAYOUTS:
-            if not all((root / sign).exists() for sign in signs):
+            if not all(exists(root / sign) for sign in signs):
                 continue
             for name in environments:
-                if (root / name).is_dir():
+                if isdir(root / name):
                     return Application(root, root / name)
     return None
 
@@ -58,9 +59,9 @@ def started_environment(folder: Path) -> Path | None:
     application = find_application(folder)
     if application:
         return application.environment
-    if not (folder / ".venv").exists():
+    if not exists(folder / ".venv"):
         for name in ("venv", "env"):
-            if (folder / name / "pyvenv.cfg").is_file():
+            if isfile(folder / name / "pyvenv.cfg"):
                 return folder / name
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from os.path import exists
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -85,7 +86,7 @@ def _loss(package: InstalledPackage, shared: Collection[str]) -> Damage | None:
     lost = tuple(path for path in package.lost if str(folder / path) not in shared)
     if not lost:
         return None
-    is_cut = any((folder / path).exists() for path in lost)
+    is_cut = any(exists(folder / path) for path in lost)
     return Damage(package, "lost", lost, is_cut)
 
 

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from os.path import exists, isdir, isfile
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.advice import uv_program
@@ -199,7 +200,7 @@ def advice_words(python: Path) -> dict[str, str]:
 
 def is_virtual(venv: Path) -> bool:
     """Whether an environment is a virtual one, which can be made again; conda's, a portable Python, the system's are none."""
-    return (venv / "pyvenv.cfg").is_file()
+    return isfile(venv / "pyvenv.cfg")
 
 
 def renewing_arguments(venv: Path) -> tuple[str, ...]:
@@ -209,7 +210,7 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
     both. The system's is never installed into: without arguments an environment of its own is made.
     """
     # These mark a Python that is one program's alone (``install/foreign.py`` asks the interpreter itself).
-    is_others = (venv / "conda-meta").is_dir() or any(
+    is_others = isdir(venv / "conda-meta") or any(
         interpreter(venv).parent.glob("*._pth")
     )
     if not (is_virtual(venv) or is_others):
@@ -217,7 +218,7 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
     place = made_for(venv)
     arguments = ("--venv", str(place))
     # What is built where nothing lies becomes one of ours.
-    if read_marker(place) or not place.exists():
+    if read_marker(place) or not exists(place):
         return arguments
     return ("--into", *arguments)
 

@@ -8,6 +8,7 @@ import posixpath
 import re
 from contextlib import suppress
 from functools import cache, cached_property
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,7 +95,7 @@ class InstalledPackage(Value):
     @property
     def has_address(self) -> bool:
         """Whether it came from a folder, a repository or a file, so that no index need have its version (PEP 610)."""
-        return (self.record / "direct_url.json").is_file()
+        return isfile(self.record / "direct_url.json")
 
     @property
     def source(self) -> tuple[Path, bool] | None:

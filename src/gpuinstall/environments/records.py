@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from os.path import exists
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import (
@@ -128,7 +129,7 @@ def admit_start(venv: Path, reporter: Reporter, *, if_others: bool) -> bool:
         if_others: Whether it may be if somebody else has made the environment, and the user has not activated it.
     """
     python = interpreter(venv)
-    if not python.exists() or was_made_here(venv):
+    if not exists(python) or was_made_here(venv):
         return True
     # Who has activated an environment, or had it changed, starts its Python anyway.
     is_requested = if_others or venv in {other.venv for other in changed_by_into()}
@@ -170,7 +171,7 @@ def changed_by_into() -> list[EnvironmentPaths]:
     changed = []
     for record in sorted(_folder().glob("*.path")):
         work = Path(_read(record)[0])
-        if work.name == ".gpuinstall" and (work / "last").exists():
+        if work.name == ".gpuinstall" and exists(work / "last"):
             # lib/pythonX.Y/site-packages; on Windows, Lib/site-packages.
             root = work.parents[2 if work.parents[1].name == "Lib" else 3]
             changed.append(_place_of_others(root, work.parent))

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from os.path import exists, isdir, islink
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import (
@@ -32,10 +33,10 @@ def check_rights(paths: EnvironmentPaths) -> None:
             )
     python = paths.python
     for part in way_to(python) if os.path.lexists(python) else ():
-        if part.is_symlink():
+        if islink(part):
             continue  # whatever it leads to comes next
         mode = os.R_OK | os.X_OK
-        if part.is_dir():
+        if isdir(part):
             mode = os.X_OK
         if os.path.lexists(part) and not os.access(part, mode):
             raise InstallationError(
@@ -75,11 +76,11 @@ def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
     """Yield the folders in which a change creates, replaces or removes files."""
     # The journals of one of ours lie beside it, those of one of others in it.
     if paths.is_ours:
-        yield next(folder for folder in paths.venv.parents if folder.exists())
-    if paths.venv.is_dir():
+        yield next(folder for folder in paths.venv.parents if exists(folder))
+    if isdir(paths.venv):
         scripts = (paths.root / paths.path_below_root("bin/python")).parent
         for folder in (paths.venv, scripts, *paths.packages_folders):
-            if folder.is_dir():
+            if isdir(folder):
                 yield folder
 
 

@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, partial
+from os.path import islink
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, below
@@ -236,7 +237,7 @@ def is_same_file(path: Path, other: Path) -> bool:
     with suppress(OSError):
         if os.path.samestat(path.lstat(), other.lstat()):
             return True
-        if path.is_symlink() or other.is_symlink():
+        if islink(path) or islink(other):
             return False
         return filecmp.cmp(path, other, shallow=False)
     return False

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os.path import exists, isfile
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
@@ -101,7 +102,7 @@ def only_run(
         InstallationError: another run works there for more than ``wait`` seconds, or its folder cannot be written.
     """
     ignored = place.work / ".gitignore"
-    made = [folder for folder in place.work.parents if not folder.exists()]
+    made = [folder for folder in place.work.parents if not exists(folder)]
     try:
         with _file_lock(place, reporter, wait) as has_waited:
             try:
@@ -159,7 +160,7 @@ def _file_lock(
             # Another run may take the folder away just now.
             with suppress(Timeout, FileNotFoundError):
                 # filelock before 4.2 empties what it locks: a file with another name is left to that.
-                if file.is_file() and file.lstat().st_nlink > 1:
+                if isfile(file) and file.lstat().st_nlink > 1:
                     remove_file(file)
                 lock.acquire(timeout=0)
                 if os.path.lexists(file):

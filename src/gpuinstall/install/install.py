@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import contextmanager, suppress
+from os.path import exists
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -232,7 +233,7 @@ def _install(project: Project, options: InstallOptions) -> InstallResult:
         misfits=state.misfits,
         changes=priced.changes if is_built else (),
         bytes=priced.bill.fetch,
-        rollback=place.last_change if is_built and place.last_change.exists() else None,
+        rollback=place.last_change if is_built and exists(place.last_change) else None,
         is_proof_kept=proof.is_kept,
     )
 
@@ -565,7 +566,7 @@ def _planned(
     prefix = below(place.venv, place.root)
     own = {}
     for name in (unpacked.fit.lock.name, *GUARD_FILES):
-        if (folder / name).exists():
+        if exists(folder / name):
             own[prefix + name] = folder / name
     replaced = {existing.lock.name} if existing.lock else set()
     return plan_change(

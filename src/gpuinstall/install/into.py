@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def _install_into(project: Project, python: Path) -> IntoResult:
         changes=priced.changes,
         verdict=proof.verdict,
         bytes=priced.bill.fetch,
-        rollback=place.last_change if place.last_change.exists() else None,
+        rollback=place.last_change if exists(place.last_change) else None,
         guard=None if reason else constraints,
         uv_guard=uv_guard,
     )

@@ -19,6 +19,7 @@ import os
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ class Journal(Value):
 
 def journal_entry(folder: Path | None) -> dict[str, Any] | None:
     """Return a journal as documents have it, with the bytes that it holds; None if there is none."""
-    if folder is None or not folder.exists():
+    if folder is None or not exists(folder):
         return None
     return {"path": str(folder), "bytes": size_of(folder)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from functools import partial
+from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -367,7 +368,7 @@ def price_files(
     def size(file: LockedFile) -> int:
         near = near_file(file, wheels)
         if near:
-            return near.stat().st_size if near.is_file() else 0
+            return near.stat().st_size if isfile(near) else 0
         with suppress(UnreachableError):
             return listed.get(file.url) or session.client.head(file.url).size or 0
         return 0
@@ -403,4 +404,4 @@ def _free(folder: Path) -> int:
 
 def _existing(folder: Path) -> Path:
     """Return a folder, or the innermost one around it that exists."""
-    return next(path for path in (folder, *folder.parents) if path.exists())
+    return next(path for path in (folder, *folder.parents) if exists(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from os.path import isfile
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -82,7 +83,7 @@ def check_links(
         # It is there, in a folder that its package looks into, or on this machine.
         is_present = fault.reason.code == "missing-library" and (
             fault.name in names
-            or any((folder / fault.name).is_file() for folder in folders)
+            or any(isfile(folder / fault.name) for folder in folders)
         )
         if is_present or load_members().is_spare(library.package, library.path):
             continue

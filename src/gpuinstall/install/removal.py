@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os.path import exists
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
@@ -50,7 +51,7 @@ def remove(
     """
     paths.check_left(typed_in, "removed")
     removable = find_removable(paths)
-    if shutil.disk_usage(paths.folder).free < _ROOM and not paths.work.exists():
+    if shutil.disk_usage(paths.folder).free < _ROOM and not exists(paths.work):
         # A full disk takes not even a new folder: the bytecode of what is about to go makes room.
         for folder in removable:
             for cache in list(folder.rglob("__pycache__")):
@@ -136,7 +137,7 @@ def remove_cached(reporter: Reporter) -> dict[Path, int]:
                 remove(paths, reporter, wait=0)
             for file in locks_in(folder):
                 remove_file(file)
-            if not paths.kept_files.exists():
+            if not exists(paths.kept_files):
                 folder.rmdir()
             removed[folder] = size
     return removed

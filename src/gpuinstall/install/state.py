@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from enum import Enum
 from functools import cached_property
+from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -242,7 +243,7 @@ class ExistingEnvironment(Value):
         if is_environment(venv):
             kind = "an environment gpuinstall did not make"
             hint += "\nRun it again with --replace: the old one is kept for gpuinstall env rollback"
-            if self.paths.python.exists():
+            if exists(self.paths.python):
                 hint = f"Run it again with --into: torch is installed into it, and the rest stays\n{hint}"
         raise UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
 
@@ -270,7 +271,7 @@ def inspect_environment(
     venv = paths.venv
     marker = read_marker(venv)
     if marker is None:
-        is_empty_folder = venv.is_dir() and not any(venv.iterdir())
+        is_empty_folder = isdir(venv) and not any(venv.iterdir())
         is_empty = is_empty_folder or not os.path.lexists(venv)
         return ExistingEnvironment(paths, is_empty=is_empty)
     packages = read_packages(paths.packages_folders)
@@ -281,7 +282,7 @@ def inspect_environment(
         lock=read_own_lock(venv),
         versions=versions_of(packages, marker.packages),
         packages=packages,
-        has_python=paths.python.exists(),
+        has_python=exists(paths.python),
         made_here=was_made_here(venv),
         stamp=standing_stamp(venv, marker, here),
     )
@@ -318,7 +319,7 @@ def check_folder(venv: Path) -> None:
     Raises:
         UsageError: a file lies there.
     """
-    if venv.exists() and not venv.is_dir():
+    if exists(venv) and not isdir(venv):
         raise UsageError(
             "not-a-folder",
             f"{venv} is a file",
@@ -339,7 +340,7 @@ def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None
     venv = paths.venv
     paths.check_left(typed_in, "replaced")
     is_fixed = os.path.ismount(venv)
-    if os.name == "posix" and venv.exists() and not is_fixed:
+    if os.name == "posix" and exists(venv) and not is_fixed:
         # Nothing can be renamed to a folder with something in it: the error is another one where nothing could be anyway.
         taken = paths.staging
         (taken / "taken").mkdir(parents=True)

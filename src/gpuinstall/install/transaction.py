@@ -14,6 +14,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from os.path import exists, isdir
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, below
@@ -149,7 +150,7 @@ def _make_way(place: EnvironmentPaths, name: str, gone: Iterable[str]) -> None:
     path = place.root / name
     if is_folder(path):
         _remove_leftovers(place, (one for one in gone if one.startswith(f"{name}/")))
-    if not path.parent.is_dir():
+    if not isdir(path.parent):
         with suppress(FileExistsError, NotADirectoryError):
             path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -258,7 +259,7 @@ def publish_lock(place: EnvironmentPaths) -> None:
         return
     lock = place.root.parent / own.name
     if not holds_text(lock, own.text):
-        write_atomically(lock, own.text, place.work if place.work.exists() else None)
+        write_atomically(lock, own.text, place.work if exists(place.work) else None)
         sync_folder(lock.parent)
 
 
@@ -397,7 +398,7 @@ def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> 
                 path.unlink()
         else:
             _make_way(place, name, came)
-            if is_folder(path) or not path.parent.is_dir():
+            if is_folder(path) or not isdir(path.parent):
                 stays.append(name)
                 continue
             part = place.work / f".back.{os.urandom(4).hex()}"
@@ -480,7 +481,7 @@ def replace_environment(
         try:
             with defer_interrupts():
                 place.scratch.rename(place.current_change)
-                if place.root.exists():
+                if exists(place.root):
                     place.root.rename(replaced_environment(place.current_change))
                 newcomer.rename(place.root)
                 _finish_rebuild(place, journal, reporter)

@@ -8,6 +8,7 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from os.path import exists
 from pathlib import Path
 
 from gpuinstall.base.process import is_trusted
@@ -93,7 +94,7 @@ def _version_of(program: Path) -> str | None:
     real = Path(os.path.realpath(program))
     name = re.fullmatch(_NAME, real.name)
     # What others can write is never run, so that it is not offered either.
-    if name is None or not (real.exists() and is_trusted(program)):
+    if name is None or not (exists(real) and is_trusted(program)):
         return None
     folder = re.search(_FOLDER, real.as_posix())
     return folder[1] if folder else name[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from os.path import exists
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
@@ -240,7 +241,7 @@ def _build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     # torch by a path is refused later.
     paths = [one.path for one in parsed if one.path and one.name != "torch"]
     for path in paths:
-        if not (folder / expanded_home(path)).exists():
+        if not exists(folder / expanded_home(path)):
             raise UsageError(
                 "requirement-not-there",
                 f"there is no {path}",

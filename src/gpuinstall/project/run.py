@@ -6,6 +6,7 @@ import os
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from itertools import chain
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,7 +120,7 @@ class Project(Value):
         requirements = map(parse_requirement, self.settings.request.requirements)
         paths = [one.path for one in requirements if one.path and not one.editable]
         places = [(self.folder / expanded_home(path)).resolve() for path in paths]
-        return {place for place in places if place.is_dir()}
+        return {place for place in places if isdir(place)}
 
     @cached_property
     def sources(self) -> Sources:

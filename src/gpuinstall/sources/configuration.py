@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -144,7 +145,7 @@ class ConfigurationFiles(Value):
             folders[-1] = Path("/etc")
         files = [folder / PIP_NAME for folder in folders]
         # The variable stands for the user's own files, if it names one that is there.
-        if not requested or not Path(requested).exists():
+        if not requested or not exists(requested):
             files += self.pip_own
         return [*files, *self.pip_near]
 
@@ -166,7 +167,7 @@ class ConfigurationFiles(Value):
         config = self.user_folder
         legacy = "pip" if sys.platform == "win32" else ".pip"
         application_support = self._home / "Library/Application Support"
-        if sys.platform == "darwin" and (application_support / "pip").is_dir():
+        if sys.platform == "darwin" and isdir(application_support / "pip"):
             config = application_support
         return [self._home / legacy / PIP_NAME, config / "pip" / PIP_NAME]
 
@@ -180,7 +181,7 @@ class ConfigurationFiles(Value):
             return [Path(requested)]
         for folder in self._machine_folders:
             file = folder / _UV_FILE
-            if file.is_file():
+            if isfile(file):
                 return [file, self.uv_own]
         return [self.uv_own]
 
@@ -252,7 +253,7 @@ def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
     # In one folder a uv.toml goes before the pyproject.toml, and what lies above the nearest counts as a root alone.
     is_nearest = True
     for base in (folder, *folder.parents):
-        files = [path for path in (base / "uv.toml", base / PROJECT) if path.is_file()]
+        files = [path for path in (base / "uv.toml", base / PROJECT) if isfile(path)]
         tables = {path: _uv_table(path, base) for path in files}
         is_root = "workspace" in (tables.get(base / PROJECT) or {})
         for path, table in tables.items():
@@ -270,7 +271,7 @@ def _user_tables(environ: _Environ) -> Iterator[_Tables]:
         UsageError: The file that the variable names is not there, which stops uv too.
     """
     requested = environ.get("UV_CONFIG_FILE")
-    if requested and not Path(requested).exists():
+    if requested and not exists(requested):
         raise UsageError(
             "malformed-configuration",
             f"UV_CONFIG_FILE is {requested}, which is not there",

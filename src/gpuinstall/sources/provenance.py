@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cache
+from os.path import isfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -231,7 +232,7 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
     for setting in settings:
         folder = setting.file.parent
         is_of_environment = setting.file.name.startswith("pip.") and (
-            folder.joinpath("pyvenv.cfg").is_file()
+            isfile(folder / "pyvenv.cfg")
         )
         # The user's own is not the folder's, and an environment's counts only while that is active.
         if setting.is_own or is_of_environment:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
+from os.path import exists, isfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -335,11 +336,11 @@ class Sources(Value):
             is_inside = is_path and location.is_from(Location.parse(str(folder)))
             if effect is Effect.LOCATED and is_inside:
                 # A project of a trusted folder has been read; uv may read more in an archive.
-                is_archive = Path(location.path).is_file()
+                is_archive = isfile(location.path)
                 return replace(setting, is_own=self.trust_folder and not is_archive)
             if is_path:
                 file = folder / setting.file
-                check_outside(Path(location.path), file if file.exists() else folder)
+                check_outside(Path(location.path), file if exists(file) else folder)
         return setting
 
     def obeying(self, setting: SourceSetting, *, overrides: bool = True) -> Sources:
@@ -466,7 +467,7 @@ def read_sources(
     certificates = [environ.get("SSL_CERT_FILE"), environ.get("REQUESTS_CA_BUNDLE")]
     certificates += [one.value for one in settings if one.effect is Effect.CERTIFICATES]
     if environ.get(SYSTEM_CERTIFICATES):
-        certificates += [path for path in _SYSTEM_STORES if Path(path).is_file()]
+        certificates += [path for path in _SYSTEM_STORES if isfile(path)]
     sources = Sources(
         torch_index=torch_index_of(index),
         is_torch_index_requested=bool(index),

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os.path import isdir
 from pathlib import Path
 from typing import NamedTuple
 
@@ -165,7 +166,7 @@ def machine_beside(
     libraries = libraries_beside(folder)
     if libraries is None or (only_looks and not are_as_unpacked(libraries)):
         place = folder / COMPAT_FOLDER
-        if place.is_dir():
+        if isdir(place):
             reporter.step(
                 "cuda-compat", f"off: {place} was not unpacked there for this user"
             )

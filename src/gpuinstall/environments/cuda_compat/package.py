@@ -9,6 +9,7 @@ import shutil
 import tarfile
 import zlib
 from contextlib import ExitStack, suppress
+from os.path import exists, isdir, isfile, islink
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -113,7 +114,7 @@ def find_archive(
     manifests = [package.manifest for package in packages]
     if given:
         if "://" not in given:
-            if not Path(given).exists():
+            if not exists(given):
                 raise UsageError(
                     "file-unreadable", f"{given} is neither a file nor a folder"
                 )
@@ -192,7 +193,7 @@ def fetch_libraries(
                 file.write(chunk)
                 progress(path.name, len(chunk))
     sha256 = ""
-    if path.is_file():
+    if isfile(path):
         sha256 = sha256_of(path)
     if archive.sha256 and sha256 != archive.sha256:
         raise InstallationError(
@@ -223,13 +224,13 @@ def unpack_libraries(archive: Path, folder: Path) -> None:
     """
     try:
         with writing(folder):
-            if archive.is_dir():
+            if isdir(archive):
                 _copy_libraries(archive, folder)
             else:
                 _extract_libraries(archive, folder)
     except _DAMAGES as error:
         raise _damaged(archive, str(error) or type(error).__name__) from None
-    if not (folder / LIBCUDA).is_file():
+    if not isfile(folder / LIBCUDA):
         raise _damaged(archive, f"it has no {LIBCUDA}")
 
 
@@ -241,9 +242,9 @@ def _copy_libraries(source: Path, folder: Path) -> None:
     for path in found.parent.iterdir():
         if not _LIBRARY.fullmatch(path.name):
             continue
-        if path.is_symlink():
+        if islink(path):
             _link(folder / path.name, str(path.readlink()))
-        elif path.is_file():
+        elif isfile(path):
             shutil.copyfile(path, folder / path.name)
 
 

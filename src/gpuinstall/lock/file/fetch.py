@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from os.path import isfile
 from pathlib import Path
 from threading import Event
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -174,7 +175,7 @@ def download(
     def bring(progress: Progress, name: str) -> None:
         file = files[name]
         path = folder / name
-        if path.is_file() and sha256_of(path) == file.sha256:
+        if isfile(path) and sha256_of(path) == file.sha256:
             return
         local = local_path(file.url)
         chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
@@ -244,7 +245,7 @@ def near_file(file: LockedFile, wheels: Path | None) -> Path | None:
     if wheels:
         for folder in (wheels / (file.sha256 or ""), wheels):
             path = folder / file.name
-            if path.is_file():
+            if isfile(path):
                 return path
     return local_path(file.url)
 

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from os.path import isdir
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -398,7 +399,7 @@ def read_lock(path: Path) -> Lock:
         reason = getattr(error, "strerror", "it is not a text file")
         message = f"{path} cannot be read: {reason}"
         hint = _RESTORE
-        if path.is_dir():
+        if isdir(path):
             hint = f"mv {quoted(path)} {quoted(f'{path}.d')}   # then run it again"
         raise LockError("lock-unreadable", message, hint=hint) from None
     return parse(path.name, text)

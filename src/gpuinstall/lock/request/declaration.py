@@ -8,6 +8,7 @@ import re
 import sys
 from contextlib import suppress
 from glob import glob
+from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,7 @@ def read_declaration(folder: Path, configured: Sequence[str] = ()) -> Declaratio
     declared = Declaration()
     document: Table = {}
     # Without a project nothing is parsed, and a plan need not load what parses it.
-    if project.is_file():
+    if isfile(project):
         with reading(project):
             document = parse_toml(read_listed(project))
             if configured:
@@ -137,9 +138,7 @@ def read_declaration(folder: Path, configured: Sequence[str] = ()) -> Declaratio
     if not configured:
         declared = _with_files(declared, folder, document)
     unread = {
-        name: export
-        for name, export in _EXPORTED_BY.items()
-        if (folder / name).is_file()
+        name: export for name, export in _EXPORTED_BY.items() if isfile(folder / name)
     }
     tools = RequirementsFile.of(folder, settings=_tool_settings(folder))
     return replace(
@@ -177,7 +176,7 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
     project_file = declared.project_file
     is_declared = project_file or "project" in pyproject or tool.get("poetry")
     is_package = table_in(tool, "uv").get("package", True)
-    if not is_declared and is_package and (folder / _SETUP).is_file():
+    if not is_declared and is_package and isfile(folder / _SETUP):
         project_file = _SETUP
     file = PROJECT
     listed = declared.listed
@@ -185,7 +184,7 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
         if listed.requirements:
             break
         path = folder / name
-        text = read_listed(path, folder) if path.is_file() else ""
+        text = read_listed(path, folder) if isfile(path) else ""
         if text.startswith(_EXPORT):
             unread[name] = command
         # An empty file asks for nothing: the next one is looked at.
@@ -201,7 +200,7 @@ def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
     """Yield what the tools' own files beside a project say of sources."""
     for name in TOOL_FILES:
         path = folder / name
-        if path.is_file():
+        if isfile(path):
             with reading(path):
                 yield from tool_settings(parse_toml(read_listed(path, folder)), path)
 
@@ -530,7 +529,7 @@ def served_folder(start: Path) -> Path:
             break
         if _requests(folder):
             return folder
-        if folder == home or (folder / ".git").exists():
+        if folder == home or exists(folder / ".git"):
             break
     return start
 
@@ -539,10 +538,10 @@ def _requests(folder: Path) -> bool:
     """Whether a folder has a lock, an environment, or a file that says or once said what it asks for."""
     names = (*PROJECT_FILES, *_DECLARING, *_EXPORTED_BY, ".venv")
     # An environment has a copy of its own lock, and is no project by that.
-    is_environment = (folder / "pyvenv.cfg").exists()
+    is_environment = exists(folder / "pyvenv.cfg")
     if not is_environment and locks_in(folder):
         return True
-    return any((folder / name).exists() for name in names)
+    return any(exists(folder / name) for name in names)
 
 
 def locks_in(folder: Path) -> list[Path]:
@@ -568,7 +567,7 @@ def by_place(
         path = Path(file)
         place = ""
         # Behind "<" of a shell /dev/stdin is a file, and for the next command another one.
-        is_stream = name.startswith(("/dev/stdin", "/dev/fd/")) or not path.is_file()
+        is_stream = name.startswith(("/dev/stdin", "/dev/fd/")) or not isfile(path)
         if not is_stream and path.absolute().drive == folder.drive:
             place = Path(os.path.relpath(name, folder)).as_posix()
         elif any(setting.effect.value.is_obeyed for setting in listed.settings):
@@ -598,7 +597,7 @@ def read_again(
         UsageError: if it cannot be read, or is not one that the folder may name.
     """
     path = folder / split_group(name)[0]
-    if not path.is_file():
+    if not isfile(path):
         raise UsageError("requirements-unreadable", f"{name} is not a file")
     if not real_path(path).is_relative_to(real_path(folder)):
         check_outside(path, folder)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from os.path import isfile
 from pathlib import Path
 from typing import IO, Any
 
@@ -150,7 +151,7 @@ def _projects(
 
 def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]:
     """Yield what the files of a project, or of an archive, say that it requires."""
-    if place.is_file():
+    if isfile(place):
         for path, text in _read_archive(place):
             if path.name == PROJECT:
                 yield read_whole_project(text, path, extras)
@@ -158,7 +159,7 @@ def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]
             pattern = _LISTED if path.suffix == ".txt" else _REQUIRED
             with reading(path):
                 yield RequirementsFile.of(path, pattern.findall(text))
-    elif (place / PROJECT).is_file():
+    elif isfile(place / PROJECT):
         path = place / PROJECT
         yield read_whole_project(read_listed(path), path, extras)
 
@@ -208,7 +209,7 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
             contents.append(repr(counting).encode())
             continue
         with suppress(OSError):
-            if place.is_file():
+            if isfile(place):
                 contents.append(f"{place.name} {sha256_of(place)}".encode())
         names = [*PROJECT_FILES]
         for name in names:

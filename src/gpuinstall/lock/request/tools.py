@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from glob import glob
 from itertools import chain
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def workspace_members(workspace: Table, root: Path) -> list[str]:
         return set(chain.from_iterable(found))
 
     paths = sorted(matching("members") - matching("exclude"))
-    return [path.rstrip("/") for path in paths if (root / path / PROJECT).is_file()]
+    return [path.rstrip("/") for path in paths if isfile(root / path / PROJECT)]
 
 
 def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:

@@ -144,7 +144,8 @@ def toolchain(context: CheckContext) -> None:
 def demand_headers(user: str) -> None:
     """Raise Skip if Triton cannot build its launcher: no C compiler, or none of Python's headers."""
     _demand_compiler(user, "C", "cc", "gcc", "clang")
-    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    if not os.path.isfile(headers):
         raise Skip(f"{user} requires Python's headers (Python.h); not found")
 
 

@@ -69,7 +69,7 @@ def _version(path: Path) -> dict[str, Any]:
 
     It is read and not run, as it may lie in the working folder.
     """
-    if path.parent.name != "torch" or not path.is_file():
+    if path.parent.name != "torch" or not os.path.isfile(path):
         return {}
     try:
         values = dict(_CONSTANT.findall(path.read_text("utf-8")))

@@ -45,6 +45,7 @@ test-all: lint types $(HEAVY)
 lint: $(READY)
 	$(DEV) -m ruff check .
 	$(DEV) -m ruff format --check .
+	$(DEV) -m tools.language
 
 types: $(READY)
 	$(DEV) -m mypy

@@ -25,6 +25,15 @@ settings.load_profile("gpuinstall")
 disk.play()
 
 
+def pytest_addoption(parser):
+    """Add the option that rewrites stories."""
+    parser.addoption(
+        "--accept",
+        action="store_true",
+        help="rewrite the expected output of stories; review the diff",
+    )
+
+
 def pytest_configure(config):
     """Leave the user's home; its workers are started in the one that the session makes. A blank in it is no fault."""
     if hasattr(config, "workerinput"):

@@ -1,43 +1,49 @@
-"""Commands as stories: ``*.txt``, a paragraph each, run with real uv against an index on loopback.
+"""Stories: transcripts of commands, run with uv against an index on loopback.
 
-What stands before the first paragraph of a file is true for all of it. A paragraph begins with ``#`` lines that say what
-it is for (``# heavy:`` is for ``make test-all``). Its steps::
+``*.txt`` has one story per paragraph. The lines above the first story of a file
+are steps of each of its stories. The ``#`` lines of a story are its title and
+comments. The title ``# heavy: ...`` leaves a story to ``make test-all``. Steps::
 
-    machine 2 × RTX 4090, driver 535.183.01      ``none`` until another is named; facts of the driver or of ``GPU 1``
+    machine 2 × RTX 4090, driver 535.183.01      ``none`` unless set; facts of the driver or of ``GPU 1``
                                                  may follow
-    beside RX 7900 XTX                           a card of another maker's is in it too, from here on
-    wheel painter 2.0 TAG on cu126: torch>=2     that index has it from here on, the default index without ``on``;
-                                                 ``sdist`` likewise, with what its build does below;
-                                                 cpHERE in a tag is the Python that runs the tests
+    beside RX 7900 XTX                           also a GPU of another vendor, from this step on
+    wheel painter 2.0 TAG on cu126: torch>=2     add to the index ``cu126``, or to the default index
+                                                 without ``on``; ``sdist`` likewise, with the traits of
+                                                 its build below; cpHERE in a tag is the test Python's
         painter/o.so  sm_80 compute_86 isa 8.2; needs libcudart.so.12; undefined NAME; opens NAME;
                                                  glibc 2.38
-                                                 with such a library
-    project NAME in FOLDER: REQUIREMENTS         of Python, as it lies in the folder
-    torch cu132: sm_80 sm_90                     a torch 2.16.0 that no catalogue knows, with code for these, on
-                                                 the torch index
+                                                 a library in this wheel
+    project NAME in FOLDER: REQUIREMENTS         a Python project as source
+    torch cu132: sm_80 sm_90                     torch 2.16.0, unknown to every catalog, with code for
+                                                 these architectures, on the torch index
     extension flash-attn 2.8.3+cu.12.6.torch.2.10 on cu126: torch>=2
-        sm_80; undefined NAME                    the index of prebuilt extensions has it, with such a library
-    withdraw painter-2.0*                        what the default index no longer has; ``on BACKEND`` the torch
-                                                 index
-    yank painter-2.0*                            what it has yanked
-    dated 2023-07-14 painter-1.0* …              that index tells when files were uploaded, those then
-    habit ranges                                 the index does, from here on, what it did not do, or no longer
-                                                 does it (``tests.lab.index.Habits``)
-    stop torch                                   the host that no longer answers
-    kernel NAME on PLACE: MESSAGE                that kernel of the small torch fails on a GPU, or with a build
-    file NAME, remove NAME, copy NAME NAME       in the folder; the text of a file is indented below it
-    variable NAME=VALUE                          of all commands from here on
-    show error:|note:                            only lines that begin so are told of what is printed
-    later                                        caches that know nothing of before
-    $ gpuinstall lock painter                    a command, or a line for ``sh``; DEFAULT-HOST is that of the
-                                                 default index, CORP-HOST that of a company's, which has what
-                                                 is ``on corp``, TMP the folder above that of the story
+        sm_80; undefined NAME                    add to the index of prebuilt extensions, with this library
+    withdraw painter-2.0*                        remove from the default index; ``on BACKEND`` from the
+                                                 torch index
+    yank painter-2.0*                            yank on the default index
+    dated 2023-07-14 painter-1.0* …              set upload times, which the index publishes from then on
+    habit ranges                                 toggle a behavior of the index (``tests.lab.index.Habits``)
+    stop torch                                   stop this host
+    kernel NAME on PLACE: MESSAGE                make this kernel of the fake torch fail on a GPU or build
+    python X.Y                                   skip unless a CPython X.Y exists; put it on PATH
+    file NAME, remove NAME, copy NAME NAME       in the folder; the indented text is the content
+    variable NAME=VALUE                          set for all following commands
+    show error:|note:                            print only the lines that begin with this pattern
+    later                                        continue with empty caches
+    $ gpuinstall lock painter                    a command, or a line for ``sh``; DEFAULT-HOST is the
+                                                 default index, CORP-HOST a company's index with the files
+                                                 ``on corp``, TMP the parent of the story's folder
 
-Below a command stands what came of it: ``exit N`` unless that is 0, every line that it printed, and what it left: each
-lock that it changed with its packages and its request, what environments hold, and the other files that came or went.
-What is usual (``USUAL``) may be left out. Nothing writes these files but a person.
+The indented lines below a command are its expected output: ``exit N`` unless the
+status is 0, the printed lines, and the changes in the folder (each changed lock
+file with its packages and request, the packages of environments, and other added
+or removed files). Lines that match ``USUAL`` are optional.
+
+``pytest tests/stories -k TITLE --accept`` rewrites the expected output. Review the
+diff before you commit it. CONTRIBUTING.md shows how to add a story.
 """
 
+import difflib
 import json
 import os
 import platform
@@ -49,15 +55,17 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
 import tomli
+from filelock import FileLock
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.versions import DriverVersion
 from tests.frozen import frozen_catalog
+from tests.lab.clone import interpreter
 from tests.lab.driver import (
     A100,
     H100,
@@ -115,6 +123,14 @@ OTHERS = {
 }
 
 
+class Story(NamedTuple):
+    """One paragraph of a file, and the steps of all stories of this file."""
+
+    file: Path
+    common: str
+    text: str
+
+
 def stories():
     for file in sorted(Path(__file__).parent.glob("*.txt")):
         common, *paragraphs = re.split(
@@ -125,7 +141,8 @@ def stories():
         for text in paragraphs:
             name = text.partition("\n")[0].lstrip("# ")
             marks = [pytest.mark.heavy] if name.startswith("heavy:") else []
-            yield pytest.param(common, text, id=f"{file.stem}: {name}", marks=marks)
+            story = Story(file, common, text)
+            yield pytest.param(story, id=f"{file.stem}: {name}", marks=marks)
 
 
 @pytest.fixture
@@ -146,16 +163,39 @@ def stage(stand_in_folder, tmp_path, libraries, monkeypatch):
         yield stage
 
 
-@pytest.mark.parametrize(("common", "text"), list(stories()))
-def test_story(common, text, stage):
-    for line, below in steps_of(common):
+@pytest.mark.parametrize("story", list(stories()))
+def test_story(story, stage, request, tmp_path_factory):
+    for line, below in steps_of(story.common):
         stage.step(line, below)
     happened = []
-    for line, below in steps_of(text):
+    for line, below in steps_of(story.text):
         came = stage.step(line, below)
         happened += [line, *(f"    {told}".rstrip() for told in told_of(came, below))]
 
-    assert happened == text.splitlines()
+    if request.config.getoption("--accept"):
+        with FileLock(tmp_path_factory.getbasetemp().with_name("accept.lock")):
+            accept(story, "\n".join(happened))
+    elif happened != story.text.splitlines():
+        message = difference(story.text, happened, request.node.nodeid)
+        pytest.fail(message, pytrace=False)
+
+
+def accept(story, happened):
+    """Replace one story in its file, and nothing else."""
+    before, found, after = story.file.read_bytes().decode().partition(story.text)
+    assert found, f"{story.file.name} has changed since this run began; run it again"
+    story.file.write_bytes(f"{before}{happened}{after}".encode())
+
+
+def difference(text, happened, node):
+    """Return a unified diff, and the commands to run or accept this story."""
+    diff = difflib.unified_diff(
+        text.splitlines(), happened, "expected", "actual", lineterm=""
+    )
+    alone = f"{sys.executable} -m pytest {shlex.quote(node)}"
+    return "\n".join(
+        [*diff, "", f"Run it alone:    {alone}", f"If it is right:  {alone} --accept"]
+    )
 
 
 def told_of(came, expected):
@@ -208,6 +248,14 @@ class Stage:
         file = self.tmp_path / "verdict.json"
         file.write_text(json.dumps({place: {"failed": {name: message}}}), "utf-8")
         self.set("LAB_VERDICT", str(file))
+
+    def do_python(self, version, _below):
+        python = interpreter(version)
+        folder = self.tmp_path / "pythons"
+        folder.mkdir(exist_ok=True)
+        (folder / f"python{version}").symlink_to(python)
+        path = self.workshop.environment["PATH"]
+        self.set("PATH", f"{path}{os.pathsep}{folder}")
 
     def do_show(self, pattern, _below):
         self.shown = pattern
@@ -304,8 +352,9 @@ class Stage:
                 (self.workshop.folder / file).write_text(done.out, "utf-8")
                 done = done._replace(out="")
         else:
-            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-            variables = {**self.workshop.environment, "PATH": path}
+            variables = self.workshop.environment
+            folder = Path(sys.executable).parent
+            variables["PATH"] = f"{folder}{os.pathsep}{variables['PATH']}"
             done = process.run(
                 ["sh", "-c", line], env=variables, cwd=self.workshop.folder
             )

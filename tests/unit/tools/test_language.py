@@ -1,0 +1,112 @@
+"""The language checks of ``make lint``."""
+
+import subprocess
+
+import pytest
+from tools.language import HUNK, changed_lines, findings_of
+from tools.prose import passages_of
+from tools.words import CLAUSE, IDIOM
+
+
+def found(tmp_path, monkeypatch, name, text):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, "utf-8")
+    return [(each.start, each.message) for each in sorted(findings_of([name]))]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.py", '"""Return that\nof torch."""\n', [(1, "rewrite 'that of'")]),
+        ("a.py", "# It lies beside\n# torch.\n", [(1, "rewrite 'beside'")]),
+        ("a.py", '"""Read ``those of`` and "those of"."""\n', []),
+        ("a.py", "x = 'is told'\n", []),
+        ("src/a.py", "x = f'is told {1}'\n", [(1, "rewrite 'is told'")]),
+        (
+            "src/a.py",
+            "# prose: their text\nx = 'is told'\n",
+            [(2, "rewrite 'is told'")],
+        ),
+        ("src/a.py", "x = 'is told'  # prose: their text\n", []),
+        ("a.md", "a\n\n```sh\nbeside\n```\n\nanew\n", [(7, "rewrite 'anew'")]),
+        ("a.md", "anew <!-- prose: a quotation -->\n", []),
+        ("a.txt", "# goes with\n    goes with\n", [(1, "rewrite 'goes with'")]),
+        ("a.txt", "# the colour\n", [(1, "colour ==> color")]),  # prose: an example
+        ("a.py", "# colour  prose: CSS\n", []),
+    ],
+)
+def test_a_phrase_is_found_in_prose_only(tmp_path, monkeypatch, name, text, expected):
+    rows = found(tmp_path, monkeypatch, name, text)
+
+    assert [row for row in rows if "D" not in row[1][:1]] == expected
+
+
+def test_a_summary_is_one_short_line(tmp_path, monkeypatch):
+    text = (
+        f'"""Return\nit."""\nX = 1\n"""{"x " * 37}."""\ndef f():\n    """Return it"""\n'
+    )
+
+    assert found(tmp_path, monkeypatch, "a.py", text) == [
+        (1, "D205 1 blank line required between summary line and description"),
+        (4, "summary line has 81 columns; the limit is 79"),
+        (6, "D400 First line should end with a period"),
+    ]
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        (tmp_path / f"{number}.txt").write_text("a\nb\nc\nd\n")
+    git("init", "-q")
+    git("add", ".")
+    git("-c", "user.name=a", "-c", "user.email=a@example", "commit", "-qm", "a")
+    return tmp_path
+
+
+def git(*arguments):
+    subprocess.run(["git", *arguments], check=True)
+
+
+def test_only_changed_lines_are_checked(repository):
+    (repository / "1.txt").write_text("a\nB\nc\nd\ne\n")
+    (repository / "new é.txt").write_text("a\n")
+
+    changed = changed_lines("HEAD")
+
+    assert changed["1.txt"] == {2, 5}
+    assert set(changed) == {"1.txt", "new é.txt"}
+    assert 1 in changed["new é.txt"]
+
+
+@pytest.mark.usefixtures("repository")
+def test_all_lines_are_checked_without_the_commit():
+    changed = changed_lines("0" * 40)
+
+    assert set(changed) == {"1.txt", "2.txt"}
+    assert 4 in changed["2.txt"]
+
+
+def test_a_deletion_changes_no_line():
+    assert HUNK.findall("@@ -3,2 +2,0 @@ def f():") == [("2", "0")]
+
+
+@pytest.mark.parametrize(
+    ("text", "clauses", "idioms"),
+    [
+        ("What is told of others, and who stays.", 2, 3),
+        ("Return what uv reports.", 0, 0),
+    ],
+)
+def test_clauses_and_idioms_are_counted(text, clauses, idioms):
+    assert len(CLAUSE.findall(text)) == clauses
+    assert len(IDIOM.findall(text)) == idioms
+
+
+def test_comments_of_consecutive_lines_are_joined(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("# a\n# b\nx = 1  # c\n\n# d\n")
+
+    assert [each.text for each in passages_of(file)] == ["a\nb\nc", "d"]

@@ -23,6 +23,7 @@ from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.solve.extensions import with_files
 from gpuinstall.lock.solve.loop import Loop
 from gpuinstall.lock.solve.problem import (
+    TARGETS_DISAGREE,
     Near,
     Problem,
     Requests,
@@ -89,12 +90,27 @@ def resolve_near(
         family = requests[0].catalog.family
         if silence is None or family.isdisjoint(re.findall(r"[\w-]+", told)):
             return answer
-        if conflict.why:
+        if conflict.code == TARGETS_DISAGREE:
+            silence = _disagreement(conflict, silence)
+        elif conflict.why:
             silence.evidence = told
     error = refusal_anyway(usual or requests, silence, session)
     if error is silence:
         raise silence
     return Conflict(error)
+
+
+def _disagreement(
+    conflict: GpuInstallError, silence: InstallationError
+) -> InstallationError:
+    """Return the error for targets whose common torch only an unreachable index may have."""
+    return InstallationError(
+        conflict.code,
+        conflict.message,
+        why=f"{silence.message}: {silence.why}",
+        evidence=conflict.evidence,
+        hint=f"{conflict.hint}\n{silence.hint}",
+    )
 
 
 def _resolve(

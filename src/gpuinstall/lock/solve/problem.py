@@ -16,6 +16,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     requirement_names,
 )
+from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.lock.file.target import Target, minor
 from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
@@ -36,6 +37,9 @@ Requests = Sequence[LockRequest]
 PER_TARGET = (
     "Set per-target = true in [tool.gpuinstall]: each target gets its own newest torch"
 )
+
+
+TARGETS_DISAGREE = "targets-disagree"
 
 
 class Near(Value):
@@ -243,16 +247,19 @@ def pose_together(
         if len(plans) == len(requests):
             return _agreed(requests, plans, one_python)
     # What refuses one of them by itself is raised here.
-    torches_by_label = [
-        f"{request.label} torch {request.plan.choice.build.torch}"
-        for request in requests
-    ]
+    available = [f"{one.label}: torch {_torches_of(one)}" for one in requests]
     raise NoBuildError(
-        "targets-disagree",
-        "no torch version supports all of these targets",
-        evidence=" · ".join(torches_by_label),
+        TARGETS_DISAGREE,
+        "no torch version is available for all targets",
+        evidence=" · ".join(available),
         hint=PER_TARGET,
     )
+
+
+def _torches_of(request: LockRequest) -> str:
+    """Return the torch versions that a target can have, latest first."""
+    torches = {build.torch for build in request.plan.runnable}
+    return some([str(torch) for torch in sorted(torches, reverse=True)])
 
 
 def held_back_by(requests: Requests, chosen: Version) -> list[Reason]:

@@ -32,7 +32,17 @@ try:
     from contextlib import ExitStack, contextmanager, suppress
     from functools import lru_cache
     from pathlib import Path
-    from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
+    from typing import (
+        Dict,
+        Iterator,
+        List,
+        NamedTuple,
+        Optional,
+        Sequence,
+        Set,
+        Tuple,
+        Union,
+    )
     from urllib.parse import urljoin
 except ImportError as missing:
     sys.stderr.write(
@@ -238,7 +248,7 @@ def environment() -> Dict[str, str]:
         folder = Path(name)
         # One that this user may not look into, as of a root before ``su``, has nothing to run.
         is_usable = folder.is_absolute() and os.access(name, os.X_OK)
-        if is_usable and not changeable_by_others(folder / "uv", folder):
+        if is_usable and can_start(folder / "uv"):
             closed.append(name)
     env.update(
         PATH=os.pathsep.join(closed), PIP_NO_INPUT="1", PIP_REQUIRE_VIRTUALENV="0"
@@ -366,8 +376,9 @@ def unpacked(stage: Path, wheel: "Union[Path, io.BytesIO]") -> Path:
 def runnable(stage: Path, program: bytes) -> Path:
     """Write a program into the stage, where it can be run."""
     path = stage / f"uv{EXE}"
-    path.write_bytes(program)
-    path.chmod(0o755)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(str(path), flags, 0o755), "wb") as file:
+        file.write(program)
     return path
 
 
@@ -481,44 +492,165 @@ def point_at(tool: Path) -> None:
         fresh.replace(link)
 
 
-def check_owners(path: Path) -> None:
-    """Raise BootstrapError if another user can exchange a path of the data folder, or anything on the way to it."""
-    part = changeable_by_others(path, data_folder())
-    if part:
-        message = f"another user can change {part}, and so what is run from it"
-        ways = [f"{SET} {DATA_HOME}=/path/to/folder   # of your own; run this again"]
-        raise BootstrapError(4, message, [], ways)
+def check_owners(program: Path) -> None:
+    """Check that no other user could exchange a program of the data folder; warn if a parent is open to others.
 
-
-def changeable_by_others(path: Path, closed: Path) -> Optional[Path]:
-    """Return the first part of the way to a path that another user can exchange; None if there is none.
-
-    A sticky folder is safe to pass through, as only the owner of an entry can exchange it, but not to hold programs:
-    ``closed`` and all below it belong to their owner alone. What a last link leads to is not looked at.
+    Raises:
+        BootstrapError: Another user owns a part of the data folder, or root would have to trust everyone.
     """
-    if WINDOWS:
-        return None
+    data = data_folder()
+    exposed = list(exposures(program.parent))
+    if os.path.lexists(program) and not is_trusted(program):
+        exposed.append(Exposure(program, "", True))
+    for one in exposed:
+        is_tools = data in (one.part, *one.part.parents)
+        if one.is_refused or (is_tools and not is_trusted(one.part)):
+            message = f"another user can change {one.part}, and so what is run from it"
+            ways = [
+                f"{SET} {DATA_HOME}=/path/to/folder   # of your own; run this again"
+            ]
+            raise BootstrapError(4, message, [], ways)
+    for one in exposed[-1:]:
+        say(f"warning: {one.reason}: other users can change what is run from {data}")
+
+
+# --- owners: a copy of src/gpuinstall/base/owners.py, written by `make bootstrap` ---
+
+
+class Exposure(NamedTuple):
+    """A part of a path that other users can change."""
+
+    part: Path
+    reason: str
+    is_refused: bool
+    """Whether root would have to trust everyone."""
+
+
+def trusted_owners() -> Set[int]:
+    """Return the users whose files are trusted: this user and root."""
     # In a user namespace, root is seen as another user.
-    owners = {0, os.getuid(), Path("/").stat().st_uid}
-    with suppress(FileNotFoundError):
-        for part in (*way_to(path.parent), path):
+    return {0, os.getuid(), Path("/").stat().st_uid}
+
+
+def is_trusted(path: Path) -> bool:
+    """Return whether a file, folder, or link belongs to this user or root."""
+    return os.name != "posix" or path.lstat().st_uid in trusted_owners()
+
+
+def is_foreign(path: Path, project: Path) -> bool:
+    """Return whether a path in a project belongs to another user.
+
+    For root in a container, the project's owner counts as root: it is a user's folder that was mounted.
+    """
+    if is_trusted(path):
+        return False
+    is_owners = path.lstat().st_uid == project.lstat().st_uid
+    return not (is_owners and os.getuid() == 0 and in_container())
+
+
+def is_mine(path: Path) -> bool:
+    """Return whether a file, folder, or link belongs to this user."""
+    return os.name != "posix" or path.lstat().st_uid == os.getuid()
+
+
+def is_own(path: Path) -> bool:
+    """Return whether a path belongs to this user, and no other can write to it."""
+    if os.name != "posix":
+        return True
+    status = path.stat()
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return status.st_uid == os.geteuid() and not status.st_mode & others
+
+
+def is_private(folder: Path) -> bool:
+    """Return whether a folder is trusted, and not everyone can write to it."""
+    return is_trusted(folder) and not (os.name == "posix" and _is_open(folder.stat()))
+
+
+def is_shared(folder: Path) -> bool:
+    """Return whether other users could exchange this user's files in a folder."""
+    if os.name != "posix":
+        return False
+    status = folder.stat()
+    is_sticky = status.st_mode & stat.S_ISVTX
+    return status.st_uid not in trusted_owners() or bool(
+        _is_open(status) and not is_sticky
+    )
+
+
+def has_same_owner(path: Path, other: Path) -> bool:
+    """Return whether two paths belong to the same user."""
+    return path.stat().st_uid == other.stat().st_uid
+
+
+def owner_of(path: Path) -> str:
+    """Return the name of the user who owns a path, or the number if there is no name."""
+    with suppress(KeyError, NotImplementedError):
+        return path.owner()
+    return f"uid {path.stat().st_uid}"
+
+
+def can_start(program: Path) -> bool:
+    """Return whether a program on PATH may be started. It may belong to anyone.
+
+    In a sticky folder such as /tmp, only a trusted one. A folder in which everyone can exchange programs is refused only
+    where ``exposures`` refuses it.
+    """
+    folder = program.parent.stat()
+    if os.name != "posix" or not _is_open(folder):
+        return True
+    if folder.st_mode & stat.S_ISVTX:
+        return os.path.lexists(program) and is_trusted(program)
+    return not is_careful()
+
+
+def exposures(path: Path) -> Iterator[Exposure]:
+    """Yield the parts of a path that other users can change.
+
+    In a sticky folder, only the owner of an entry can exchange it: such a folder counts only at the end of the path,
+    where others can create files.
+    """
+    if os.name != "posix":
+        return
+    for part in way_to(path):
+        try:
             status = part.lstat()
-            is_open = bool(status.st_mode & stat.S_IWOTH) and not part.is_symlink()
-            if status.st_mode & stat.S_ISVTX:
-                is_open = (
-                    is_open and closed.resolve() in (part / "itself").resolve().parents
-                )
-            if is_open or status.st_uid not in owners:
-                return part
-    return None
+        except OSError:
+            return
+        is_sticky = bool(status.st_mode & stat.S_ISVTX)
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if is_folder and _is_open(status) and (part == path or not is_sticky):
+            is_refused = is_careful() and not is_sticky
+            yield Exposure(part, f"everyone can write to {part}", is_refused)
+        elif status.st_uid not in trusted_owners():
+            yield Exposure(part, f"{part} belongs to {owner_of(part)}", False)
 
 
 def way_to(path: Path) -> Iterator[Path]:
-    """Yield each folder and each link that a path leads through, the path included, from the root on."""
+    """Yield each folder and link that a path leads through, from the root to the path itself."""
     for part in (*reversed(path.parents), path):
         yield part
-        if part.is_symlink():
+        if os.path.islink(part):
             yield from way_to(part.parent / os.readlink(part))
+
+
+def is_careful() -> bool:
+    """Return whether this process is root on a machine with other users."""
+    return os.getuid() == 0 and not in_container()
+
+
+def in_container() -> bool:
+    """Return whether this process runs in a container, where other users are not people."""
+    marks = map(os.path.exists, ("/.dockerenv", "/run/.containerenv"))
+    variables = {"container", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER"}
+    return any(marks) or bool(variables & os.environ.keys())
+
+
+def _is_open(status: os.stat_result) -> bool:
+    return bool(status.st_mode & stat.S_IWOTH)
+
+
+# --- end of owners ---
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import sys
 import textwrap
 import zipfile
@@ -16,6 +17,7 @@ import bootstrap
 
 ROOT = Path(__file__).resolve().parent.parent
 EMPTY = 'PAYLOAD = ""\n'
+OWNERS = re.compile(r"# --- owners: .*# --- end of owners ---\n", re.DOTALL)
 EMPTY_FOR_WINDOWS = "$carried = ''\n"
 
 
@@ -29,6 +31,15 @@ def write_single_files(folder: Path) -> None:
     file.write_text(script, encoding="utf-8")
     file.chmod(0o755)
     (folder / "bootstrap.ps1").write_text(for_windows(script), encoding="ascii")
+
+
+def with_owners(script: str) -> str:
+    """Return the text of bootstrap.py with the present copy of the module that decides ownership."""
+    module = ROOT / "src" / "gpuinstall" / "base" / "owners.py"
+    copied = OWNERS.search(module.read_text(encoding="utf-8"))
+    if copied is None or len(OWNERS.findall(script)) != 1:
+        sys.exit("bootstrap.py or owners.py lacks the markers of owners")
+    return OWNERS.sub(lambda _: copied.group(), script)
 
 
 def for_windows(script: str) -> str:
@@ -62,4 +73,6 @@ def payload() -> bytes:
 
 
 if __name__ == "__main__":
+    source = ROOT / "bootstrap.py"
+    source.write_text(with_owners(source.read_text(encoding="utf-8")), encoding="utf-8")
     write_single_files(ROOT / "dist")

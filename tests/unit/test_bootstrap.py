@@ -303,29 +303,32 @@ WAY = (
 PROGRAM = "data/gpuinstall/1-abc/bin/python"
 
 
-@pytest.mark.parametrize("name", [*WAY, PROGRAM])
-@pytest.mark.parametrize("sticky", [False, True])
-def test_what_everyone_can_write_to_holds_no_tool(
-    tmp_path, monkeypatch, name, *, sticky
+@pytest.mark.parametrize("name", WAY)
+@pytest.mark.parametrize("is_careful", [False, True])
+def test_open_folders_warn_or_are_refused(
+    tmp_path, monkeypatch, capsys, name, *, is_careful
 ):
+    monkeypatch.setattr(bootstrap, "is_careful", lambda: is_careful)
     python = program_below(tmp_path / "data", monkeypatch)
-    assert refusal(python) == ""
+    assert (refusal(python), capsys.readouterr().err) == ("", "")
     folder = tmp_path / name
-    folder.chmod(0o1777 if sticky else 0o777)
-    is_only_passed = sticky and name in {".", "data"}
+    folder.chmod(0o777)
 
-    assert refusal(python) == ("" if is_only_passed else refused(folder))
+    assert refusal(python) == (refused(folder) if is_careful else "")
+    warning = f"warning: everyone can write to {folder}: "
+    assert is_careful or capsys.readouterr().err.startswith(warning)
 
 
 @pytest.mark.skipif(
     os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away"
 )
 @pytest.mark.parametrize("name", [*WAY, PROGRAM])
-def test_what_another_user_owns_holds_no_tool(tmp_path, monkeypatch, name):
+def test_another_users_tool_is_refused(tmp_path, monkeypatch, name):
     python = program_below(tmp_path / "data", monkeypatch)
     os.chown(tmp_path / name, 12345, -1)
 
-    assert refusal(python) == refused(tmp_path / name)
+    is_parent = name in {".", "data"}
+    assert refusal(python) == ("" if is_parent else refused(tmp_path / name))
 
 
 def refused(folder):
@@ -333,6 +336,7 @@ def refused(folder):
 
 
 def test_a_tool_that_another_user_changes_is_not_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(bootstrap, "is_careful", lambda: True)
     sources = bootstrap.read_sources()
     python = program_below(tmp_path, monkeypatch, bootstrap.tool_name(sources))
     python.parent.chmod(0o777)
@@ -372,6 +376,7 @@ def test_a_tool_of_roots_is_started_by_another_user():
 
 
 def test_the_way_through_links_is_looked_at_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(bootstrap, "is_careful", lambda: True)
     open_folder = tmp_path / "open"
     (tmp_path / "own").mkdir()
     open_folder.mkdir()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.owners import exposures, has_same_owner, is_shared
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 
@@ -66,7 +67,7 @@ def check_outside(path: Path, named_by: Path) -> None:
     why = None
     try:
         status = place.stat()
-        owner = named_by.stat().st_uid
+        is_of_owner = has_same_owner(place, named_by)
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     else:
@@ -75,7 +76,7 @@ def check_outside(path: Path, named_by: Path) -> None:
             fault = "is no file of a project"
         elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             fault = "is not a regular file or a folder"
-        elif status.st_uid != owner:
+        elif not is_of_owner:
             fault = "belongs to another user"
             why = "a path outside the folder is followed only to what belongs to the same user"
         else:
@@ -215,10 +216,7 @@ def keep_temporary_files_apart() -> None:
     """Have this process and what it starts make temporary files in our cache if other users could exchange them."""
     folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  looked at, not written to
     with suppress(OSError, InstallationError):
-        status = folder.stat()
-        if os.name == "posix" and (
-            _is_everybodys(status) or status.st_uid not in {0, os.getuid()}
-        ):
+        if is_shared(folder):
             own = own_cache_folder() / "temporary"
             make_private_folder(own)
             os.environ["TMPDIR"] = str(own)
@@ -244,63 +242,28 @@ def restore_umask() -> None:
 
 
 def check_cache(folder: Path, reporter: Reporter) -> None:
-    """Make a cache; say whose it is if it, or a folder on the way to it, is another user's.
+    """Create a cache, and warn if another user can change it.
 
     Args:
         folder: The cache.
-        reporter: Is told of another user who can change it.
+        reporter: Receives the warning.
 
     Raises:
-        InstallationError: Everyone can write to it, sticky or not, as the names in it can be foreseen; or exchange it.
+        InstallationError: On a machine with other users, everyone could change what root installs from it.
     """
     with suppress(InstallationError):  # who needs it says that it cannot be made
         make_private_folder(folder)
-    if os.name != "posix" or not exists(folder):
-        return
-    # In a user namespace, root is seen as another user.
-    owners = {0, os.getuid(), Path("/").stat().st_uid}
-    way = list(way_to(folder.absolute()))
-    foreign = []
-    for part in way:
-        status = part.lstat()
-        is_open = _is_everybodys(status) or (
-            part == way[-1] and status.st_mode & stat.S_IWOTH
-        )
-        if is_open and stat.S_ISDIR(status.st_mode):
+    exposed = list(exposures(folder.absolute()))
+    effect = f"can change what is installed from the cache {folder}"
+    for one in exposed:
+        if one.is_refused:
             raise InstallationError(
                 "unsafe-cache",
-                f"everyone can write to {part} and so exchange what is installed from the cache {folder}",
-                hint=f"chmod o-w {quoted(part)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR",
+                f"{one.reason}, and so {effect}",
+                hint=f"chmod o-w {quoted(one.part)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR",
             )
-        if status.st_uid not in owners:
-            foreign.append(f"{part} belongs to another user (uid {status.st_uid})")
-    if foreign:
-        reporter.warn(
-            f"{foreign[-1]}, who can change what is installed from the cache {folder}"
-        )
-
-
-def way_to(path: Path) -> Iterator[Path]:
-    """Yield each folder and each link that a path leads through, the path included, from the root on."""
-    for part in (*reversed(path.parents), path):
-        yield part
-        if islink(part):
-            yield from way_to(part.parent / part.readlink())
-
-
-def _is_everybodys(status: os.stat_result) -> bool:
-    return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
-
-
-def is_of_this_user(path: Path) -> bool:
-    """Whether a file, folder or link is this user's or root's."""
-    return os.name != "posix" or path.lstat().st_uid in {0, os.getuid()}
-
-
-def is_private(folder: Path) -> bool:
-    """Whether a folder is this user's or root's, and no other can put anything there."""
-    writable = folder.stat().st_mode & stat.S_IWOTH
-    return is_of_this_user(folder) and not (os.name == "posix" and writable)
+    if exposed:
+        reporter.warn(f"{exposed[-1].reason}: other users {effect}")
 
 
 def expanded_home(path: str) -> Path:

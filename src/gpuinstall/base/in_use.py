@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import time
 
-from gpuinstall.base.files import is_of_this_user
+from gpuinstall.base.owners import is_trusted
 from gpuinstall.base.removal import is_folder, remove_path
 
 _PREFIX = "gpuinstall-"
@@ -51,7 +51,7 @@ def remove_abandoned(parent: Path) -> None:
         with suppress(OSError, NotImplementedError):
             # One that is being made is not locked yet.
             is_new = time() - mark.lstat().st_mtime < _LEAST_AGE
-            if is_new or not is_folder(scratch) or not is_of_this_user(scratch):
+            if is_new or not is_folder(scratch) or not is_trusted(scratch):
                 continue
             with FileLock(mark, timeout=0):
                 pass

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import IO, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.interruption import ending_with_us
+from gpuinstall.base.owners import can_start
 from gpuinstall.base.patience import MORE_TIME, Patience, read_patience
 
 _AFTERWARDS_S = 1.0
@@ -49,22 +49,15 @@ class Finished(NamedTuple):
         return self.status == 0
 
 
-def is_trusted(program: Path) -> bool:
-    """Whether a program may be run: none from a folder of everybody's, unless that is sticky and the file ours."""
-    # A link counts where it lies and where it leads: who can exchange either chooses what is run.
+def is_startable(program: Path) -> bool:
+    """Return whether a program exists, can be executed, and may be started."""
+    # A link counts where it is and where it leads: who can exchange either selects the program.
     try:
         real = program.resolve(strict=True)
         is_program = isfile(real) and os.access(real, os.X_OK)
-        return is_program and _is_safe(program) and _is_safe(real)
+        return is_program and can_start(program) and can_start(real)
     except OSError:
         return False
-
-
-def _is_safe(program: Path) -> bool:
-    mode = program.parent.stat().st_mode
-    if sys.platform == "win32" or not mode & stat.S_IWOTH:
-        return True
-    return bool(mode & stat.S_ISVTX) and program.lstat().st_uid == os.getuid()
 
 
 def find_program(name: str, path: str | None = None) -> str | None:
@@ -78,7 +71,7 @@ def find_program(name: str, path: str | None = None) -> str | None:
         Its path; None if there is none, or it may not be run.
     """
     program = shutil.which(name, path=path)
-    if program and is_trusted(Path(program)):
+    if program and is_startable(Path(program)):
         return program
     return None
 

@@ -22,10 +22,10 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.files import (
     check_cache,
-    is_of_this_user,
     make_private_folder,
     restore_umask,
 )
+from gpuinstall.base.owners import is_trusted
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined, quoted
@@ -140,7 +140,7 @@ def _prepare(folder: Path) -> None:
     """Make a folder in the cache whose name can be foreseen: another user may have put an environment there, to be run."""
     make_private_folder(folder)
     check_cache(folder, Reporter())
-    if not is_of_this_user(folder):
+    if not is_trusted(folder):
         raise InstallationError(
             "others-cache",
             f"{folder} belongs to another user, who could change what is run from it",

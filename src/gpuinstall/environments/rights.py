@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from os.path import exists, isdir, islink
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from gpuinstall.base.environment_paths import (
     other_venv,
 )
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import way_to
+from gpuinstall.base.owners import is_mine, owner_of, way_to
 from gpuinstall.base.shell import quoted
 
 
@@ -55,21 +54,9 @@ def _fix(path: Path) -> str:
 
 def reason_not_ours(venv: Path) -> str:
     """Return why an environment with our marker is not taken for one that this user has made."""
-    if is_of_another_user(venv):
+    if not is_mine(venv):
         return f"belongs to {owner_of(venv)}"
     return "has no record here: it was copied, or made on another machine"
-
-
-def owner_of(path: Path) -> str:
-    """Return the name of the user whose a file or a folder is; its number if it has none."""
-    with suppress(KeyError):
-        return path.owner()
-    return f"uid {path.stat().st_uid}"
-
-
-def is_of_another_user(path: Path) -> bool:
-    """Whether a file or a folder is another user's."""
-    return os.name == "posix" and path.lstat().st_uid != os.getuid()
 
 
 def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
@@ -89,6 +76,6 @@ def _reason(path: Path) -> str:
     if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
         return "the file system is read-only"
     mode = stat.S_IMODE(path.stat().st_mode)
-    if is_of_another_user(path):
+    if not is_mine(path):
         return f"it belongs to {owner_of(path)}, with the mode {mode:o}"
     return f"its mode is {mode:o}"

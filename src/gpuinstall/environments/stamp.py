@@ -13,6 +13,7 @@ from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import COMPAT_FOLDER, interpreter
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_json, write_atomically
+from gpuinstall.base.owners import is_own
 from gpuinstall.base.values import Value, asdict
 
 TORCH = "torch"
@@ -89,11 +90,8 @@ class Stamp(Value):
 def read_stamp(path: Path) -> Stamp | None:
     """Return a stamp of this user's; None if there is none, or none that we would have written."""
     with suppress(OSError, ValueError):
-        status = path.stat()
-        # Whoever else can write there could have anything called proven.
-        if os.name == "posix" and (
-            status.st_mode & 0o022 or status.st_uid != os.geteuid()
-        ):
+        # Another user could have anything reported as verified.
+        if not is_own(path):
             return None
         stamp = read_object(Stamp, read_json(path))
         if TORCH in stamp.files:

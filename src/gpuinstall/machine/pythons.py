@@ -8,10 +8,9 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from os.path import exists
 from pathlib import Path
 
-from gpuinstall.base.process import is_trusted
+from gpuinstall.base.process import is_startable
 from gpuinstall.base.versions import numbers
 from gpuinstall.machine.children import json_or_none
 from gpuinstall.machine.source import Source, home_folder
@@ -93,8 +92,7 @@ def _version_of(program: Path) -> str | None:
     """Return the version of an interpreter, by the folder of its manager, else by its real name; None if it is none."""
     real = Path(os.path.realpath(program))
     name = re.fullmatch(_NAME, real.name)
-    # What others can write is never run, so that it is not offered either.
-    if name is None or not (exists(real) and is_trusted(program)):
+    if name is None or not is_startable(program):
         return None
     folder = re.search(_FOLDER, real.as_posix())
     return folder[1] if folder else name[1]

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_outside,
-    is_private,
     parse_toml,
     read_document,
     real_path,
     text_list,
 )
+from gpuinstall.base.owners import is_private
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of, without_logins

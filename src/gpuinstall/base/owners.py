@@ -1,0 +1,149 @@
+"""Decide whose files and programs are trusted.
+
+bootstrap.py has a copy of everything below the first marker. For that, this module
+uses only the standard library of Python 3.8.
+"""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Iterator, NamedTuple, Set
+
+# --- owners: a copy of src/gpuinstall/base/owners.py, written by `make bootstrap` ---
+
+
+class Exposure(NamedTuple):
+    """A part of a path that other users can change."""
+
+    part: Path
+    reason: str
+    is_refused: bool
+    """Whether root would have to trust everyone."""
+
+
+def trusted_owners() -> Set[int]:
+    """Return the users whose files are trusted: this user and root."""
+    # In a user namespace, root is seen as another user.
+    return {0, os.getuid(), Path("/").stat().st_uid}
+
+
+def is_trusted(path: Path) -> bool:
+    """Return whether a file, folder, or link belongs to this user or root."""
+    return os.name != "posix" or path.lstat().st_uid in trusted_owners()
+
+
+def is_foreign(path: Path, project: Path) -> bool:
+    """Return whether a path in a project belongs to another user.
+
+    For root in a container, the project's owner counts as root: it is a user's folder that was mounted.
+    """
+    if is_trusted(path):
+        return False
+    is_owners = path.lstat().st_uid == project.lstat().st_uid
+    return not (is_owners and os.getuid() == 0 and in_container())
+
+
+def is_mine(path: Path) -> bool:
+    """Return whether a file, folder, or link belongs to this user."""
+    return os.name != "posix" or path.lstat().st_uid == os.getuid()
+
+
+def is_own(path: Path) -> bool:
+    """Return whether a path belongs to this user, and no other can write to it."""
+    if os.name != "posix":
+        return True
+    status = path.stat()
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return status.st_uid == os.geteuid() and not status.st_mode & others
+
+
+def is_private(folder: Path) -> bool:
+    """Return whether a folder is trusted, and not everyone can write to it."""
+    return is_trusted(folder) and not (os.name == "posix" and _is_open(folder.stat()))
+
+
+def is_shared(folder: Path) -> bool:
+    """Return whether other users could exchange this user's files in a folder."""
+    if os.name != "posix":
+        return False
+    status = folder.stat()
+    is_sticky = status.st_mode & stat.S_ISVTX
+    return status.st_uid not in trusted_owners() or bool(
+        _is_open(status) and not is_sticky
+    )
+
+
+def has_same_owner(path: Path, other: Path) -> bool:
+    """Return whether two paths belong to the same user."""
+    return path.stat().st_uid == other.stat().st_uid
+
+
+def owner_of(path: Path) -> str:
+    """Return the name of the user who owns a path, or the number if there is no name."""
+    with suppress(KeyError, NotImplementedError):
+        return path.owner()
+    return f"uid {path.stat().st_uid}"
+
+
+def can_start(program: Path) -> bool:
+    """Return whether a program on PATH may be started. It may belong to anyone.
+
+    In a sticky folder such as /tmp, only a trusted one. A folder in which everyone can exchange programs is refused only
+    where ``exposures`` refuses it.
+    """
+    folder = program.parent.stat()
+    if os.name != "posix" or not _is_open(folder):
+        return True
+    if folder.st_mode & stat.S_ISVTX:
+        return os.path.lexists(program) and is_trusted(program)
+    return not is_careful()
+
+
+def exposures(path: Path) -> Iterator[Exposure]:
+    """Yield the parts of a path that other users can change.
+
+    In a sticky folder, only the owner of an entry can exchange it: such a folder counts only at the end of the path,
+    where others can create files.
+    """
+    if os.name != "posix":
+        return
+    for part in way_to(path):
+        try:
+            status = part.lstat()
+        except OSError:
+            return
+        is_sticky = bool(status.st_mode & stat.S_ISVTX)
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if is_folder and _is_open(status) and (part == path or not is_sticky):
+            is_refused = is_careful() and not is_sticky
+            yield Exposure(part, f"everyone can write to {part}", is_refused)
+        elif status.st_uid not in trusted_owners():
+            yield Exposure(part, f"{part} belongs to {owner_of(part)}", False)
+
+
+def way_to(path: Path) -> Iterator[Path]:
+    """Yield each folder and link that a path leads through, from the root to the path itself."""
+    for part in (*reversed(path.parents), path):
+        yield part
+        if os.path.islink(part):
+            yield from way_to(part.parent / os.readlink(part))
+
+
+def is_careful() -> bool:
+    """Return whether this process is root on a machine with other users."""
+    return os.getuid() == 0 and not in_container()
+
+
+def in_container() -> bool:
+    """Return whether this process runs in a container, where other users are not people."""
+    marks = map(os.path.exists, ("/.dockerenv", "/run/.containerenv"))
+    variables = {"container", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER"}
+    return any(marks) or bool(variables & os.environ.keys())
+
+
+def _is_open(status: os.stat_result) -> bool:
+    return bool(status.st_mode & stat.S_IWOTH)
+
+
+# --- end of owners ---

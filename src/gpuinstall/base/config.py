@@ -92,6 +92,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         required_python=required,
         places={python: place} if python else {},
         allowed_backends=allowed,
+        preferred_backend=_backend_of_poetry(pyproject),
         targets=settings.targets,
         newest_per_target=settings.per_target,
         sourcing=Sourcing(
@@ -126,14 +127,27 @@ def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _python_of_poetry(pyproject: Mapping[str, Any]) -> str:
-    """Return the Python that Poetry's own table requires, as a specifier."""
+    """Return the Python of Poetry's own table as a specifier; empty if there is none."""
     python = _table(pyproject, "tool", "poetry", "dependencies").get("python")
-    # Several Pythons with a bar between them are no specifier.
-    if not isinstance(python, str) or "|" in python:
+    if not isinstance(python, str):
         return ""
-    from gpuinstall.base.poetry import poetry_specifiers
+    from gpuinstall.base.poetry import poetry_specifier
 
-    return ",".join(poetry_specifiers(python))
+    try:
+        return poetry_specifier(python)
+    except ValueError as error:
+        raise _malformed(f"[tool.poetry.dependencies] python: {error}") from None
+
+
+def _backend_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
+    """Return the label of a range of torch (``^2.3.1+cu121``), which is a preference."""
+    torch = _table(pyproject, "tool", "poetry", "dependencies").get("torch")
+    version = torch.get("version") if isinstance(torch, dict) else torch
+    if not isinstance(version, str) or "+" not in version:
+        return None
+    from gpuinstall.base.poetry import poetry_label
+
+    return poetry_label(version)
 
 
 def _table(table: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:

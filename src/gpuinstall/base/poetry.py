@@ -1,41 +1,109 @@
-"""What Poetry writes in a way of its own."""
+"""Poetry's version constraints as standard specifiers and markers."""
 
 from __future__ import annotations
 
 import re
 
+from gpuinstall.base.alternatives import join_alternatives
 
-def poetry_specifiers(text: str) -> list[str]:
-    """Return constraints of Poetry as the standard has them: ``^1.2`` is ``>=1.2`` and ``<2``, ``~1.2`` is ``<1.3``."""
+_LABEL = r"\+[\w.]+"
+_OPERATOR = r"(===|[<>=!~]=|[<>^~=])?(.*)"
+
+
+def poetry_specifier(text: str) -> str:
+    """Return a Poetry constraint as a standard specifier.
+
+    A label in a range (``^2.3.1+cu121``) is a preference (``poetry_label``) and no
+    bound.
+
+    Args:
+        text: Such as ``^1.2``, ``~1.2``, ``>=1.2, <2``, ``^1 || ^2`` or ``*``.
+
+    Raises:
+        ValueError: It is malformed, or no specifier allows the same versions.
+    """
+    alternatives = poetry_alternatives(text)
+    joined = join_alternatives(alternatives)
+    if joined is None:
+        raise ValueError(f"{text!r} cannot be written as one version specifier")
+    return joined
+
+
+def poetry_alternatives(text: str) -> list[str]:
+    """Return the specifiers that ``||`` separates. Each is a standard one."""
+    return [",".join(_bounds(part)) for part in re.split(r"\|\|?", text)]
+
+
+def poetry_label(text: str) -> str | None:
+    """Return the local label in a constraint (``cu121``), or None."""
+    label = re.search(_LABEL, text)
+    return label[0][1:] if label else None
+
+
+def poetry_platform(text: str) -> str:
+    """Return the marker of a Poetry ``platform``: ``win32``, ``!=win32``, ``a || b``."""
+    platforms = []
+    for part in re.split(r"\|\|?", text):
+        names = []
+        for name in part.replace(",", " ").split():
+            operator = "!=" if name.startswith("!=") else "=="
+            names.append(f"sys_platform {operator} '{name.lstrip('!=')}'")
+        platforms.append(" and ".join(names))
+    return " or ".join(platforms)
+
+
+def poetry_python(text: str) -> str:
+    """Return the marker of a Poetry ``python``; empty if it allows all."""
+    alternatives = []
+    for specifier in poetry_alternatives(text):
+        bounds = filter(None, specifier.split(","))
+        alternatives.append(" and ".join(map(_python_marker, bounds)))
+    return " or ".join(alternatives) if all(alternatives) else ""
+
+
+def _python_marker(bound: str) -> str:
+    # python_version has no patch release: 3.11.9 is 3.11, and older than 3.11.2.
+    name = "python_version"
+    if bound.removesuffix(".*").count(".") > 1:
+        name = "python_full_version"
+    return re.sub("^([<>=!~]+)(.+)$", rf"{name} \1 '\2'", bound)
+
+
+def _bounds(text: str) -> list[str]:
     bounds: list[str] = []
-    # A blank is a comma, but not after an operator.
+    # A space separates two bounds, except after an operator.
     joined = re.sub(r"(?<=[<>=!~^])\s+", "", text)
-    parts = joined.replace(",", " ").split()
-    for part in parts:
-        if part == "*":
+    for part in joined.replace(",", " ").split():
+        [(operator, version)] = re.findall(rf"\A{_OPERATOR}\Z", part)
+        if version == "*":
             continue
-        if part[0].isdigit():
-            bounds.append(f"=={part}")
-        elif part[0] in "^~" and not part.startswith("~="):
-            number = part.lstrip("^~")
-            bounds += [f">={number}", f"<{_limit(part[0], number)}"]
-        else:
-            bounds.append(part)
+        match operator:
+            case "^" | "~":
+                version = re.sub(_LABEL, "", version)
+                bounds += [f">={version}", f"<{_limit(operator, version)}"]
+            case "" | "=":
+                bounds.append(f"=={version}")
+            case "==" | "!=" | "===":
+                bounds.append(part)
+            case _:
+                bounds.append(re.sub(_LABEL, "", part))
     return bounds
 
 
 def _limit(operator: str, version: str) -> str:
-    """Return the first version that is too new beside one that follows a caret or a tilde."""
+    """Return the first release that ``^version`` or ``~version`` excludes."""
     release, _, _ = version.partition("-")
     kept = []
     for digits in re.findall(r"\d+", release):
         kept.append(int(digits))
-        # A caret lets everything change behind the first number that is not 0, a tilde behind the second.
+        # A caret allows changes after the first number that is not 0, a tilde after the second.
         if operator == "^":
             is_last = kept[-1] > 0
         else:
             is_last = len(kept) == 2
         if is_last:
             break
+    if not kept:
+        raise ValueError(f"{operator}{version} has no version")
     kept[-1] += 1
     return ".".join(map(str, kept))

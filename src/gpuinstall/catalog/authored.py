@@ -30,6 +30,12 @@ def read_data(name: str) -> dict[str, Any]:
     return tomli.loads(text.decode())
 
 
+def read_lines(name: str) -> list[str]:
+    """Return the lines of a data file without its comments."""
+    text = (TABLES / name).read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
 @cache
 def read_chips(maker: str) -> dict[str, Any]:
     """Return the rows about the chips of a maker other than NVIDIA."""

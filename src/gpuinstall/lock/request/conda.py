@@ -1,10 +1,12 @@
-"""What conda's packages in an ``environment.yml`` ask for, as far as wheels have it."""
+"""Conda packages of an ``environment.yml`` as requirements of wheels."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from functools import cache
+from typing import TYPE_CHECKING
 
+from gpuinstall.base.alternatives import join_alternatives
 from gpuinstall.base.requirement import normalised
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
@@ -12,32 +14,36 @@ from gpuinstall.base.values import Value
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import authored
 
-_PACKAGE = r"(?:\S+::)?([\w.-]+)\s*([^\[]*)"
-_VERSION = r"(==?)?(\d\w*(?:\.\w+)*?)(\.?\*)?"
-_BUILD_BEHIND = r"(.*[^=<>!~])=([^=<>!~]+)"
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+_PACKAGE = r"(?:[^\s\[]+::)?([\w.-]+)\s*([^\[]*)(?:\[(.*)\])?"
+_BRACKETS = r"""\s*(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|([^,'"\s]+))\s*(?:,|$)"""
+_BUILD = r"(.*[^=<>!~|,])=([^=<>!~|,]+)"
+_ELEMENT = r"(===|[=!~<>]=|[<>=])?(\d[\w.!+]*?)(\.?\*)?"
 _BACKEND_OF_BUILD = r"(?a)(?:^|[*_])(cpu)|cuda_?(\d{2})\.?(\d)"
-"""conda-forge begins the string of a build with it, the pytorch channel has it behind the Python."""
+"""The string of a build: conda-forge starts with it, the pytorch channel has it after the Python."""
 
 
 class CondaRequest(Value):
-    """What the packages ask for."""
+    """Requirements of conda packages."""
 
     requirements: tuple[str, ...] = ()
-    """Those that have a wheel of their own, by its name."""
+    """Packages that the default index has under a known name."""
     python: str | None = None
-    """An ``X.Y`` or a specifier."""
+    """``X.Y`` or a specifier."""
     backend: str | None = None
-    """``cpu``, if they ask for the build without CUDA, which is another request and no preference."""
+    """``cpu`` if the packages select the build without CUDA."""
     preferred_backend: str | None = None
-    """The tag of another backend that they name: a preference among builds."""
+    """The tag of a CUDA that the packages select, such as ``cu118``."""
     without_wheel: tuple[str, ...] = ()
-    """Those of which it is not known whether the default index has the same, or another project of that name."""
+    """Packages that may be another project under the same name on the index."""
 
     def note(self, requested: Collection[str] = ()) -> str:
-        """Return what is not installed, and what it would take; empty if that is nothing.
+        """Return which packages are not installed, and two commands; else empty.
 
         Args:
-            requested: The names of what is requested in words too.
+            requested: Names that are requested elsewhere.
         """
         missing: dict[str, str] = {}
         for text in self.without_wheel:
@@ -49,77 +55,148 @@ class CondaRequest(Value):
             return ""
         packages = missing.values()
         return (
-            f"not installed, as the index may have other projects by these names: {some([*packages])}; "
+            f"not installed, because the index may have other projects with these names: {some([*packages])}; "
             f"if they are the same: {joined(['gpuinstall', 'install', *missing])}; "
             f"if only conda has them: {joined(['conda', 'install', *packages])}"
         )
 
 
+class UnknownSpec(ValueError):  # noqa: N818
+    """A conda package whose version cannot be parsed or written as a specifier."""
+
+
 class _Spec(Value):
-    """One line, as conda's MatchSpec reads it."""
+    """One conda package specification (conda's MatchSpec)."""
 
     text: str
     name: str
     version: str = ""
-    """As written, without blanks."""
+    """As written, without spaces."""
     build: str = ""
-    """A pattern for the build's string: ``*cuda*``, ``py3.10_cuda12.1_cudnn8.9.2_0``."""
+    """A pattern of the build string: ``*cuda*``, ``py3.10_cuda12.1_cudnn8.9.2_0``."""
+    is_exact: bool = False
+    """Whether ``=`` selects one version, because a build string follows."""
 
     @classmethod
     def parse(cls, text: str) -> _Spec:
-        """Read ``name``, ``name=1.2=build`` or ``name >=1.2 build``; another form is of no known package."""
-        match = re.fullmatch(_PACKAGE, text)
+        """Parse ``name``, ``name=1.2=build``, ``name >=1.2 build`` or ``name[version='>=1']``."""
+        match = re.fullmatch(_PACKAGE, text.strip())
         if match is None:
             return cls(text, text)
-        name, constraint = match.groups()
-        joined_up = re.sub(r"([<>=!~,|])\s+", r"\1", constraint.strip())
-        version, _, build = joined_up.partition(" ")
-        behind = re.fullmatch(_BUILD_BEHIND, version)
+        name, constraint, brackets = match.groups()
+        compact = re.sub(r"([<>=!~,|])\s+|\s+(?=[,|])", r"\1", constraint.strip())
+        version, _, build = compact.partition(" ")
+        behind = re.fullmatch(_BUILD, version)
         if behind:
             version, build = behind.groups()
-        return cls(text, name, version=version, build=build.strip())
+        for key, *values in re.findall(_BRACKETS, brackets or ""):
+            value = "".join(values).replace(" ", "")
+            if key == "version":
+                version = value
+            elif key == "build":
+                build = value
+        build = build.strip()
+        return cls(
+            text, name, version=version, build=build, is_exact=bool(build and behind)
+        )
 
     @property
     def bounds(self) -> str:
-        """Its versions as a specifier; empty if they are none of those that wheels know."""
-        version = re.fullmatch(_VERSION, self.version)
-        if version:
-            operator, number, wildcard = version.groups()
-            # One equals sign is a prefix; with a build's string, or none at all, it is exactly this version.
-            is_exact = operator == "==" or self.build
-            prefix = "" if is_exact and not wildcard else ".*"
-            return f"=={number}{prefix}"
-        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+        """The versions as a standard specifier; empty for any version.
+
+        Raises:
+            UnknownSpec: The version cannot be parsed, or no specifier allows the
+                same versions.
+        """
+        if self.version in {"", "*", "=*", "==*"}:
+            return ""
+        alternatives = self.version.split("|")
+        from packaging.specifiers import InvalidSpecifier
 
         try:
-            return str(SpecifierSet(self.version))
-        except InvalidSpecifier:
-            return ""
+            specifiers = [
+                ",".join(_bound(one, is_exact=self.is_exact) for one in text.split(","))
+                for text in alternatives
+            ]
+            whole = join_alternatives(specifiers)
+        except (InvalidSpecifier, ValueError):
+            whole = None
+        if whole is None:
+            raise UnknownSpec(self.text)
+        return whole
+
+
+def _bound(element: str, *, is_exact: bool) -> str:
+    """Return one element of a conda version as a standard specifier.
+
+    Args:
+        element: ``>=1.2``, ``=1.2``, ``1.2.*``, ``1.2`` or ``==1.2``.
+        is_exact: Whether ``=1.2`` excludes 1.2.5. Without an operator, 1.2 always does.
+
+    Raises:
+        ValueError: It has another form.
+    """
+    match = re.fullmatch(_ELEMENT, element)
+    if match is None:
+        raise ValueError(element)
+    operator, number, wildcard = match.groups()
+    match operator:
+        case None | "==" | "!=":
+            return f"{operator or '=='}{number}{'.*' if wildcard else ''}"
+        case "=":
+            return f"=={number}{'' if is_exact and not wildcard else '.*'}"
+        case _:
+            # Conda, too, ignores the wildcard of "<1.24.*".
+            return f"{operator}{number}"
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    """Return the names of wheels by the names of conda packages."""
+    mapping = {}
+    for line in authored.read_lines("conda_mapping.txt"):
+        conda, _, wheel = line.partition(" ")
+        mapping[conda] = wheel or conda
+    return mapping
+
+
+def _wheel_of(spec: _Spec, table: Mapping[str, Mapping[str, str]]) -> str | None:
+    """Return the wheel's name of a conda package, or None if it is unknown."""
+    written: str | None = table["wheels"].get(spec.name)
+    if written is not None:
+        return written or spec.name
+    is_tool = any(
+        spec.name in table[key] for key in ("tools", "brought", "preferences")
+    )
+    return None if is_tool else _names().get(spec.name)
 
 
 def parse_conda(packages: Collection[str]) -> CondaRequest:
-    """Return what conda's packages ask for, as far as wheels have it.
+    """Return the requirements of conda packages.
 
     Args:
         packages: As conda writes them: ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``.
+
+    Raises:
+        UnknownSpec: The version of a package with a wheel cannot be understood.
     """
     table = authored.read_data("conda_names.toml")
     specs = [_Spec.parse(text) for text in packages]
-    backends = _backends(specs, table["preferences"], table["wheels"])
     requirements: dict[str, None] = {}
     without_wheel = []
     python = None
     for spec in specs:
-        wheel = table["wheels"].get(spec.name)
+        wheel = _wheel_of(spec, table)
         if spec.name == "python":
             exact = re.match(r"==(3\.\d+)", spec.bounds)
             python = (exact[1] if exact else spec.bounds) or python
         elif wheel is not None:
-            requirements[f"{wheel or spec.name}{spec.bounds}"] = None
+            requirements[f"{wheel}{spec.bounds}"] = None
         elif spec.name in table["tools"] or not (
             spec.name in table["brought"] or spec.name in table["preferences"]
         ):
             without_wheel.append(spec.text)
+    backends = _backends(specs, table["preferences"], table["wheels"])
     is_for_cpu = CPU.tag in backends
     return CondaRequest(
         requirements=tuple(requirements),
@@ -135,18 +212,18 @@ def _backends(
     preferences: dict[str, str],
     wheels: dict[str, str],
 ) -> list[str]:
-    """Return the tags of the backends that packages name: the last by its version first, then those of torch's builds.
+    """Return the tags of backends: the last version first, then builds of torch.
 
     Args:
         specs: The packages.
-        preferences: What a package says of the backend by its version: ``cpu``, or how a tag begins (``cu``).
-        wheels: The names that packages of conda have as wheels.
+        preferences: The start of the tag that a package's version completes: ``cu``, or ``cpu``.
+        wheels: The names of wheels by the names of conda packages.
     """
     by_version = []
     by_build = []
     for spec in specs:
         prefix = preferences.get(spec.name)
-        cuda = re.match(r"==(\d+)\.(\d+)", spec.bounds)
+        cuda = re.match(r"(?:={0,2}|~=)(\d+)\.(\d+)", spec.version)
         if prefix == CPU.tag:
             by_version.append(prefix)
         elif prefix and cuda:

@@ -30,6 +30,7 @@ from gpuinstall.lock.request.tools import (
     TOOL_FILES,
     Table,
     address_of,
+    line_of,
     poetry_entries,
     project_settings,
     table_in,
@@ -233,7 +234,7 @@ def read_inputs(name: str) -> RequirementsFile:
     if advice:
         raise UsageError("requirements-malformed", f"{path} is {what}", hint=advice)
     if path.suffix in {".yml", ".yaml"}:
-        return _with_wheels_of_conda(read_conda(path))
+        return _with_wheels_of_conda(read_conda(path), path)
     if path.name != PROJECT:
         return read_requirements(path)
     with reading(path):
@@ -328,13 +329,28 @@ def _from_folder(
     )
 
 
-def _with_wheels_of_conda(listed: RequirementsFile) -> RequirementsFile:
-    """Add the packages of conda that have wheels; what the pip part asks for stands for them."""
-    # Few folders have such a file, and a plan need not load what reads it.
-    from gpuinstall.lock.request.conda import parse_conda
+def _with_wheels_of_conda(listed: RequirementsFile, path: Path) -> RequirementsFile:
+    """Add conda packages that have wheels, unless the pip section has their names.
 
+    Args:
+        listed: The pip section, and the conda packages.
+        path: The file.
+
+    Raises:
+        UsageError: A version cannot be understood. Names the line and the text.
+    """
+    # Few folders have such a file, and a plan need not load its parser.
+    from gpuinstall.lock.request.conda import UnknownSpec, parse_conda
+
+    try:
+        wheels = parse_conda(listed.conda).requirements
+    except UnknownSpec as error:
+        raise UsageError(
+            "requirements-malformed",
+            f"{path}, line {line_of(str(error), path)}: cannot write {error} as one version specifier",
+            hint="Write one range, such as numpy>=1.24,<2",
+        ) from None
     names = requirement_names(listed.requirements)
-    wheels = parse_conda(listed.conda).requirements
     others = [text for text in wheels if parse_requirement(text).name not in names]
     return replace(listed, requirements=(*others, *listed.requirements))
 
@@ -486,28 +502,45 @@ def _from_source(text: str, sources: Mapping[str, Table]) -> str:
 
 
 def _poetry_requirements(poetry: Table) -> Iterator[str]:
-    """Yield what Poetry's own tables ask for, which came before ``[project]``, with the groups that it installs."""
-    from gpuinstall.base.poetry import poetry_specifiers
-
+    """Yield the requirements of Poetry's own tables, with the groups that it installs by default."""
     for name, entry in poetry_entries(poetry):
-        if name == "python" or entry.get("optional"):
-            continue
-        address = address_of(entry)
-        bounds = ",".join(poetry_specifiers(entry.get("version", "")))
-        place = f" @ {address}" if address else bounds
-        conditions = []
-        for bound in poetry_specifiers(entry.get("python", "")):
-            # python_version has no patch release: as such, 3.11.9 is 3.11, and older than 3.11.2.
-            python = "python_version"
-            if bound.count(".") > 1:
-                python = "python_full_version"
-            conditions.append(re.sub("^([<>=!~]+)(.+)$", rf"{python} \1 '\2'", bound))
-        if "markers" in entry:
-            conditions.append(f"({entry['markers']})")
-        extras = ""
-        if "extras" in entry:
-            extras = f"[{','.join(text_list(entry['extras'], 'extras'))}]"
-        yield _with_marker(f"{name}{extras}{place}", " and ".join(conditions))
+        if name != "python" and not entry.get("optional"):
+            yield poetry_requirement(name, entry)
+
+
+def poetry_requirement(name: str, entry: Table) -> str:
+    """Return one entry of Poetry's dependencies as a standard requirement.
+
+    Raises:
+        UsageError: A value cannot be understood. Names the key and the text.
+    """
+    from gpuinstall.base.poetry import (
+        poetry_platform,
+        poetry_python,
+        poetry_specifier,
+    )
+
+    address = address_of(entry)
+    try:
+        place = (
+            f" @ {address}" if address else poetry_specifier(entry.get("version", ""))
+        )
+        conditions = [
+            poetry_python(entry.get("python", "")),
+            poetry_platform(entry.get("platform", "")),
+            entry.get("markers", ""),
+        ]
+    # InvalidSpecifier is a ValueError.
+    except ValueError as error:
+        raise UsageError(
+            "config-malformed",
+            f"{PROJECT}: [tool.poetry] {name} = {json.dumps(entry)}: {error}",
+        ) from None
+    extras = ""
+    if "extras" in entry:
+        extras = f"[{','.join(text_list(entry['extras'], 'extras'))}]"
+    given = [f"({one})" for one in conditions if one]
+    return _with_marker(f"{name}{extras}{place}", " and ".join(given))
 
 
 def _with_marker(requirement: str, marker: object) -> str:

@@ -195,11 +195,11 @@ def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:
             address = re.sub(r"^[\w.-]+=", "", word)  # uv takes NAME=ADDRESS
             if "://" not in address:
                 address = str(file.parent.absolute() / address)
-            line = _line_of(word, file)
+            line = line_of(word, file)
             yield source_setting(OTHER_TOOLS, "sources", address, file, line=line)
 
 
-def _line_of(word: str, file: Path) -> int | None:
+def line_of(word: str, file: Path) -> int | None:
     """Return the number of the first line that has a word; None if the file cannot be read."""
     with suppress(OSError):
         before, *_ = file.read_text(encoding="utf-8").split(word)

@@ -1,6 +1,8 @@
-"""What conda's packages ask for, as far as wheels have it."""
+"""Conda packages as requirements of wheels."""
 
-from gpuinstall.lock.request.conda import CondaRequest, parse_conda
+import pytest
+
+from gpuinstall.lock.request.conda import CondaRequest, UnknownSpec, parse_conda
 
 CASES = {
     ("pytorch=2.1.0", "pytorch-cuda=11.8", "torchvision"): CondaRequest(
@@ -19,8 +21,17 @@ CASES = {
     ("pytorch-cuda>=11.8", "pytorch-cuda=12"): CondaRequest(),
     ("python=3.10.12", "pip", "cudnn", "mkl=2023"): CondaRequest(python="3.10"),
     ("python>=3.9",): CondaRequest(python=">=3.9"),
-    ("numpy 1.26.*", "tqdm <5", "opencv", "pandas=1.5|2.0"): CondaRequest(
-        ("numpy==1.26.*", "tqdm<5", "opencv-python", "pandas")
+    ("numpy 1.26.*", "tqdm <5", "opencv", "pandas=2.0|2.1.*"): CondaRequest(
+        ("numpy==1.26.*", "tqdm<5", "opencv-python", "pandas>=2.0,<2.2")
+    ),
+    ("pytorch=2.6|2.7", "numpy <1.24.*", "python=3.10|3.11"): CondaRequest(
+        ("torch>=2.6,<=2.7", "numpy<1.24"), python=">=3.10,<=3.11"
+    ),
+    ("pytorch=2.6.*,!=2.6.1", "scipy 1.11"): CondaRequest(
+        ("torch==2.6.*,!=2.6.1", "scipy==1.11")
+    ),
+    ("dask", "bokeh", "s3fs=2024.1", "matplotlib-base", "fastai"): CondaRequest(
+        ("dask", "bokeh", "s3fs==2024.1.*", "matplotlib", "fastai")
     ),
     ("conda-forge::ffmpeg >=6", "gcc_linux-64=11"): CondaRequest(
         without_wheel=("conda-forge::ffmpeg >=6", "gcc_linux-64=11")
@@ -35,9 +46,9 @@ CASES = {
     ("pytorch=2.5=*cuda*",): CondaRequest(("torch==2.5",)),
     ("pytorch=*=*cpu*", "cuda-version=12.6"): CondaRequest(("torch",), backend="cpu"),
     ("pytorch >=2.4 cpu_generic*",): CondaRequest(("torch>=2.4",), backend="cpu"),
-    ("pytorch >= 2.4, <2.6",): CondaRequest(("torch<2.6,>=2.4",)),
-    ("pytorch[version='>=2.4,<2.6']",): CondaRequest(
-        without_wheel=("pytorch[version='>=2.4,<2.6']",)
+    ("pytorch >= 2.4, <2.6",): CondaRequest(("torch>=2.4,<2.6",)),
+    ("pytorch[version='>=2.4,<2.6', build=*cuda118*]",): CondaRequest(
+        ("torch>=2.4,<2.6",), preferred_backend="cu118"
     ),
     ("pytorch>=2.4=cuda126*", "pyg=2.6", "pytorch-scatter"): CondaRequest(
         ("torch>=2.4", "torch-geometric==2.6.*", "torch-scatter"),
@@ -50,13 +61,19 @@ CASES = {
 }
 
 
-def test_packages_of_conda_are_read_by_the_names_of_wheels():
+def test_conda_packages_become_requirements():
     assert {packages: parse_conda(packages) for packages in CASES} == CASES
 
 
-def test_what_has_no_wheel_is_listed_with_what_it_would_take():
+@pytest.mark.parametrize("text", ["pandas=1.5|2.0", "numpy=1.2x|2"])
+def test_unknown_conda_version_is_no_empty_bound(text):
+    with pytest.raises(UnknownSpec, match=r"^[a-z]+="):
+        parse_conda((text,))
+
+
+def test_packages_without_wheel_are_reported():
     assert parse_conda(("conda-forge::ffmpeg >=6", "gcc=11")).note() == (
-        "not installed, as the index may have other projects by these names: ffmpeg >=6, gcc=11; "
+        "not installed, because the index may have other projects with these names: ffmpeg >=6, gcc=11; "
         "if they are the same: gpuinstall install ffmpeg gcc; "
         "if only conda has them: conda install 'ffmpeg >=6' gcc=11"
     )

@@ -1,0 +1,49 @@
+"""Poetry's constraints as standard specifiers and markers."""
+
+import pytest
+
+from gpuinstall.base.poetry import (
+    poetry_label,
+    poetry_platform,
+    poetry_python,
+    poetry_specifier,
+)
+
+SPECIFIERS = {
+    "^1.2": ">=1.2,<2",
+    "^0.2.3": ">=0.2.3,<0.3",
+    "~1.2": ">=1.2,<1.3",
+    "1.2.3": "==1.2.3",
+    ">= 1.2, < 2": ">=1.2,<2",
+    "*": "",
+    "^1 || ^2": ">=1,<3",
+    "~1.2 | ~1.4": ">=1.2,<1.5,!=1.3.*",
+    ">=3.8,<3.11 || ^3.12": ">=3.8,<4,!=3.11.*",
+    "^2.3.1+cu121": ">=2.3.1,<3",
+    "2.1.0+cu118": "==2.1.0+cu118",
+}
+
+
+def test_constraints_become_specifiers():
+    assert {text: poetry_specifier(text) for text in SPECIFIERS} == SPECIFIERS
+
+
+@pytest.mark.parametrize("text", ["1.0 || 1.5", "^", "1.x", "<1 || >2"])
+def test_constraint_without_specifier_is_refused(text):
+    with pytest.raises(ValueError, match=r"version|specifier"):
+        poetry_specifier(text)
+
+
+def test_label_of_range_is_separate():
+    assert [poetry_label("^2.3.1+cu121"), poetry_label("^2.3.1")] == ["cu121", None]
+
+
+def test_platform_and_python_become_markers():
+    assert poetry_platform("win32 || darwin") == (
+        "sys_platform == 'win32' or sys_platform == 'darwin'"
+    )
+    assert poetry_platform("!=win32") == "sys_platform != 'win32'"
+    assert poetry_python("^3.8 || 3.7.2") == (
+        "python_version >= '3.8' and python_version < '4' or python_full_version == '3.7.2'"
+    )
+    assert poetry_python("*") == ""

@@ -81,7 +81,7 @@ def test_poetry_says_which_python_a_project_is_for():
         ">=3.9,<3.13": ">=3.9,<3.13",
         "3.12.*": "==3.12.*",
         "*": None,
-        "^3.8 || ^3.10": None,
+        "^3.8 || ^3.10": ">=3.8,<4",
     }
 
     def python(written, **own):

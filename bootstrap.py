@@ -31,6 +31,7 @@ try:
     from ast import literal_eval
     from contextlib import ExitStack, contextmanager, suppress
     from functools import lru_cache
+    from importlib.util import find_spec
     from pathlib import Path
     from typing import (
         Dict,
@@ -65,6 +66,8 @@ TOOLS = "[0-9]*-" + 12 * "[0-9a-f]"
 # What the tool is built from, in a clone.
 SOURCES = "pyproject.toml README.md LICENSE lockfiles/*.txt prefix/**/* src/**/*"
 PINS = "lockfiles/uv.txt"
+FOLDER = Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().parent
+COMMANDS = "install remove run doctor explain verify plan lock sync export hook probe report env self"
 ARCHIVES = "https://github.com/astral-sh/uv/releases/download"
 PIP_DOWNLOAD = (
     "-m pip download --quiet --retries 1 --timeout 8 "
@@ -114,15 +117,14 @@ OFFLINE = [
     "Run this once with a network: the tool stays",
     f"{SET} PIP_FIND_LINKS=/path/to/wheels   # pip download -r lockfiles/tool.txt",
 ]
-# By what was seen.
-WAYS_OUT = {
-    "No space left on device|Disk quota exceeded": ROOM,
-    "this run is offline": OFFLINE,
-    "No module named pip": [
-        "sudo apt-get install python3-pip   # or python3 -m ensurepip",
-        *NETWORK,
-    ],
-    "": NETWORK,
+# The package managers of Linux distributions, with the command that installs pip.
+PIP_PACKAGES = {
+    "apt-get": "apt-get update && {sudo}apt-get install -y python3-pip",
+    "dnf": "dnf install -y python3-pip",
+    "yum": "yum install -y python3-pip",
+    "zypper": "zypper install -y python3-pip",
+    "pacman": "pacman -Sy --noconfirm python-pip",
+    "apk": "apk add py3-pip",
 }
 
 
@@ -150,18 +152,15 @@ def read_sources() -> Dict[str, bytes]:
             io.BytesIO(base64.b85decode("".join(PAYLOAD.split())))
         ) as archive:
             return {name: archive.read(name) for name in archive.namelist()}
-    clone = (
-        Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().parent
-    )
-    if not (clone / PINS).exists():
+    if not (FOLDER / PINS).exists():
         message = "this bootstrap.py works only in a clone of gpuinstall"
         ways = ["make bootstrap   # in a clone: one file, dist/bootstrap.py"]
         raise BootstrapError(2, message, [], ways)
     sources = {}
     for pattern in SOURCES.split():
-        for path in sorted(clone.glob(pattern)):
+        for path in sorted(FOLDER.glob(pattern)):
             if path.is_file() and "__pycache__" not in path.parts:
-                sources[path.relative_to(clone).as_posix()] = path.read_bytes()
+                sources[path.relative_to(FOLDER).as_posix()] = path.read_bytes()
     return sources
 
 
@@ -277,6 +276,27 @@ def get_uv(stage: Path) -> Path:
     raise BootstrapError(4, message, reasons, ways_out("; ".join(reasons)))
 
 
+def uv_from_folder(stage: Path) -> Path:
+    """Use the pinned uv wheel that is next to this file; no network is needed."""
+    name = re.compile(f"uv-{pinned_version(stage)}-.*{wheel_platform()}")
+    for wheel in FOLDER.glob("uv-*.whl"):
+        if name.match(wheel.name):
+            content = wheel.read_bytes()
+            check_pin(content, str(wheel), stage)
+            (stage / "wheels").mkdir()
+            copy = stage / "wheels" / wheel.name
+            copy.write_bytes(content)
+            return unpacked(stage, copy)
+    raise PassedOverError("there is no uv wheel next to bootstrap.py")
+
+
+def check_pin(content: "Union[bytes, memoryview]", origin: str, stage: Path) -> None:
+    """Raise PassedOverError unless the hash of a wheel is pinned."""
+    pins = (stage / PINS).read_text(encoding="utf-8")
+    if hashlib.sha256(content).hexdigest() not in pins:
+        raise PassedOverError(reason(f"{origin} is not the pinned wheel"))
+
+
 def uv_by_pip(stage: Path) -> Path:
     """Let the pip of this Python fetch the pinned wheel and check its hash, and take the program out of it."""
     folder = stage / "wheels"
@@ -296,9 +316,7 @@ def uv_from_index(stage: Path) -> Path:
         raise PassedOverError(reason(f"{page} has no wheel for this machine"))
     url = urljoin(page, link.group(1))
     wheel = fetch(url)
-    pins = (stage / PINS).read_text(encoding="utf-8")
-    if hashlib.sha256(wheel.getbuffer()).hexdigest() not in pins:
-        raise PassedOverError(reason(f"{url} is not the pinned wheel"))
+    check_pin(wheel.getbuffer(), url, stage)
     return unpacked(stage, wheel)
 
 
@@ -389,6 +407,7 @@ def pinned_version(stage: Path) -> str:
 
 
 UV_WAYS = {
+    "pinned wheel, next to bootstrap.py": uv_from_folder,
     "pinned wheel, by pip": uv_by_pip,
     "pinned wheel, from the index": uv_from_index,
     "release archive": uv_from_archive,
@@ -400,7 +419,6 @@ UV_WAYS = {
 
 def tool_environment(sources: Dict[str, bytes]) -> Path:
     """Return the tool's environment, which is made if it is not there, or not whole."""
-    began = time.monotonic()
     tool = data_folder() / tool_name(sources)
     check_owners(python_of(tool))
     if not is_whole(tool):
@@ -408,7 +426,6 @@ def tool_environment(sources: Dict[str, bytes]) -> Path:
             # Another run may have made it while this one waited.
             if not is_whole(tool):
                 make_tool(sources, stage, tool)
-    step("tool", str(tool), began)
     # In an image it may be another user's, or its disk read-only.
     with suppress(OSError):
         os.utime(tool)
@@ -438,6 +455,7 @@ def make_tool(
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         (stage / name).write_bytes(content)
     uv = get_uv(stage)
+    began = time.monotonic()
     try:
         build(uv, stage)
     except PassedOverError as passed:
@@ -449,6 +467,7 @@ def make_tool(
         tool.rename(stage / "damaged")
     (stage / "tool").rename(tool)
     point_at(tool)
+    step("tool", str(tool), began)
     for folder in sorted(tool.parent.glob(TOOLS), key=os.path.getmtime)[
         :-KEPT_ENVIRONMENTS
     ]:
@@ -701,14 +720,41 @@ def hand_over(tool: Path, arguments: Sequence[str]) -> int:
 
 
 def ways_out(seen: str) -> List[str]:
-    """Return what a person can do, by what was seen: room, or what stands between a person and an index."""
-    causes = (cause for cause in WAYS_OUT if re.search(cause, seen, re.IGNORECASE))
-    return WAYS_OUT[next(causes)]
+    """Return hints for an error message."""
+    if re.search("No space left on device|Disk quota exceeded", seen, re.IGNORECASE):
+        return ROOM
+    if "this run is offline" in seen:
+        return OFFLINE
+    if "No module named pip" in seen:
+        return [*ways_to_pip(), *NETWORK, *ways_to_uv()]
+    return NETWORK
+
+
+def ways_to_pip() -> List[str]:
+    """Return the command that installs pip for this Python, if one is known."""
+    is_of_system = sys.base_prefix == "/usr"
+    if not is_of_system and find_spec("ensurepip"):
+        return [f"{sys.executable} -m ensurepip"]
+    sudo = "" if WINDOWS or os.getuid() == 0 else "sudo "
+    found = (name for name in PIP_PACKAGES if is_of_system and shutil.which(name))
+    return [sudo + PIP_PACKAGES[name].format(sudo=sudo) for name in found][:1]
+
+
+def ways_to_uv() -> List[str]:
+    """Return how to get uv's wheel from another machine."""
+    pin = re.search(r"uv==\S+", read_sources()[PINS].decode())
+    download = f"python3 -m pip download --no-deps {pin.group() if pin else 'uv'}"
+    return [
+        f"{download}   # on a similar machine with pip; copy the wheel next to bootstrap.py"
+    ]
 
 
 def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
     """Report what happened, why, and the ways out; with ``--json`` as a document too."""
     status, message, seen, ways = failure.args
+    command = next(
+        (word for word in arguments[:1] if word in COMMANDS.split()), "install"
+    )
     as_events = "--json-events" in arguments
     if as_events or "--json" in arguments:
         error = {"code": "bootstrap", "message": message, "hint": "; ".join(ways)}
@@ -716,7 +762,7 @@ def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
         document = {
             **event,
             "gpuinstall": 1,
-            "command": "install",
+            "command": command,
             "status": "error",
             "exit_code": status,
             "errors": [error],

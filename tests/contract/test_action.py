@@ -110,7 +110,7 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
     }
     inputs = {
         "COMMAND": "lock check",
-        "REQUIREMENTS": "torch\nvllm  numpy<3\n",
+        "REQUIREMENTS": "torch\n\n  numpy >= 2; extra=='a'\n",
         "OPTIONS": "--venv env",
     }
     own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": "/home/ann"}
@@ -128,7 +128,7 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
     assert statuses == [0, 5], "the job ends as the command did"
     assert (
         said.read_text()
-        == f"python3|{ROOT}/bootstrap.py|--version|gpuinstall|lock|check|--venv|env|torch|vllm|numpy<3|--json|"
+        == f"python3|{ROOT}/bootstrap.py|--version|gpuinstall|lock|check|--venv|env|torch|numpy >= 2; extra=='a'|--json|"
     )
     assert path.read_text() == "/home/ann/.local/share/gpuinstall/bin\n"
     assert output.read_text().splitlines() == [

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ import bootstrap
 import pytest
 
 from gpuinstall.base import process
+from gpuinstall.cli.main import COMMANDS
 from tests.lab.clone import copy_project
 from tests.lab.host import Answer, Host
 
@@ -112,10 +114,9 @@ def test_an_offline_run_asks_no_index_and_no_address(name, monkeypatch):
 
 
 def test_what_is_in_the_way_chooses_the_ways_out():
-    seen = ("by pip: No module named pip", "No space left on device", "refused")
+    seen = ("No space left on device", "refused")
     first = [bootstrap.ways_out(text)[0].partition("   #")[0] for text in seen]
     assert first == [
-        "sudo apt-get install python3-pip",
         "df -h",
         "export HTTPS_PROXY=http://proxy.example:3128",
     ]
@@ -478,3 +479,83 @@ def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goe
         f"{name}=/path/to/folder" in room
         for name in ("XDG_DATA_HOME", "UV_CACHE_DIR", "TMPDIR")
     )
+
+
+def test_every_command_is_reported_under_its_name():
+    assert {*bootstrap.COMMANDS.split()} == {*COMMANDS}
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["sync", "--json"], "sync"),
+        (["torch", "--json"], "install"),
+        (["--json"], "install"),
+    ],
+)
+def test_a_failure_reports_the_command(words, command, capsys):
+    bootstrap.give_up(bootstrap.BootstrapError(4, "no uv", [], []), words)
+
+    assert json.loads(capsys.readouterr().out)["command"] == command
+
+
+@pytest.mark.parametrize(
+    ("program", "seen"),
+    [
+        (b"uv", "uv"),
+        (b"another", "is not the pinned wheel"),
+        (None, "there is no uv wheel next to bootstrap.py"),
+    ],
+)
+def test_a_pinned_wheel_next_to_it_is_used(program, seen, tmp_path, monkeypatch):
+    monkeypatch.setattr(bootstrap, "archive_target", lambda: "x86_64-unknown-linux-gnu")
+    monkeypatch.setattr(bootstrap, "FOLDER", tmp_path / "clone")
+    (tmp_path / "clone").mkdir()
+    if program:
+        wheel = tmp_path / "clone" / "uv-1.0-py3-none-manylinux_2_17_x86_64.whl"
+        wheel.write_bytes(uv_wheel(program))
+    (tmp_path / "lockfiles").mkdir()
+    digest = hashlib.sha256(uv_wheel()).hexdigest()
+    (tmp_path / bootstrap.PINS).write_text(f"uv==1.0 \\\n    --hash=sha256:{digest}\n")
+    try:
+        result = bootstrap.uv_from_folder(tmp_path).read_text()
+    except bootstrap.PassedOverError as passed:
+        result = str(passed)
+
+    assert result.endswith(seen)
+
+
+def test_hints_without_pip_work_on_this_machine(tmp_path, monkeypatch):
+    dnf = tmp_path / "dnf"
+    dnf.write_text("#!/bin/sh\n")
+    dnf.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    ways = "\n".join(bootstrap.ways_out("by pip: No module named pip"))
+
+    assert "dnf install -y python3-pip" in ways
+    assert "ensurepip" not in ways
+    assert "PIP_INDEX_URL=" in ways
+    assert "next to bootstrap.py" in ways
+
+
+def test_a_python_of_its_own_gets_pip_from_ensurepip(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+
+    ways = bootstrap.ways_out("by pip: No module named pip")
+    assert ways[0].startswith(f"{sys.executable} -m ensurepip")
+
+
+def test_the_tools_time_excludes_uvs(tmp_path, monkeypatch, capsys):
+    def get_uv(stage):
+        time.sleep(0.4)
+        return stage
+
+    monkeypatch.setattr(sys, "argv", ["bootstrap.py"])
+    monkeypatch.setattr(bootstrap, "get_uv", get_uv)
+    monkeypatch.setattr(bootstrap, "build", lambda _uv, stage: (stage / "tool").mkdir())
+    bootstrap.make_tool({"lockfiles/uv.txt": b""}, tmp_path / "stage", tmp_path / "0.1")
+
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.split()[0] == "tool"
+    assert float(line.split()[-2]) < 0.4

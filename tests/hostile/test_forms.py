@@ -473,7 +473,7 @@ def test_no_host_of_a_lock_is_taken_for_another(
 
 def check_lock(text: str, session: Session) -> None:
     lock = parse("pylock.cpu.toml", text)
-    check_hosts(lock, lock.files, "cpu", session)
+    check_hosts(lock, lock.files, session)
 
 
 LOADED = [

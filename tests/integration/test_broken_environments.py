@@ -107,6 +107,7 @@ def examined(sources, tmp_path, monkeypatch):
             read_machine(),
             request=None,
             torch_index=sources.torch_index,
+            gate=None,
             reporter=silent,
             named=True,
         ).findings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
@@ -78,6 +78,11 @@ class Location(Value):
         if source.path.endswith(".html"):
             folder = folder.parent
         return Path(self.path).is_relative_to(folder)
+
+    def is_below(self, prefix: Location) -> bool:
+        """Return whether it is a source, or a file or folder below it."""
+        is_there = self.server == prefix.server
+        return is_there and PurePosixPath(self.path).is_relative_to(prefix.path or "/")
 
 
 def malformed_address(address: str, why: str) -> UsageError:

@@ -51,6 +51,11 @@ def has_login(text: str) -> bool:
     return without_logins(text) != text
 
 
+def shorten(text: str) -> str:
+    """Return a text from outside with at most 200 characters."""
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
 def some(names: Sequence[str]) -> str:
     """Name things in one line: ``numpy, pandas and 20 more``."""
     most = MOST_NAMES.get()

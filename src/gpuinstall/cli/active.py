@@ -94,9 +94,9 @@ def check_started(venv: Path, reporter: Reporter) -> None:
 def check_startable(venv: Path, reporter: Reporter) -> None:
     """Raise UsageError if others have made an environment, and the user has neither named it nor trusts the folder."""
     from gpuinstall.environments.records import check_start
-    from gpuinstall.sources.configuration import trusts_folder
+    from gpuinstall.sources.configuration import read_policy
 
-    if_others = names_environment() or trusts_folder(os.environ)
+    if_others = names_environment() or read_policy(os.environ).runs(venv)
     check_start(venv, reporter, if_others=if_others)
 
 

@@ -76,8 +76,10 @@ def _examine(project: Project) -> Examination:
 
     request = None
     torch_index = OFFICIAL
+    gate = None
     with suppress(UsageError, LockError):
         torch_index = project.sources.torch_index
+        gate = project.lock_gate
         request = environment_request(project, read_request(project, quiet=True))
     return examine(
         project.folder,
@@ -85,6 +87,7 @@ def _examine(project: Project) -> Examination:
         project.machine,
         request=request,
         torch_index=torch_index,
+        gate=gate,
         reporter=project.reporter,
         named=names_environment(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from functools import partial
@@ -140,8 +141,10 @@ def _read_locks(options: CommandOptions, *, takes_several: bool) -> list[Lock]:
         LockError: There is none, or one cannot be read.
         UsageError: There are several, and the format holds one.
     """
+    from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.lock import read_lock
     from gpuinstall.lock.request.declaration import locks_in
+    from gpuinstall.sources import read_sources
 
     found = options.lock_files or locks_in(Path())
     if not found:
@@ -159,7 +162,13 @@ def _read_locks(options: CommandOptions, *, takes_several: bool) -> list[Lock]:
                 ]
             ),
         )
-    return list(map(read_lock, found))
+    sources = read_sources(None, os.environ, Path.cwd())
+    locks = []
+    for path in found:
+        lock = read_lock(path)
+        LockGate(sources, path.parent).check(lock)
+        locks.append(lock)
+    return locks
 
 
 def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:

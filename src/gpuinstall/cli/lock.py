@@ -182,6 +182,7 @@ def check_command(options: CommandOptions) -> Outcome:
             with_locked_builds(project.catalog, project.folder, lambda: session),
             options.targets or project.contents.config.targets,
             None if options.offline else session,
+            gate=project.lock_gate,
             has_others=bool(options.targets),
         )
     rows: list[Row] = []
@@ -268,9 +269,15 @@ def download_command(options: CommandOptions) -> Outcome:
     """Download the files of the locks."""
     from gpuinstall.lock.file.fetch import download
     from gpuinstall.lock.file.fit import read_locks
+    from gpuinstall.lock.request.lock_sources import check_hosts
 
     folder = options.folder
     with options.open(only_looks=True) as project:
-        names = download(read_locks(Path.cwd()), folder, project.session)
+        locks = read_locks(Path.cwd())
+        for lock in locks:
+            project.lock_gate.check(lock)
+            if not options.offline:
+                check_hosts(lock, lock.files, project.session)
+        names = download(locks, folder, project.session)
     text = f"{len(names)} in {folder}, all hashes verified"
     return Outcome({"folder": str(folder), "files": names}, [("Files", text)])

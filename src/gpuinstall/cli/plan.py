@@ -111,7 +111,8 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
     wanted = project.machine, request, project.catalog
     # A lock in conflict is for the commands that install to refuse.
     locks = filter(None, map(readable_lock, locks_in(folder)))
-    kept = best([fit(lock, *wanted, exact=True) for lock in locks], *wanted)
+    gate = project.lock_gate
+    kept = best([fit(lock, *wanted, gate=gate, exact=True) for lock in locks], *wanted)
     if kept is None or kept.choice.build.name == plan.choice.build.name:
         return None
     message = (

@@ -80,7 +80,13 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         except LockError as error:
             yield replace(error.finding, where="project", blocking=False)
             continue
-        answer = fit(lock, evidence.machine, evidence.request, evidence.catalog)
+        answer = fit(
+            lock,
+            evidence.machine,
+            evidence.request,
+            evidence.catalog,
+            gate=evidence.gate,
+        )
         if isinstance(answer, Rejection):
             misfits.append(answer)
     # One that fits is enough: the others are for the machines of colleagues.

@@ -28,6 +28,7 @@ from gpuinstall.environments.environment import (
 )
 from gpuinstall.environments.packages import InstalledPackage, top_packages
 from gpuinstall.environments.records import was_made_here
+from gpuinstall.lock.file.entries import LockGate
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -53,6 +54,8 @@ class DoctorEvidence(Value):
     """What ``install`` would be asked for here."""
     torch_index: str
     """Where its torch would come from again: the base of the index."""
+    gate: LockGate | None = None
+    """The gate for the sources of locks."""
     folder: Path | None = None
     """That of the project around it; None: nothing is known of one."""
 

@@ -27,6 +27,7 @@ from gpuinstall.diagnose.this_machine import (
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages, unmet_requirements
 from gpuinstall.environments.records import admit_start, say_unfinished
+from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
 from gpuinstall.machine.prober import Preflight
@@ -95,6 +96,7 @@ def examine(
     *,
     request: Request | None,
     torch_index: str,
+    gate: LockGate | None,
     reporter: Reporter,
     named: bool = False,
 ) -> Examination:
@@ -109,6 +111,7 @@ def examine(
         machine: This machine, as it was read.
         request: What ``install`` would be asked for here; None if that cannot be read.
         torch_index: Where the environment's torch would come from again.
+        gate: The gate for the sources of locks. None: the settings are malformed.
         reporter: What is told of the progress.
         named: Whether the user named the environment.
     """
@@ -121,6 +124,7 @@ def examine(
         folder=folder,
         request=request or Request(),
         torch_index=torch_index,
+        gate=gate,
     )
     # What files show comes first: starting a damaged environment may fail for the same reason.
     findings = [finding for check in CHECKS for finding in check(evidence)]

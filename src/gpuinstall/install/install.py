@@ -397,6 +397,7 @@ def read_state(
         lock_request=LockRequest(project.machine, request, catalog),
         here=here,
         options=options,
+        gate=project.lock_gate,
         names_folder=bool(project.named_folders),
         targets=() if options.locked else tuple(map(str, project_targets(project))),
     )

@@ -19,7 +19,7 @@ from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.install.state import InstallState, PackageChange, package_change
-from gpuinstall.lock.file.fit import Fit, selected
+from gpuinstall.lock.file.fit import Fit, select_sources, selected
 from gpuinstall.lock.file.lock import (
     LockedFile,
     VersionChange,
@@ -184,7 +184,7 @@ def price_lock(
     # Files that lie here are asked of no host.
     asked = [file for file in files if not near_file(file, session.sourcing.wheels)]
     if not session.environment.get("UV_OFFLINE"):
-        check_hosts(lock, asked, fit.choice.build.backend.tag, session)
+        check_hosts(lock, asked, session)
     return _with_bill(fit, change, state, project, {})
 
 
@@ -253,6 +253,9 @@ def price_resolution(
     later = resolution.unhashed_wheels
     [lock] = build_locks([resolution], session, folder, later)
     fit = Fit(lock, resolution.plan)
+    if not session.sources.policy.trusts_folder:
+        selected_sources = select_sources(lock, fit.choice.python, project.machine)
+        replace(project.lock_gate, is_resolved=True).check(lock, selected_sources)
     return _with_bill(
         fit,
         package_change(state.existing, fit),
@@ -329,7 +332,16 @@ def builds_of(
         machine=project.machine,
         environ=project.session.environment,
     )
-    builds = source_builds(tomli.loads(fit.lock.text)["packages"])
+    sources = select_sources(fit.lock, fit.choice.python, project.machine)
+    from_wheels = {
+        package.name for package, source in sources if source in (package.wheels or ())
+    }
+    documents = tomli.loads(fit.lock.text)["packages"]
+    for document in documents:
+        # An sdist next to wheels for other machines is built.
+        if document["name"] not in from_wheels:
+            document.pop("wheels", None)
+    builds = source_builds(documents)
     return [build for build in builds if build.package in names], site
 
 

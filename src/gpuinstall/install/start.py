@@ -27,7 +27,7 @@ from gpuinstall.install.state import (
 from gpuinstall.lock.file.fit import Fit
 from gpuinstall.plan import Rejected
 from gpuinstall.project import Project
-from gpuinstall.sources.configuration import trusts_folder
+from gpuinstall.sources.configuration import read_policy
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
 """The variable that lets ``run --any`` take a lock for the CPU if none for GPUs runs."""
@@ -73,7 +73,7 @@ def environment_to_start(
         for warning in fit.plan.warnings:
             reporter.warn(warning.message)
     venv = existing.paths.venv
-    check_start(venv, reporter, if_others=trusts_folder(os.environ))
+    check_start(venv, reporter, if_others=read_policy(os.environ).runs(venv))
     verdict: Mapping[str, Any] = {"status": "passed"}
     if action is Action.BUILD:
         verdict = _install_lock(fit, existing.paths, project, installing)

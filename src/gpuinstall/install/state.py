@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.request.lock_request import LockRequest
 
@@ -438,6 +439,8 @@ class InstallState(Value):
     here: Machine | None
     """This machine; None if kernels cannot run on it."""
     options: InstallOptions
+    gate: LockGate | None = None
+    """The gate for the locks of the folder."""
     names_folder: bool = False
     """Whether the command line names a folder, whose code is taken as it is now; that of an editable one always is."""
     targets: tuple[str, ...] = ()
@@ -479,7 +482,16 @@ class InstallState(Value):
         wanted = request.machine, request.request, request.catalog
         if own and not options.locked and own.name not in {lock.name for lock in locks}:
             locks.append(own)
-        return tuple(fit(lock, *wanted, exact=not options.locked) for lock in locks)
+        # The environment's own copy was installed by this user.
+        return tuple(
+            fit(
+                lock,
+                *wanted,
+                gate=None if lock is own else self.gate,
+                exact=not options.locked,
+            )
+            for lock in locks
+        )
 
     @cached_property
     def fit(self) -> Fit | None:

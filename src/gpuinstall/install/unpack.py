@@ -321,6 +321,7 @@ def _unpack_beside(
         names,
         index,
         private_lock,
+        built=[build.package for build in builds],
         missing=priced.bill.missing,
         heads=priced.heads,
         wheels=wheels,

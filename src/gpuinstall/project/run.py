@@ -14,7 +14,11 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
-from gpuinstall.base.requirement import normalised, parse_requirement
+from gpuinstall.base.requirement import (
+    normalised,
+    parse_requirement,
+    requirement_names,
+)
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import by_place, locks_in
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
         MachineHere,
     )
     from gpuinstall.environments.cuda_compat.package import CompatArchive
+    from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.sources.session import Session
 
 
@@ -133,6 +138,9 @@ class Project(Value):
             self.folder,
             configured=self.contents.config.sourcing.torch_index,
         ).with_settings(_source_settings(self), self.folder)
+        typed = requirement_names(self.settings.request.requirements)
+        policy = replace(sources.policy, requested=frozenset(typed))
+        sources = replace(sources, policy=policy)
         for setting in self.words.settings:
             if setting.is_own and without_logins(setting.value) != setting.value:
                 self.reporter.notice(
@@ -153,6 +161,13 @@ class Project(Value):
             or ":all:" in self.sources.only_binary
         )
         return replace(chosen, only_binary=only_binary)
+
+    @property
+    def lock_gate(self) -> LockGate:
+        """The gate for the locks of the folder."""
+        from gpuinstall.lock.file.entries import LockGate
+
+        return LockGate(self.sources, self.paths.folder)
 
     @cached_property
     def session(self) -> Session:

@@ -32,6 +32,7 @@ from gpuinstall.base.text import (
     without_logins,
 )
 from gpuinstall.base.values import Value, replace
+from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.provenance import (
     Effect,
     SettingRule,
@@ -349,24 +350,34 @@ def pip_words(
     return tuple(value.split())
 
 
-def trusts_folder(environ: _Environ) -> bool:
-    """Whether a folder may choose sources: the variable, else ``trust-folder`` in the user's own file.
+def read_policy(environ: _Environ) -> Policy:
+    """Read what the user allows folders to do.
+
+    Returns:
+        ``trust-folder`` of the variable, or of the user's own file, and its
+        ``trusted-sources``.
 
     Raises:
-        UsageError: if one of them is malformed.
+        UsageError: One of them is malformed.
     """
     variable = environ.get(TRUST_FOLDER, "")
     if variable not in {"", "0", "1"}:
         message = f"{TRUST_FOLDER} is {variable!r}, and not 0 or 1"
         raise UsageError("trust-folder", message)
-    if variable:
-        return variable == "1"
     path = ConfigurationFiles(environ).user_folder / "gpuinstall" / "config.toml"
     with _reading(path):
-        trusted = parse_toml(_text(path)).get("trust-folder", True)
-        if isinstance(trusted, bool):
-            return trusted
-        raise TypeError("trust-folder is true or false")
+        table = parse_toml(_text(path))
+        trusted = table.get("trust-folder", True)
+        if not isinstance(trusted, bool):
+            raise TypeError("trust-folder is true or false")
+        prefixes = text_list(table.get("trusted-sources", []), "trusted-sources")
+        for prefix in prefixes:
+            if not re.match(r"(https?|ssh)://[^/]|file:///", prefix):
+                raise ValueError(f"trusted-sources: {prefix} is not a URL")
+        return Policy(
+            trusts_folder=variable == "1" if variable else trusted,
+            trusted_sources=tuple(map(Location.parse, prefixes)),
+        )
 
 
 def pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:

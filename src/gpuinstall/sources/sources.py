@@ -14,12 +14,22 @@ from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
+from gpuinstall.base.finding import Rejection
 from gpuinstall.base.location import Location, malformed_address
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import ParsedRequirement, fault_in, normalised
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import redacted, without_logins
+from gpuinstall.base.text import redacted, shorten, without_logins
 from gpuinstall.base.values import Value, replace
+from gpuinstall.sources.gate import (
+    TRUST,
+    Entry,
+    GateVerdict,
+    Policy,
+    SourceKind,
+    admit,
+    source_location,
+)
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     RESOLVER_WORDS,
@@ -63,8 +73,8 @@ class Sources(Value):
     """What configuration says, the strongest first, and what files of the request say; without logins."""
 
     certificates: str | None = None
-    trust_folder: bool = True
-    """Whether the folder may choose."""
+    policy: Policy = Policy()
+    """What the user allows folders to do."""
 
     logins: Mapping[str, str] = {}
     """``user:password`` by host, for the client and for uv's environment alone."""
@@ -232,6 +242,11 @@ class Sources(Value):
                 return setting
         return None
 
+    def has_files_at(self, location: Location) -> bool:
+        """Return whether a file is in an index or find-links folder on this machine."""
+        places = map(Location.parse, self.places)
+        return location.server == "file://" and any(map(location.is_from, places))
+
     @property
     def has_further_indexes(self) -> bool:
         """Whether packages beside the family may come from elsewhere than the default index."""
@@ -337,7 +352,9 @@ class Sources(Value):
             if effect is Effect.LOCATED and is_inside:
                 # A project of a trusted folder has been read; uv may read more in an archive.
                 is_archive = isfile(location.path)
-                return replace(setting, is_own=self.trust_folder and not is_archive)
+                return replace(
+                    setting, is_own=self.policy.trusts_folder and not is_archive
+                )
             if is_path:
                 file = folder / setting.file
                 check_outside(Path(location.path), file if exists(file) else folder)
@@ -378,19 +395,27 @@ class Sources(Value):
         Raises:
             UsageError: The user does not trust folders to choose.
         """
-        if settings and not self.trust_folder:
-            places = dict.fromkeys(
-                f"{setting.value if setting.row.key == BY_ADDRESS else setting.row.key} in {setting.file}"
-                for setting in settings
-            )
-            raise UsageError(
-                "folder-not-trusted",
-                f"{', '.join(places)}: not trusted",
-                why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder",
-                hint="export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file",
-            )
+        _check(admit(_entry(setting), self.policy) for setting in settings)
         for setting in settings:
             reporter.notice("Index", str(setting))
+
+    def check_build(self, package: str, name: str, default: str | None) -> None:
+        """Raise UsageError if a package of an index may not be built.
+
+        Args:
+            package: The package, with its version.
+            name: Its name.
+            default: The default index.
+        """
+        for index in self.indexes_for(name, default)[:1]:
+            entry = Entry(
+                SourceKind.ARCHIVE,
+                shorten(package),
+                index,
+                source_location(index),
+                is_requested=name in self.policy.requested,
+            )
+            _check([admit(entry, self.policy)])
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report which settings of files are not obeyed, and why."""
@@ -437,6 +462,31 @@ class Sources(Value):
         return _bare(address) in map(_bare, self.addresses)
 
 
+def _entry(setting: SourceSetting) -> Entry:
+    """Return a setting as an entry for the gate."""
+    is_address = setting.row.key == BY_ADDRESS
+    return Entry(
+        SourceKind.ADDRESS if is_address else SourceKind.INDEX,
+        shorten(redacted(setting.value)) if is_address else setting.row.key,
+        str(setting.file),
+        source_location(setting.value),
+        is_requested=setting.is_own,
+    )
+
+
+def _check(verdicts: Iterable[GateVerdict]) -> None:
+    """Raise UsageError if a source is rejected."""
+    rejected = [one.reason for one in verdicts if isinstance(one, Rejection)]
+    if rejected:
+        messages = dict.fromkeys(reason.message for reason in rejected)
+        raise UsageError(
+            rejected[0].code,
+            "; ".join(messages),
+            why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses what a folder selects",
+            hint=TRUST,
+        )
+
+
 def read_sources(
     torch_index: str | None,
     environ: Mapping[str, str],
@@ -455,7 +505,7 @@ def read_sources(
     Raises:
         UsageError: if an address is none, or a configuration file is malformed.
     """
-    from gpuinstall.sources.configuration import read_configuration, trusts_folder
+    from gpuinstall.sources.configuration import read_configuration, read_policy
     from gpuinstall.sources.requirements_file import with_variables
 
     index = torch_index or configured
@@ -472,7 +522,7 @@ def read_sources(
         torch_index=torch_index_of(index),
         is_torch_index_requested=bool(index),
         certificates=next(filter(None, certificates), None),
-        trust_folder=trusts_folder(environ),
+        policy=read_policy(environ),
         logins=_logins(index or OFFICIAL),
     )
     for written in settings:

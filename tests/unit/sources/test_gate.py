@@ -14,6 +14,7 @@ from gpuinstall.base.text import guard_text
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources, session
 from gpuinstall.sources.configuration import project_limits
+from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     address_settings,
@@ -119,7 +120,7 @@ def test_the_users_own_address_is_not_the_folders_choice(tmp_path):
 
     settings = (replace(own, is_own=True), *listed.settings)
 
-    sources = Sources(trust_folder=False).with_settings(settings)
+    sources = Sources(policy=Policy(trusts_folder=False)).with_settings(settings)
 
     assert [choice.value for choice in sources.chosen] == [GIT]
 
@@ -161,7 +162,9 @@ def test_a_path_outside_the_folder_is_named_and_one_inside_only_without_trust(tm
     listed = RequirementsFile.of(folder / "in.txt", ["-e ./lib", "-e ../outside"])
 
     def named(trust):
-        sources = Sources(trust_folder=trust).with_settings(listed.settings, folder)
+        sources = Sources(policy=Policy(trusts_folder=trust)).with_settings(
+            listed.settings, folder
+        )
         return [choice.value for choice in sources.chosen]
 
     assert named(trust=True) == ["../outside"]

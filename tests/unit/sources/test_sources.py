@@ -334,7 +334,7 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
     assert refused.value.code == "folder-not-trusted"
     assert read_sources(
         None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder
-    ).trust_folder
+    ).policy.trusts_folder
 
 
 @pytest.mark.parametrize(

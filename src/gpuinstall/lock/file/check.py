@@ -13,6 +13,7 @@ from gpuinstall.lock.file.fit import OTHER_REQUEST, fit, read_locks
 from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import machine_for_target
+from gpuinstall.lock.request.lock_sources import locked_strange_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.sources.session import Session
 
 
@@ -60,6 +62,7 @@ def check_locks(
     targets: Sequence[str] = (),
     session: Session | None = None,
     *,
+    gate: LockGate | None = None,
     has_others: bool = True,
 ) -> list[CheckedLock]:
     """Check every lock of ours in a folder.
@@ -70,6 +73,7 @@ def check_locks(
         catalog: The builds of torch.
         targets: Those that each have to have a lock; none: any lock will do.
         session: The clients of the run; None: no server is asked for the files.
+        gate: The gate for the sources of the locks. None: they have passed it.
         has_others: Whether ``lock`` makes those of other targets again too.
 
     Raises:
@@ -84,7 +88,7 @@ def check_locks(
         is_left_over = lock in left_over
         # One that is left over does not make the others stale.
         conflicts = version_conflicts(locks if is_left_over else kept)
-        reasons = [*_stale(lock, request, catalog, conflicts)]
+        reasons = [*_stale(lock, request, catalog, conflicts, gate)]
         if session and not reasons:
             reasons = [*_withdrawn(lock, session)]
         path = folder / lock.name
@@ -114,6 +118,7 @@ def _stale(
     request: Request,
     catalog: Catalog,
     conflicts: Mapping[str, str],
+    gate: LockGate | None,
 ) -> Iterator[Reason]:
     """Yield why a lock is stale: its name, other inputs, a build that its target does not run, another lock, an edit.
 
@@ -122,6 +127,7 @@ def _stale(
         request: What it is to hold.
         catalog: The builds of torch.
         conflicts: The packages whose version differs between the locks of its folder, in words.
+        gate: The gate for its sources.
     """
     try:
         target = Target.parse(lock.target)
@@ -135,7 +141,7 @@ def _stale(
         yield Reason("inputs-changed", message)
     of_target = replace(request, backend=target.backend)
     machine = machine_for_target(target, lock.glibc)
-    verdict = fit(lock, machine, of_target, catalog)
+    verdict = fit(lock, machine, of_target, catalog, gate=gate)
     if isinstance(verdict, Rejection):
         yield verdict.reason
     for name, versions in conflicts.items():
@@ -147,8 +153,12 @@ def _stale(
 
 
 def _withdrawn(lock: Lock, session: Session) -> Iterator[Reason]:
-    """Yield the files of a lock whose servers have them no longer."""
+    """Yield the files of a lock from strange hosts, or that their servers removed."""
     files = [file for file in lock.files if is_served(file.url)]
+    for host, packages in locked_strange_hosts(lock, files, session).items():
+        message = f"{', '.join(packages)} from {host}, which is not one of the configured sources"
+        yield Reason("lock-source", message)
+        return
     addresses = [file.url for file in files]
     gone = side_by_side(session.client.is_gone, addresses)
     for file, is_gone in zip(files, gone, strict=True):

@@ -288,6 +288,8 @@ class Transfer(Value):
     """That of the family, under whose name uv's cache keeps its wheels."""
     private_lock: Path
     """The file from which uv reads what to install."""
+    built: Collection[str] = ()
+    """The packages that are built."""
     missing: Mapping[LockedFile, int] = {}
     """The files that have to be fetched, with their sizes."""
     heads: Mapping[LockedFile, Head] = {}
@@ -393,6 +395,9 @@ class Transfer(Value):
                 package["wheels"] = [package.pop("archive")]
             for entry in package.get("wheels", ()):
                 self._place(entry, name, address)
+            if package.get("wheels") and name not in self.built:
+                # uv would build it without an announcement.
+                package.pop("sdist", None)
             for kind in {"sdist", "archive"} & package.keys():
                 self._place(package[kind], name, lambda file: file.url)
         return tomli_w.dumps(document)
@@ -405,13 +410,7 @@ class Transfer(Value):
     ) -> None:
         """Write the place that uv takes a file from."""
         if "path" in entry:
-            place = self.folder / entry["path"]
-            if not place.resolve().is_relative_to(self.folder.resolve()):
-                message = f"{entry['path']} is a link outside {self.folder}"
-                raise LockError(
-                    "lock-traversal", message, hint="gpuinstall lock --upgrade"
-                )
-            entry["path"] = str(place)
+            entry["path"] = str(self.folder / entry["path"])
             return
         sha256 = entry["hashes"].get("sha256", "")
         if is_unknown(sha256):

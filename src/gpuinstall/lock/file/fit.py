@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
-    from packaging.pylock import Package
-
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
+    from gpuinstall.lock.file.entries import LockGate, Selected
 
 OTHER_REQUEST = "other-request"
 """The code of a lock that was made for another request."""
@@ -65,6 +64,7 @@ def fit(
     request: Request,
     catalog: Catalog,
     *,
+    gate: LockGate | None = None,
     exact: bool = False,
 ) -> LockVerdict:
     """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for.
@@ -74,13 +74,14 @@ def fit(
         machine: The machine that it is to run on.
         request: What it has to hold.
         catalog: The builds of torch.
+        gate: The gate for its sources. None: the lock has passed it.
         exact: Whether it has to be made from the very requirements, as far as it says so.
     """
     python = _python_for(lock, machine, request)
     reasons = chain(
         _other_request(lock, request) if exact else (),
-        _untrusted(lock, catalog),
-        _unfit(lock, python, machine, request),
+        _built_family(lock, catalog),
+        _unfit(lock, python, machine, request, gate),
     )
     reason = next(reasons, None)
     if reason:
@@ -250,7 +251,7 @@ def selected(
     """
     return tuple(
         LockedFile(package.name, entry.url, entry.hashes.get("sha256"))
-        for package, entry in _select(lock, python, machine)
+        for package, entry in select_sources(lock, python, machine)
         # A repository has an address too, and no hash.
         if hasattr(entry, "hashes") and entry.url
     )
@@ -273,13 +274,8 @@ def _why_not(
     return plan.reasons[0]
 
 
-def _untrusted(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
-    """Yield what no hash pins, unless the user requested it so, and what of the family would be built."""
-    unhashed = [name for name in lock.addresses if name not in lock.record.unhashed]
-    if unhashed:
-        message = f"{' and '.join(unhashed)} would come from a folder or repository, which cannot be hashed"
-        hint = "if that is intended, request it with gpuinstall lock"
-        yield Reason("unpinned", f"{message}; {hint}")
+def _built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
+    """Yield packages of the PyTorch family that would be built."""
     from_wheels = set()
     for name, file in lock.entries:
         path, *_ = (file.url or file.path or "").split("#")
@@ -296,6 +292,7 @@ def _unfit(
     python: str,
     machine: Machine,
     request: Request,
+    gate: LockGate | None,
 ) -> Iterator[Reason]:
     """Yield why a lock is not for a machine, or lacks what is requested there."""
     from packaging.pylock import PylockSelectError
@@ -308,10 +305,12 @@ def _unfit(
     if markers and not any(marker.evaluate(environment) for marker in markers):
         yield Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
     try:
-        selection = _select(lock, python, machine)
+        selection = select_sources(lock, python, machine)
     except PylockSelectError as error:
         yield Reason("other-platform", str(error))
         return
+    if gate:
+        yield from gate.rejections(lock, selection)
     installed = {package.name for package, _ in selection}
     missing = [
         requirement
@@ -363,11 +362,16 @@ def _environment_of(machine: Machine, python: str) -> dict[str, str]:
     return marker_environment(machine.os, machine.arch, full)
 
 
-def _select(
+def select_sources(
     lock: Lock,
     python: str,
     machine: Machine,
-) -> list[tuple[Package, Any]]:
+) -> list[Selected]:
+    """Return the packages that a machine installs, each with its source.
+
+    Raises:
+        PylockSelectError: The lock is for other machines.
+    """
     target = Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
     environment: Any = _environment_of(machine, python)
     tags = target.tags(python)

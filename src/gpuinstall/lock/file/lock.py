@@ -458,9 +458,8 @@ def _check_file(
     file: Any,
 ) -> None:
     """Raise LockError if a file has an address or a hash that no lock may have."""
-    outside = [file.path] if leads_out(file.path or "") else []
     names = (getattr(file, "filename", ""), LockedFile(package, file.url or "").name)
-    outside += [one for one in names if leads_out(one) or re.search(r"[/\\]", one)]
+    outside = [one for one in names if leads_out(one) or re.search(r"[/\\]", one)]
     if outside:
         message = f"{lock}: {outside[0]!r} of {package} is outside its folder"
         raise LockError("lock-traversal", message, hint=_RESTORE)

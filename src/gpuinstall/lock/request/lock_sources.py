@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 def check_hosts(
     lock: Lock,
     files: Iterable[LockedFile],
-    backend: str,
     session: Session,
 ) -> None:
     """Raise LockError if files of a lock come from a host that is none of the sources here, cached or not.
@@ -45,14 +44,13 @@ def check_hosts(
     Args:
         lock: The lock, for messages, and the indexes that it names.
         files: Those of it that are judged.
-        backend: The tag of torch's backend.
         session: The sources here, and what asks them.
     """
-    strange = strange_hosts(files, backend, session, lock.versions.get("torch", ""))
+    strange = locked_strange_hosts(lock, files, session)
     unreachable = session.client.unreachable
     for host, packages in strange.items():
         refused = packages
-        if session.sources.trust_folder:
+        if session.sources.policy.trusts_folder:
             # A source that does not answer may lead there.
             if unreachable(session.sources.torch_index):
                 family = load_catalog().family
@@ -123,6 +121,16 @@ def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
             yield from unknown_builds([wheel], known, platform)
 
 
+def locked_strange_hosts(
+    lock: Lock, files: Iterable[LockedFile], session: Session
+) -> dict[str, list[str]]:
+    """Return the packages of a lock by host, if no source leads to that host."""
+    torch = lock.versions.get("torch", "")
+    label = torch.partition("+")[2]
+    backend = known_backend(label)
+    return strange_hosts(files, backend.tag if backend else label, session, torch)
+
+
 def strange_hosts(
     files: Iterable[LockedFile],
     backend: str,
@@ -137,10 +145,15 @@ def strange_hosts(
         session: The sources here, and what asks them.
         torch: The version of torch, by which pages of extensions are called.
     """
-    known = _servers((*session.sources.places, session.default_index, "file:///"))
+    policy = session.sources.policy
+    known = _servers((*session.sources.places, session.default_index))
     strange: dict[str, list[str]] = {}
     for file in files:
-        server = Location.parse(file.url).server
+        location = Location.parse(file.url)
+        server = location.server
+        # The gate judges files of this machine.
+        if server == "file://" or policy.trusts(location):
+            continue
         is_https = server.startswith("https://") and server.endswith(":443")
         # PyTorch's index keeps its files on further hosts of its own.
         if server in known or (is_https and is_of_pytorch(server)):

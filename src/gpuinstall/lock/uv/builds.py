@@ -183,7 +183,7 @@ def report_builds(
         if wants_older_torch(build.known, site.versions.get("torch", "0")):
             needs.append(f"torch below {CXX_20_SINCE}, whose headers take C++17")
         text = ", ".join([f"{build} is built from {build.origin}", *needs])
-        reporter.step("Source", text)
+        reporter.notice("Source", text)
 
 
 def check_builds(builds: Iterable[SourceBuild], site: BuildSite, *, here: bool) -> None:

@@ -359,6 +359,7 @@ class _Resolver:
         # Such as that of a constraint by address, to which uv goes all the same.
         if self.only_wheels and name not in self.exceptions:
             raise without_wheel(package)
+        self.session.sources.check_build(package, name, self.session.default_index)
         self.announce(package, name)
         # Nothing is built but the package itself.
         alone = self.alone(package, *_WHEELS_ALONE, _built(name))

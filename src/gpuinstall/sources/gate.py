@@ -1,0 +1,151 @@
+"""The gate: which sources a folder's files and locks may select.
+
+Every requirement by address, every source in a setting, and every entry of a lock
+passes it before anything is contacted, built, or run.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from pathlib import Path, PureWindowsPath
+
+from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.location import Location
+from gpuinstall.base.values import Value
+
+TRUST = """\
+Add the source to trusted-sources in ~/.config/gpuinstall/config.toml
+export GPUINSTALL_TRUST_FOLDER=1   # trust this folder"""
+"""What to do about a source that is not trusted."""
+
+
+class SourceKind(Enum):
+    """What a source is."""
+
+    INDEX = "an index or a page of files"
+    ADDRESS = "a requirement by address"
+    VCS = "a repository"
+    DIRECTORY = "a folder"
+    ARCHIVE = "a source archive"
+    WHEEL = "a wheel"
+
+    @property
+    def is_built(self) -> bool:
+        """Return whether installing from it runs a build."""
+        return self in {SourceKind.VCS, SourceKind.DIRECTORY, SourceKind.ARCHIVE}
+
+
+class Entry(Value):
+    """A source of one package, as a file of a folder or a lock selects it."""
+
+    kind: SourceKind
+    shown: str
+    """The source for messages, such as ``demo from ../lib``."""
+    origin: str
+    """The file that selects it."""
+    location: Location
+    is_reachable: bool = False
+    """Whether a path is in the repository of that file, or a requirement leads there."""
+    is_from_lock: bool = False
+    is_requested: bool = False
+    """Whether the user typed the package, or configured the source."""
+    subdirectory: str = ""
+    commit: str = ""
+
+
+class Policy(Value):
+    """What the user allows folders to do."""
+
+    trusts_folder: bool = True
+    trusted_sources: tuple[Location, ...] = ()
+    requested: frozenset[str] = frozenset()
+    """The packages that the user typed."""
+
+    def trusts(self, location: Location) -> bool:
+        """Return whether the user's ``trusted-sources`` list a location."""
+        return any(location.is_below(source) for source in self.trusted_sources)
+
+    def runs(self, folder: Path) -> bool:
+        """Return whether what is installed in a folder of a repository may run."""
+        return self.trusts_folder or self.trusts(Location.parse(str(folder)))
+
+
+class Allowed(Value):
+    """The verdict for a source that may be used."""
+
+    entry: Entry
+
+
+GateVerdict = Allowed | Rejection[Entry]
+
+
+def admit(entry: Entry, policy: Policy) -> GateVerdict:
+    """Decide whether a source may be contacted, built, and run."""
+    for rule in _RULES:
+        reason = rule(entry, policy)
+        if reason:
+            return Rejection(entry, reason)
+    return Allowed(entry)
+
+
+def _inner_path(entry: Entry, _: Policy) -> Reason | None:
+    """Reject a subdirectory outside its repository, folder, or archive."""
+    # Windows knows every separator: a lock may be installed there.
+    path = PureWindowsPath(entry.subdirectory)
+    if ".." in path.parts or path.anchor:
+        message = f"{entry.origin}: the subdirectory of {entry.shown} is outside it"
+        return Reason("lock-traversal", message)
+    return None
+
+
+def _commit(entry: Entry, _: Policy) -> Reason | None:
+    """Reject a repository in a lock without a full commit ID."""
+    is_locked = entry.kind is SourceKind.VCS and entry.is_from_lock
+    if is_locked and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", entry.commit):
+        message = f"{entry.origin}: {entry.shown} has no full commit ID"
+        return Reason("unpinned", message)
+    return None
+
+
+def _outside(entry: Entry, policy: Policy) -> Reason | None:
+    """Reject a path of a lock outside the lock's repository."""
+    is_local = entry.location.server == "file://"
+    if not (is_local and entry.is_from_lock) or entry.is_reachable:
+        return None
+    if entry.is_requested or policy.trusts(entry.location):
+        return None
+    message = f"{entry.origin}: {entry.shown} is outside its repository"
+    return Reason("lock-traversal", message)
+
+
+def _untrusted(entry: Entry, policy: Policy) -> Reason | None:
+    """Reject what a folder selects, if the user trusts no folder."""
+    if policy.trusts_folder or entry.is_requested or policy.trusts(entry.location):
+        return None
+    is_served_wheel = (
+        entry.kind is SourceKind.WHEEL and entry.location.server != "file://"
+    )
+    # The hosts of wheels are compared with the configured sources.
+    if is_served_wheel:
+        return None
+    return Reason("folder-not-trusted", f"{entry.origin}: {entry.shown} is not trusted")
+
+
+_RULES = (_inner_path, _commit, _outside, _untrusted)
+
+
+def source_location(address: str, folder: Path | None = None) -> Location:
+    """Parse the address of a source without its commit and fragment.
+
+    Args:
+        address: The address, or a path.
+        folder: The folder in which relative paths begin.
+
+    Raises:
+        UsageError: It is malformed.
+    """
+    plain = address.partition("#")[0]
+    if plain.startswith("git+"):
+        plain = re.sub(r"@[^/@]*\Z", "", plain.removeprefix("git+"))
+    return Location.parse(plain, folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cache
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ def repository_of(folder: Path) -> Path:
         # A home folder under version control is no project.
         if parent == real_path(Path.home()):
             break
-        if (parent / ".git").exists():
+        if exists(parent / ".git"):
             return parent
     return place
 

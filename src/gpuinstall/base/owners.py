@@ -58,9 +58,10 @@ def is_own(path: Path) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & others
 
 
-def is_private(folder: Path) -> bool:
-    """Return whether a folder is trusted, and not everyone can write to it."""
-    return is_trusted(folder) and not (os.name == "posix" and _is_open(folder.stat()))
+def is_adoptable(folder: Path, project: Path) -> bool:
+    """Return whether a folder above a project is trusted, and not everyone can write to it."""
+    is_posix = os.name == "posix"
+    return not (is_foreign(folder, project) or (is_posix and _is_open(folder.stat())))
 
 
 def is_shared(folder: Path) -> bool:

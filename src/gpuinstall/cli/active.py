@@ -20,16 +20,35 @@ from gpuinstall.cli.terminal import Terminal
 
 
 @contextmanager
-def served(terminal: Terminal) -> Iterator[Path]:
-    """Work in the folder that a command serves, the nearest above that asks for something, and write which it is.
+def served(terminal: Terminal, *, installs: bool = False) -> Iterator[Path]:
+    """Work in the folder that a command serves, the nearest project above, and report it.
+
+    Args:
+        terminal: Where it is reported.
+        installs: Whether the command creates an environment where none is.
 
     Yields:
         The folder in which the command was typed, from the one that it serves.
+
+    Raises:
+        UsageError: A parent has an environment, and nothing shows which one is meant.
     """
-    from gpuinstall.lock.request.declaration import served_folder
+    from gpuinstall.lock.request.declaration import parent_environment, served_folder
 
     here = Path.cwd()
     folder = here if names_environment() else served_folder(here)
+    above = None
+    if installs and not names_environment():
+        above = parent_environment(here)
+    if above:
+        place = quoted(os.path.relpath(above))
+        into = "" if exists(above / "gpuinstall.json") else "--into "
+        raise UsageError(
+            "parent-environment",
+            f"a parent folder has an environment, {above}, but no project",
+            hint=f"Run it again with {into}--venv {place}: installs into that environment\n"
+            "Run it again with --venv .venv: creates one in this folder",
+        )
     if folder != here:
         terminal.step(
             "Folder", f"{display_path(folder)}, as nothing is requested in {here.name}"

@@ -79,7 +79,9 @@ def framed(
                     stack.enter_context(followed_by(terminal.show_command))
                 folder = Path()
                 if serves_folder:
-                    folder = stack.enter_context(served(terminal))
+                    folder = stack.enter_context(
+                        served(terminal, installs=top == "install")
+                    )
                 values = {row: located(row, kwargs.pop(row), folder) for row in names}
                 options = CommandOptions(terminal, Path.cwd() / folder, **values)
                 work = functools.partial(function, options, **kwargs)

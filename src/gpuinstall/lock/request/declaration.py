@@ -12,6 +12,7 @@ from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_outside,
@@ -20,7 +21,7 @@ from gpuinstall.base.files import (
     real_path,
     text_list,
 )
-from gpuinstall.base.owners import is_private
+from gpuinstall.base.owners import is_adoptable
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of, without_logins
@@ -548,27 +549,89 @@ def _with_marker(requirement: str, marker: object) -> str:
 
 
 def served_folder(start: Path) -> Path:
-    """Return the nearest folder that something can be requested by: ``start``, or one above it; ``start`` if there is none.
+    """Return the folder that a command works in: ``start``, or the nearest parent that is a project.
 
     Args:
-        start: The working folder. Above it the last that is looked at is the home folder, or one that Git keeps; one that
-            another user could fill is passed by with all above it.
+        start: The working folder.
     """
+    if _requests(start):
+        return start
+    return next(filter(_is_project, _adoptable_parents(start)), start)
+
+
+def parent_environment(start: Path) -> Path | None:
+    """Return the nearest working ``.venv`` of a parent, if no folder has a request; None if there is none.
+
+    Args:
+        start: The working folder.
+    """
+    if _requests(start) or served_folder(start) != start:
+        return None
+    for folder in _adoptable_parents(start):
+        venv = folder / ".venv"
+        if isfile(venv / "pyvenv.cfg") and isfile(interpreter(venv)):
+            return venv
+    return None
+
+
+def _adoptable_parents(start: Path) -> Iterator[Path]:
+    """Yield the parents of a folder up to one that Git keeps, or that the home folder or another user ends."""
     home = Path.home()
-    for folder in (start, *start.parents):
+    if exists(start / ".git"):
+        return
+    for folder in start.parents:
         # On Windows anybody can make folders in the root of a drive, and the rights of one are not read here.
         is_known = sys.platform != "win32" or folder.is_relative_to(home)
-        if folder != start and not (is_known and is_private(folder)):
-            break
-        if _requests(folder):
-            return folder
-        if folder == home or exists(folder / ".git"):
-            break
-    return start
+        is_home = home.is_relative_to(folder)
+        if is_home or not (is_known and is_adoptable(folder, start)):
+            return
+        yield folder
+        if exists(folder / ".git"):
+            return
+
+
+def _is_project(folder: Path) -> bool:
+    """Return whether a parent has dependencies in a pyproject.toml, ``[tool.gpuinstall]``, or a lock of gpuinstall."""
+    document = _read_tables(folder / PROJECT)
+    tool = document.get("tool")
+    poetry = tool.get("poetry") if isinstance(tool, dict) else None
+    if _has_own_table(document) or any(
+        map(_has_dependencies, (document.get("project"), poetry))
+    ):
+        return True
+    # An environment has a copy of its own lock, and is no project by that.
+    is_environment = isfile(folder / "pyvenv.cfg")
+    return not is_environment and any(
+        _has_own_table(_read_tables(path)) for path in locks_in(folder)
+    )
+
+
+def _read_tables(path: Path) -> Table:
+    """Return the document of a parent folder; an empty one if it cannot be read."""
+    with suppress(OSError, ValueError):
+        return parse_toml(read_document(path, path.parent))
+    return {}
+
+
+def _has_own_table(document: Table) -> bool:
+    """Return whether a document has ``[tool.gpuinstall]``, as pyproject.toml and our locks do."""
+    tool = document.get("tool")
+    return isinstance(tool, dict) and "gpuinstall" in tool
+
+
+def _has_dependencies(table: object) -> bool:
+    """Return whether ``[project]`` or ``[tool.poetry]`` has dependencies."""
+    if not isinstance(table, dict):
+        return False
+    dynamic = table.get("dynamic")
+    is_dynamic = isinstance(dynamic, list) and "dependencies" in dynamic
+    return is_dynamic or any(
+        table.get(key) for key in ("dependencies", "optional-dependencies", "group")
+    )
 
 
 def _requests(folder: Path) -> bool:
-    """Whether a folder has a lock, an environment, or a file that says or once said what it asks for."""
+    """Return whether a folder has a lock, an environment, or a file that can contain a request."""
     names = (*PROJECT_FILES, *_DECLARING, *_EXPORTED_BY, ".venv")
     # An environment has a copy of its own lock, and is no project by that.
     is_environment = exists(folder / "pyvenv.cfg")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.lock.request.declaration import served_folder
+from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.lock.request.declaration import parent_environment, served_folder
 
 
 @pytest.fixture
@@ -18,29 +19,39 @@ def below(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "pyproject.toml",
-        "setup.py",
-        "requirements.txt",
-        "environment.yml",
-        "Pipfile",
-        "pylock.cpu.toml",
-        ".venv",
-    ],
-)
-def test_what_says_something_above_is_served(below, name):
-    project = below.parents[1]
-    (project / name).touch()
+PROJECTS = {
+    "project": '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n',
+    "dynamic": '[project]\nname = "x"\ndynamic = ["version", "dependencies"]\n',
+    "poetry": '[tool.poetry.dependencies]\ntorch = "*"\n',
+    "gpuinstall": "[tool.gpuinstall]\n",
+}
+OTHERS = {
+    "pyproject.toml": "[tool.ruff]\n",
+    "setup.py": "",
+    "requirements.txt": "torch\n",
+    "environment.yml": "dependencies: [pytorch]\n",
+    "Pipfile": "",
+    "pylock.cpu.toml": 'lock-version = "1.0"\n',
+    ".venv": "",
+}
+
+
+@pytest.mark.parametrize("form", PROJECTS)
+def test_the_nearest_project_above_is_served(below, form):
+    project = make_project(below, PROJECTS[form])
     assert served_folder(below) == project
     (below / "requirements.txt").touch()
     assert served_folder(below) == below
 
 
-def test_an_environment_is_no_project_by_its_own_copy_of_a_lock(below):
-    project = below.parents[1]
-    (project / "requirements.txt").touch()
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_files_above_are_not_adopted(below, name):
+    (below.parents[1] / name).write_text(OTHERS[name], "utf-8")
+    assert served_folder(below) == below
+
+
+def test_an_environments_copy_of_a_lock_is_no_request(below):
+    project = make_project(below)
     for name in ("pyvenv.cfg", "pylock.cpu.toml"):
         (below / name).touch()
     assert served_folder(below) == project
@@ -49,14 +60,35 @@ def test_an_environment_is_no_project_by_its_own_copy_of_a_lock(below):
     assert served_folder(below) == below
 
 
-def test_home_and_the_folder_of_git_are_the_last(below, tmp_path):
+def test_the_home_folder_and_its_parents_are_not_adopted(below, tmp_path):
+    for folder in (tmp_path, tmp_path / "home"):
+        (folder / "pyproject.toml").write_text(PROJECTS["project"], "utf-8")
     assert served_folder(below) == below
-    (tmp_path / "requirements.txt").touch()
+
+
+def test_the_folder_of_git_is_the_last(below):
+    project = make_project(below)
+    (project / ".git").mkdir()
+    assert served_folder(below) == project
+    (below / ".git").mkdir()
     assert served_folder(below) == below
-    (tmp_path / "home" / "requirements.txt").touch()
-    assert served_folder(below) == tmp_path / "home"
-    (below.parents[1] / ".git").mkdir()
-    assert served_folder(below) == below
+
+
+def test_a_working_environment_above_is_found(below):
+    venv = below.parents[1] / ".venv"
+    python = interpreter(venv)
+    python.parent.mkdir(parents=True)
+    (venv / "pyvenv.cfg").touch()
+    assert parent_environment(below) is None
+    python.touch(0o755)
+    assert parent_environment(below) == venv
+    make_project(below)
+    assert parent_environment(below) is None
+
+
+def make_project(below, text=PROJECTS["project"]):
+    (below.parents[1] / "pyproject.toml").write_text(text, "utf-8")
+    return below.parents[1]
 
 
 def of_another_user(project):
@@ -65,8 +97,7 @@ def of_another_user(project):
 
 def in_the_folder_for_temporary_files(project):
     project.parent.chmod(0o1777)
-    (project.parent / "requirements.txt").touch()
-    (project / "requirements.txt").unlink()
+    (project / "pyproject.toml").rename(project.parent / "pyproject.toml")
 
 
 FILLED_BY_OTHERS = {
@@ -97,8 +128,7 @@ OF_ROOT = (
     ],
 )
 def test_a_folder_that_others_can_fill_is_not_served(below, form):
-    project = below.parents[1]
-    (project / "requirements.txt").touch()
+    project = make_project(below)
     assert served_folder(below) == project
 
     FILLED_BY_OTHERS[form](project)
@@ -109,7 +139,7 @@ def test_a_folder_that_others_can_fill_is_not_served(below, form):
 def test_a_link_is_not_followed_back(below, tmp_path, monkeypatch):
     strangers = tmp_path / "strangers" / "sub"
     strangers.mkdir(parents=True)
-    (below.parents[1] / "requirements.txt").touch()
+    make_project(below)
     (below / "link").symlink_to(strangers)
     monkeypatch.chdir(below / "link")
 
@@ -117,13 +147,13 @@ def test_a_link_is_not_followed_back(below, tmp_path, monkeypatch):
 
 
 def test_on_windows_nothing_outside_home_is_served(below, tmp_path, monkeypatch):
-    (tmp_path / "requirements.txt").touch()
-    outside = tmp_path / "work" / "sub"
+    outside = tmp_path / "work" / "sub" / "app"
     outside.mkdir(parents=True)
-    assert served_folder(outside) == tmp_path
+    project = make_project(outside)
+    assert served_folder(outside) == project
 
     monkeypatch.setattr(sys, "platform", "win32")
 
     assert served_folder(outside) == outside
-    (below.parent / "requirements.txt").touch()
-    assert served_folder(below) == below.parent
+    project = make_project(below)
+    assert served_folder(below) == project

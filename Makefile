@@ -7,18 +7,23 @@ HEAVY := .venv-dev/heavy
 SITE := .venv-site/ready
 TESTS := $(DEV) -m pytest -q -n auto --dist worksteal
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
-# Hundreds of processes start in the tests: each would compile all modules anew.
+# Hundreds of processes start in the tests: each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
+# A company's certificate may be only in the system's store, and pip may be configured to install for the user.
+export UV_SYSTEM_CERTS := true
+export PIP_USER := 0
 
 .PHONY: test test-only test-all torture lint types bench docs site lockfiles bootstrap packages release card card-wheels
 
-# Debian's Python has no ensurepip: the uv on PATH or that of bootstrap.py makes the environment there.
-UV_FOLDER = ls -td "$${XDG_DATA_HOME:-$$HOME/.local/share}"/gpuinstall/[0-9]*-*/bin | head -n 1
+# Debian's Python has no venv and no pip: bootstrap.py installs the uv that creates the environment.
+DATA := $(or $(XDG_DATA_HOME),$(HOME)/.local/share)
+UV = $$(ls -td "$(DATA)"/gpuinstall/[0-9]*-*/bin/uv | head -n 1)
 
-$(READY): lockfiles/development.txt pyproject.toml
-	$(PYTHON) -m venv .venv-dev || PATH="$$PATH:$$($(UV_FOLDER))" uv venv -q --clear --seed --python $(PYTHON) .venv-dev
-	$(DEV) -m pip install -q --require-hashes -r lockfiles/uv.txt
-	.venv-dev/bin/uv pip install -q --python $(DEV) --compile-bytecode --require-hashes -r lockfiles/development.txt
+$(READY): lockfiles/development.txt lockfiles/compiler.txt pyproject.toml
+	XDG_DATA_HOME="$(DATA)" $(PYTHON) bootstrap.py --version
+	"$(UV)" venv -q --clear --no-project --python $(PYTHON) .venv-dev
+	"$(UV)" pip install -q --python $(DEV) --compile-bytecode --require-hashes -r lockfiles/development.txt
+	command -v cc > /dev/null || .venv-dev/bin/uv pip install -q --python $(DEV) --require-hashes -r lockfiles/compiler.txt
 	.venv-dev/bin/uv pip install -q --python $(DEV) --no-deps -e .
 	$(DEV) -m tests.lab.environments
 	@touch $@
@@ -68,6 +73,7 @@ lockfiles: $(READY)
 	$(COMPILE) --python-version 3.10 pyproject.toml -o lockfiles/tool.txt
 	$(COMPILE) --python-version 3.10 pyproject.toml --group dev -o lockfiles/development.txt
 	$(COMPILE) --python-version 3.10 --group heavy -c lockfiles/development.txt -o lockfiles/heavy.txt
+	$(COMPILE) --python-version 3.10 --group compiler -o lockfiles/compiler.txt
 	$(COMPILE) --python-version 3.10 --group site -o lockfiles/site.txt
 	grep -o '^uv==[0-9.]*' lockfiles/tool.txt | $(COMPILE) --python-version 3.8 - -o lockfiles/uv.txt
 	$(DEV) tools/uv_programs.py

@@ -2,6 +2,9 @@
 param([ValidateSet('test', 'test-only', 'lint', 'types')][string]$Target = 'test')
 $ErrorActionPreference = 'Stop'
 Set-Location $PSScriptRoot
+# A certificate may be only in the system's store, and pip may be configured to install for the user.
+$env:UV_SYSTEM_CERTS = 'true'
+$env:PIP_USER = '0'
 
 function Invoke-Step([string]$Program, [string[]]$Words) {
     & $Program @Words

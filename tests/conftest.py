@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.lab import disk, memory, own_home
+from tests.lab import compiler, disk, memory, own_home
 
-pytest_plugins = ["tests.lab.fixtures", "tests.lab.index_fixtures", "tests.lab.advice"]
+pytest_plugins = [
+    "tests.lab.fixtures",
+    "tests.lab.index_fixtures",
+    "tests.lab.advice",
+    "tests.lab.skips",
+]
 
 settings.register_profile(
     "gpuinstall",
@@ -42,6 +47,7 @@ def pytest_configure(config):
         config.add_cleanup(memory.move_in())
     home = Path(tempfile.mkdtemp(prefix="a home "))
     own_home.move_in(home)
+    compiler.provide(home / "compiler")
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 

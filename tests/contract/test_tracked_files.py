@@ -54,7 +54,14 @@ def test_no_file_names(text):
 
 
 def test_the_lockfiles_name_no_index_and_hash_everything():
-    for name in ("uv.txt", "tool.txt", "development.txt", "heavy.txt", "site.txt"):
+    for name in (
+        "uv.txt",
+        "tool.txt",
+        "development.txt",
+        "heavy.txt",
+        "compiler.txt",
+        "site.txt",
+    ):
         lines = (ROOT / "lockfiles" / name).read_text("utf-8").splitlines()
         pins = [line for line in lines if not line.startswith(" ")]
         assert all("==" in line and line.endswith("\\") for line in pins)

@@ -16,10 +16,11 @@ from functools import partial
 import pytest
 
 from tests.lab.cases import mostly_heavy
-from tests.lab.clone import Person, copy_project, interpreter
+from tests.lab.clone import Person, copy_project
 from tests.lab.index import StandInIndex
 from tests.lab.pace import within
 from tests.lab.processes import succeed
+from tests.lab.pythons import interpreter
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.uv_mirror import uv_mirror, uv_program
 

@@ -17,9 +17,9 @@ from tools import card
 
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv
-from tests.lab.clone import interpreter
 from tests.lab.driver import H200, FakeDriver
 from tests.lab.processes import succeed
+from tests.lab.pythons import interpreter
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from tests.lab.own_home import USER_HOME
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -40,22 +38,6 @@ def copy_project(folder: Path) -> Path:
         else:
             shutil.copy2(source, folder)
     return folder
-
-
-def interpreter(version: str) -> Path:
-    """Find a Python of this minor version, or skip the test and say so."""
-    places = f"/usr/local/bin:/usr/bin:/bin:{os.environ['PATH']}"
-    named = shutil.which(f"python{version}", path=places)
-    kept = (
-        f".pyenv/versions/{version}.*/bin/python",
-        f".local/share/uv/python/cpython-{version}.*/bin/python",
-    )
-    candidates = [path for pattern in kept for path in USER_HOME.glob(pattern)] + (
-        [Path(named)] if named else []
-    )
-    if not candidates:
-        pytest.skip(f"no Python {version} on this machine")
-    return candidates[0]
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ import pytest
 import uv
 
 from gpuinstall.base import process
-from tests.lab.clone import ROOT, interpreter
+from tests.lab.clone import ROOT
 from tests.lab.native import native_library
+from tests.lab.pythons import interpreter
 from tests.lab.shared import made, once
 from tests.lab.stub_torch import modules
 from tests.lab.wheelhouse import fetch_other_wheels

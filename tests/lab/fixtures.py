@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.clone import Person, copy_project, interpreter
+from tests.lab.clone import Person, copy_project
 from tests.lab.driver import FakeDriver, build, environment
 from tests.lab.environments import copied, cpu_torch, make_linked_torch
+from tests.lab.pythons import interpreter
 from tests.lab.shared import once
 from tests.lab.wheelhouse import Wheelhouse, make_wheelhouse
 

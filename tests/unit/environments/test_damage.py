@@ -28,7 +28,6 @@ class Projects:
             **os.environ,
             "UV_CACHE_DIR": str(folder / "cache"),
             "UV_FIND_LINKS": str(folder),
-            "UV_NO_INDEX": "1",
             "UV_LINK_MODE": "hardlink",
         }
 
@@ -37,7 +36,9 @@ class Projects:
         assert done.ok, done.err
 
     def install(self, venv, *words):
-        self.run("pip", "install", "--python", venv / "bin" / "python", *words)
+        self.run(
+            "pip", "install", "--no-index", "--python", venv / "bin" / "python", *words
+        )
 
     def environment(self, name):
         venv = self.folder / name

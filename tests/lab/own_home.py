@@ -29,7 +29,7 @@ def move_in(home: Path):
 def _without_slurm(home: Path):
     """Yield the folders of PATH, and for one that has Slurm's commands another, of links to all else that it has."""
     for number, folder in enumerate(os.get_exec_path()):
-        if not Path(folder, "sbatch").exists():
+        if not os.access(Path(folder, "sbatch"), os.F_OK):
             yield folder
             continue
         links = home / f"programs-{number}"

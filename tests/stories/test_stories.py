@@ -65,7 +65,6 @@ from filelock import FileLock
 from gpuinstall.base import process, uv
 from gpuinstall.base.versions import DriverVersion
 from tests.frozen import frozen_catalog
-from tests.lab.clone import interpreter
 from tests.lab.driver import (
     A100,
     H100,
@@ -81,6 +80,7 @@ from tests.lab.index import StandInIndex
 from tests.lab.index_text import native, needs, publish, steps_of
 from tests.lab.new_torch import make_new_torch
 from tests.lab.projects import make_project
+from tests.lab.pythons import interpreter
 from tests.lab.recorded import PCI, bus, card
 from tests.lab.topology import Node, topology
 from tests.lab.workshop import Workshop

@@ -21,7 +21,7 @@ UV = $$(ls -td "$(DATA)"/gpuinstall/[0-9]*-*/bin/uv | head -n 1)
 
 $(READY): lockfiles/development.txt lockfiles/compiler.txt pyproject.toml
 	XDG_DATA_HOME="$(DATA)" $(PYTHON) bootstrap.py --version
-	"$(UV)" venv -q --clear --no-project --python $(PYTHON) .venv-dev
+	"$(UV)" venv -q --allow-existing --no-project --python $(PYTHON) .venv-dev
 	"$(UV)" pip install -q --python $(DEV) --compile-bytecode --require-hashes -r lockfiles/development.txt
 	command -v cc > /dev/null || .venv-dev/bin/uv pip install -q --python $(DEV) --require-hashes -r lockfiles/compiler.txt
 	.venv-dev/bin/uv pip install -q --python $(DEV) --no-deps -e .

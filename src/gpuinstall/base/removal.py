@@ -37,7 +37,8 @@ def mounts_in(folder: Path) -> frozenset[str]:
     Args:
         folder: The folder; the paths begin as it is written.
     """
-    if sys.platform != "linux":
+    # A container or chroot may have no /proc.
+    if sys.platform != "linux" or not os.path.exists(_MOUNTS):
         folders = (path for path, _, _ in os.walk(folder))
         return frozenset(filter(os.path.ismount, folders))
     # A folder of the same file system may be mounted too: only the kernel's table tells.

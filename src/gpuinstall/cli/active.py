@@ -13,6 +13,7 @@ from gpuinstall.base.advice import Advice, for_environment
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import display_path
+from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.cli.options import CommandOptions, names_environment
@@ -111,10 +112,23 @@ def check_started(venv: Path, reporter: Reporter) -> None:
 
 
 def check_startable(venv: Path, reporter: Reporter) -> None:
-    """Raise UsageError if others have made an environment, and the user has neither named it nor trusts the folder."""
+    """Check that the Python of an environment may be started.
+
+    Raises:
+        UsageError: Another user owns it, or the folder that it came with is not trusted, and the user has not named it.
+    """
     from gpuinstall.environments.records import check_start
     from gpuinstall.sources.configuration import read_policy
 
+    if os.path.lexists(venv) and is_foreign(venv, venv.parent):
+        owner = f"{venv} belongs to {owner_of(venv)}"
+        if not names_environment():
+            raise UsageError(
+                "environment-of-another-user",
+                owner,
+                hint=f"Run it again with --venv {quoted(venv)}: runs that user's programs",
+            )
+        reporter.notice("Owner", owner)
     if_others = names_environment() or read_policy(os.environ).runs(venv)
     check_start(venv, reporter, if_others=if_others)
 

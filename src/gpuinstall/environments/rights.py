@@ -13,7 +13,7 @@ from gpuinstall.base.environment_paths import (
     other_venv,
 )
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.owners import is_mine, owner_of, way_to
+from gpuinstall.base.owners import is_foreign, is_mine, owner_of, way_to
 from gpuinstall.base.shell import quoted
 
 
@@ -21,8 +21,15 @@ def check_rights(paths: EnvironmentPaths) -> None:
     """Check that an environment can be changed, or made where there is none.
 
     Raises:
-        InstallationError: a folder of it cannot be written, or its Python cannot be started.
+        InstallationError: Another user owns it, a folder of it cannot be written, or its Python cannot be started.
     """
+    root = paths.root
+    if os.path.lexists(root) and is_foreign(root, root.parent):
+        raise InstallationError(
+            "environment-of-another-user",
+            f"{root} cannot be changed: it belongs to {owner_of(root)}",
+            hint=_fix(root),
+        )
     for folder in _written_folders(paths):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise InstallationError(

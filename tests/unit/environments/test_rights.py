@@ -7,9 +7,12 @@ from functools import partial
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.cli import active
 from gpuinstall.environments.records import check_records
 from gpuinstall.environments.rights import check_rights, reason_not_ours
+from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
 from tests.lab.nobody import NOBODY, open_folder, said_to_nobody
 from tests.unit.install.environments import make_environment
@@ -100,3 +103,24 @@ def test_a_state_folder_that_cannot_be_made_is_answered_by_the_variable_of_anoth
     with pytest.raises(InstallationError) as refused:
         check_records()
     assert "export XDG_STATE_HOME=" in (refused.value.hint or "")
+
+
+def test_another_users_environment_is_not_changed(folder):
+    paths = make_for_nobody(folder / ".venv")
+    os.chown(folder, 0, 0)
+
+    with pytest.raises(InstallationError, match="it belongs to nobody"):
+        check_rights(paths)
+
+
+def test_another_users_environment_is_started_only_if_named(folder, monkeypatch):
+    paths = make_for_nobody(folder / ".venv")
+    os.chown(folder, 0, 0)
+    monkeypatch.setattr(active, "names_environment", lambda: False)
+    with pytest.raises(UsageError, match="belongs to nobody"):
+        active.check_startable(paths.venv, Reporter())
+
+    monkeypatch.setattr(active, "names_environment", lambda: True)
+    listener = Listener()
+    active.check_startable(paths.venv, listener)
+    assert listener.notices[0] == f"Owner {paths.venv} belongs to nobody"

@@ -1,0 +1,10 @@
+"""Sizes of folders."""
+
+from gpuinstall.base import removal
+
+
+def test_sizes_need_no_proc(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"1234")
+    monkeypatch.setattr(removal, "_MOUNTS", tmp_path / "proc" / "self" / "mountinfo")
+
+    assert removal.size_of(tmp_path) == 4

@@ -396,6 +396,8 @@ class Stage:
         # uv fetches side by side, in no order.
         text = re.sub(r"(Downloading \S+ )+", "", text)
         text = re.sub(r"[0-9a-f]{32,}", "HASH", text)
+        # The shell of each developer has other variables.
+        text = re.sub(r", without \d+ environment variables?\b", "", text)
         text = text.replace(f"{datetime.now(timezone.utc).date()}", "TODAY")
         text = re.sub(r"(?<=/train-|commit )[0-9a-f]{12}", "HASH", text)
         # What this machine is, and the Python that runs the tests.

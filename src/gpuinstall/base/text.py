@@ -51,6 +51,11 @@ def has_login(text: str) -> bool:
     return without_logins(text) != text
 
 
+def is_verbose() -> bool:
+    """Return whether ``--verbose`` lists every name."""
+    return MOST_NAMES.get() > 1000
+
+
 def shorten(text: str) -> str:
     """Return a text from outside with at most 200 characters."""
     return text if len(text) <= 200 else f"{text[:200]}…"

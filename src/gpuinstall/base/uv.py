@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpuinstall.base.patience import Patience
 from gpuinstall.base.text import has_login
+from gpuinstall.base.values import Value
 
 _HARMLESS = (
     "UV_CACHE_DIR",
@@ -54,7 +55,29 @@ _OF_THE_USER = {"UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "GIT_CONFIG_GLOBAL"}
 """Their values name the user; uv is told its cache by an option."""
 _PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
 """They may hold a login. uv reads them in small letters too, and puts only names in capitals into an address."""
-_SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?\b|CREDENTIAL|API_?KEY")
+_SECRET = re.compile(
+    r"(?<![A-Z0-9])(PAT|JWT|PWD|AUTH|AUTHORIZATION|DSN|COOKIE|SAS|KEYS?|PASS|PW|CREDS?)(?![A-Z])"
+    r"|TOKEN|SECRET|PASS(WORD|WD|PHRASE)|CREDENTIAL|(API|ACCESS|PRIVATE|ACCOUNT)_?KEY"
+    r"|CONNECTION_?STRING|WEBHOOK|DATABASE_URL|BROKER_URL"
+)
+"""The names of variables that hold logins."""
+_SECRET_VALUE = re.compile(
+    r"PRIVATE KEY-----|\"(private_key|auth|password|token)\"\s*:"
+    r"|(?i:\b(pwd|password|accountkey|sharedaccesskey|client_secret)=)"
+    r"|\b(gh[opsur]_|github_pat_|glpat-|xox[abp]-|hf_|npm_|pypi-|sk-|AKIA)\w{8}"
+    r"|\beyJ[\w-]{8,}\.|(?i:^\s*(bearer|basic) )|://[^/\s]*:[^/\s]*@"
+)
+_NO_SECRETS = {"PWD", "OLDPWD", "SSH_AUTH_SOCK", "XAUTHORITY"}
+_FOR_BUILDS = re.compile(
+    r"PATH|PATHEXT|HOME|HOMEDRIVE|HOMEPATH|TMP|TEMP|TMPDIR|LANG|LANGUAGE|NETRC"
+    r"|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|CC|CXX|CPP|C(XX|PP)?FLAGS|LDFLAGS|AR|AS|LD|NM"
+    r"|RANLIB|STRIP|LIB|LIBPATH|INCLUDE|CPATH|LIBRARY_PATH|LD_LIBRARY_PATH|MAX_JOBS"
+    r"|WINDIR|COMSPEC|NUMBER_OF_PROCESSORS|USERPROFILE|APPDATA|LOCALAPPDATA|SDKROOT"
+    r"|DEVELOPER_DIR|ARCHFLAGS|CARGO_HOME|TORCH_CUDA_ARCH_LIST|GPUINSTALL_BUILT_FOR"
+    r"|(LC_|SSL_CERT_|DYLD_|C_INCLUDE_|CPLUS_|PKG_CONFIG|CMAKE_|CUDA|NVCC|CUDNN|ROCM|HIP"
+    r"|GIT_|SSH_|SYSTEM|PROGRAM|PROCESSOR|MACOSX_|VC|VS|XDG_|UV_|RUST).*"
+)
+"""The variables that a build receives if only a lock introduced it."""
 
 _INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
 
@@ -160,14 +183,39 @@ def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
     return {**kept, **places, "USERPROFILE": str(home)}
 
 
-def without_tokens(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that the code of a package may have while it is built: whatever compilers need, no secret."""
-    return {
-        name: value
-        for name, value in variables.items()
-        if name.upper() in _PROXIES
-        or not (_SECRET.search(name.upper()) or has_login(value))
-    }
+class BuildVariables(Value):
+    """Which variables the code of packages receives while it is built."""
+
+    is_introduced: bool = False
+    """Whether only a lock introduced the build: then only an allow-list passes."""
+    passed: tuple[str, ...] = ()
+    """The names that the user passes to every build."""
+
+    def passes(self, name: str, value: str) -> bool:
+        """Return whether builds receive a variable."""
+        upper = name.upper()
+        if name in self.passed or upper in _PROXIES:
+            return True
+        if _is_secret(upper, value):
+            return False
+        return not self.is_introduced or bool(_FOR_BUILDS.fullmatch(upper))
+
+    def given(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that builds receive."""
+        return {
+            name: value for name, value in variables.items() if self.passes(name, value)
+        }
+
+    def withheld(self, variables: Mapping[str, str]) -> list[str]:
+        """Return the names of the variables that builds do not receive."""
+        return sorted(variables.keys() - self.given(variables))
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Return whether a variable holds a login, by its name in capitals or its value."""
+    if name in _NO_SECRETS or name.startswith("GIT_CONFIG_"):
+        return has_login(value)
+    return bool(_SECRET.search(name) or _SECRET_VALUE.search(value)) or has_login(value)
 
 
 def compile_lock(

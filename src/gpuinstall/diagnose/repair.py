@@ -14,7 +14,7 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import without_logins
-from gpuinstall.base.uv import uv, without_tokens
+from gpuinstall.base.uv import BuildVariables, uv
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 
 CLEAN = ("cache", "clean")
@@ -120,7 +120,7 @@ def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
     """
     program = [str(uv())]
     # It may build a package, whose code sees no token; the netrc file of the run has the index's login.
-    variables = without_tokens(environment)
+    variables = BuildVariables().given(environment)
     if "UV_DEFAULT_INDEX" in environment:
         variables["UV_DEFAULT_INDEX"] = without_logins(environment["UV_DEFAULT_INDEX"])
     if step.program == OURS:

@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Any
 import tomli
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
-from gpuinstall.base.files import check_cache, display_path
-from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.files import (
+    check_cache,
+    display_path,
+    expanded_home,
+    real_path,
+)
+from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
@@ -21,6 +26,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.install.state import InstallState, PackageChange, package_change
 from gpuinstall.lock.file.fit import Fit, select_sources, selected
 from gpuinstall.lock.file.lock import (
+    Lock,
     LockedFile,
     VersionChange,
     change_lines,
@@ -30,7 +36,7 @@ from gpuinstall.lock.request.lock_sources import check_hosts
 from gpuinstall.plan.locked_torch import newer_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.uv.builds import BuildSite, SourceBuild
@@ -97,6 +103,8 @@ class PricedLock(Value):
     """What it costs."""
     heads: Mapping[LockedFile, Head] = {}
     """What is said of the files whose index gives no hash."""
+    introduced: frozenset[str] = frozenset()
+    """The packages that are built and that only a lock introduced."""
     remarks: tuple[str, ...] = ()
     """Why its programs are not the newest."""
 
@@ -173,7 +181,8 @@ def price_lock(
     builds, site = builds_of(fit, change.comes, project)
     if session.sourcing.only_binary:
         check_wheels(builds)
-    report_builds(builds, site, session.reporter)
+    introduced = introduced_builds(fit.lock, builds, project)
+    report_builds(builds, site, session.reporter, introduced)
     check_builds(builds, site, here=True)
     if lock.only_here:
         packages = ", ".join(lock.only_here)
@@ -185,7 +194,7 @@ def price_lock(
     asked = [file for file in files if not near_file(file, session.sourcing.wheels)]
     if not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, asked, session)
-    return _with_bill(fit, change, state, project, {})
+    return _with_bill(fit, change, state, project, {}, introduced=introduced)
 
 
 def resolve_lock(state: InstallState, project: Project) -> PricedLock:
@@ -331,6 +340,7 @@ def builds_of(
         versions=fit.lock.versions,
         machine=project.machine,
         environ=project.session.environment,
+        passed=project.sources.policy.pass_build_variables,
     )
     sources = select_sources(fit.lock, fit.choice.python, project.machine)
     from_wheels = {
@@ -343,6 +353,24 @@ def builds_of(
             document.pop("wheels", None)
     builds = source_builds(documents)
     return [build for build in builds if build.package in names], site
+
+
+def introduced_builds(
+    lock: Lock, builds: Iterable[SourceBuild], project: Project
+) -> frozenset[str]:
+    """Return the builds that neither the user nor a file of the folder requests."""
+    files = [*project.contents.declaration.files.values(), project.words]
+    files += [*project.settings.files.values()]
+    texts = [text for file in files for text in file.requirements]
+    requested = set(requirement_names(texts))
+    own = {real_path(project.folder)}
+    for requirement in map(parse_requirement, texts):
+        if requirement.path:
+            own.add(real_path(project.folder / expanded_home(requirement.path)))
+    for name, (place, _) in lock.projects_in(project.paths.folder).items():
+        if place in own:
+            requested.add(name)
+    return frozenset(build.package for build in builds) - requested
 
 
 def price_files(

@@ -97,8 +97,7 @@ def unpack_packages(
         if not keeps_guard:
             absent = pool.submit(members_beside, fit, project.catalog, session)
         if priced.change.comes:
-            lock = _unpack_beside(priced.change.comes, priced, place, project)
-            fit = replace(fit, lock=lock)
+            fit = _unpack_all(priced, place, project)
             packages = _check_files(priced, existing, project)
         if not keeps_guard:
             _write_guard(fit, absent.result(), priced.change.comes, existing, project)
@@ -285,6 +284,22 @@ def _check_files(
     return new
 
 
+def _unpack_all(priced: PricedLock, place: EnvironmentPaths, project: Project) -> Fit:
+    """Unpack all packages. Builds that only a lock introduced run apart from others.
+
+    uv has one set of variables for all builds of a run.
+
+    Returns:
+        The lock with the hashes that it lacked, and its plan.
+    """
+    introduced = priced.introduced.intersection(priced.change.comes)
+    for names in (set(priced.change.comes) - introduced, introduced):
+        if names:
+            lock = _unpack_beside(names, priced, place, project)
+            priced = replace(priced, fit=replace(priced.fit, lock=lock))
+    return priced.fit
+
+
 def _unpack_beside(
     names: Collection[str],
     priced: PricedLock,
@@ -310,7 +325,11 @@ def _unpack_beside(
     served = index if is_served(index) else None
     default = session.environment.get("UV_DEFAULT_INDEX")
     write_atomically(
-        settings, sync_settings(builds, site, served, default), is_cached=True
+        settings,
+        sync_settings(
+            builds, site, served, default, project.sources.policy.build_variables
+        ),
+        is_cached=True,
     )
     private_lock = session.scratch / "pylock.private.toml"
     wheels = project.sourcing.wheels
@@ -321,6 +340,10 @@ def _unpack_beside(
         names,
         index,
         private_lock,
+        given=uv.BuildVariables(
+            is_introduced=bool(priced.introduced.intersection(names)),
+            passed=project.sources.policy.pass_build_variables,
+        ),
         built=[build.package for build in builds],
         missing=priced.bill.missing,
         heads=priced.heads,

@@ -374,10 +374,24 @@ def read_policy(environ: _Environ) -> Policy:
         for prefix in prefixes:
             if not re.match(r"(https?|ssh)://[^/]|file:///", prefix):
                 raise ValueError(f"trusted-sources: {prefix} is not a URL")
+        names = text_list(table.get("pass-build-variables", []), "pass-build-variables")
         return Policy(
             trusts_folder=variable == "1" if variable else trusted,
             trusted_sources=tuple(map(Location.parse, prefixes)),
+            pass_build_variables=tuple(names),
+            build_variables=_build_variables(environ),
         )
+
+
+def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
+    """Read ``extra-build-variables`` of the user's settings of uv, by package."""
+    variables: dict[str, dict[str, str]] = {}
+    for file, table in _user_tables(environ):
+        with _reading(file):
+            for package, values in table.get("extra-build-variables", {}).items():
+                texts = {name: str(value) for name, value in values.items()}
+                variables.setdefault(package, texts)
+    return variables
 
 
 def pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:

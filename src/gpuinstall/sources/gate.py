@@ -7,6 +7,7 @@ passes it before anything is contacted, built, or run.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path, PureWindowsPath
 
@@ -59,6 +60,10 @@ class Policy(Value):
 
     trusts_folder: bool = True
     trusted_sources: tuple[Location, ...] = ()
+    pass_build_variables: tuple[str, ...] = ()
+    """The variables that every build receives."""
+    build_variables: Mapping[str, Mapping[str, str]] = {}
+    """uv's ``extra-build-variables`` of the user, by package."""
     requested: frozenset[str] = frozenset()
     """The packages that the user typed."""
 

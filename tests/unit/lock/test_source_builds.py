@@ -5,11 +5,13 @@ import tomli
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import Backend
 from gpuinstall.lock.uv.builds import (
     BuildSite,
     build_tools,
     check_builds,
+    report_builds,
     source_builds,
     sync_settings,
 )
@@ -99,3 +101,21 @@ def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site):
     assert sync_settings((), site) == "index = []\n"
     assert "ninja" in build_tools([FLASH])
     assert build_tools([WHEEL]) == ()
+
+
+def test_announced_builds_count_withheld_variables(site):
+    lines = []
+
+    class Quiet(Reporter):
+        def notice(self, label, text):
+            lines.append(f"{label} {text}")
+
+    place = site._replace(environ={"GH_PAT": "s3cret", "MINE": "1"})
+    builds = source_builds([{"name": "x", "version": "1.0", "sdist": {}}])
+    report_builds(builds, place, Quiet())
+    report_builds(builds, place, Quiet(), {"x"})
+    start = "Source x 1.0 is built from its sdist, without"
+    assert lines == [
+        f"{start} 1 environment variable",
+        f"{start} 2 environment variables",
+    ]

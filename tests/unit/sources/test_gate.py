@@ -148,11 +148,61 @@ def test_uv_resolves_without_what_tells_of_the_user(tmp_path):
     assert 'path = "/me/.gitconfig"' in (home / ".gitconfig").read_text("utf-8")
 
 
+SECRETS = dict.fromkeys(
+    [
+        "GH_PAT",
+        "MYSQL_PWD",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "DOCKER_AUTH_CONFIG",
+        "CI_JOB_JWT",
+        "HF_TOKEN",
+        "GITHUB_TOKEN",
+        "OPENAI_API_KEY",
+        "NGC_API_KEY",
+        "CI_REGISTRY_PASSWORD",
+        "AZURE_CLIENT_SECRET",
+        "SNYK_TOKEN",
+        "REDIS_AUTH",
+        "SENTRY_DSN",
+        "NPM_AUTH",
+        "STORAGE_ACCOUNT_KEY",
+        "STORAGE_SAS",
+        "SLACK_WEBHOOK_URL",
+        "SESSION_COOKIE",
+        "SSH_PASSPHRASE",
+    ],
+    "s3cret",
+) | {
+    "ODBC": "Driver=x;UID=me;PWD=s3cret",
+    "CELERY": "amqp://me:s3cret@host//",
+    "ADC": '{"private_key": "x"}',
+    "HEADER": "Bearer x",
+    "MINE": "ghp_abcdefghijk",
+}
+
+
+@pytest.mark.parametrize("introduced", [False, True])
+def test_builds_receive_no_login(introduced):
+    given = uv.BuildVariables(introduced)
+    kept = {"CC": "gcc", "PWD": "/x", "SSH_AUTH_SOCK": "/s", "CUDA_HOME": "/c"}
+    expected = {name: kept[name] for name in kept if not introduced or name != "PWD"}
+    assert given.given(SECRETS | kept) == expected
+
+
+def test_a_build_of_a_lock_receives_an_allow_list():
+    variables = {"CC": "gcc", "MY_SETTING": "1", "CCACHE_SETTING": "1"}
+    given = uv.BuildVariables(is_introduced=True, passed=("MY_SETTING",))
+    assert given.withheld(variables) == ["CCACHE_SETTING"]
+    assert uv.BuildVariables().withheld(variables) == []
+
+
 def test_a_build_has_what_a_compiler_needs_and_no_token():
     kept = {"CC": "gcc", "MAX_JOBS": "2", "HTTPS_PROXY": "http://u:p@h"}
     tokens = {"HF_TOKEN": "s3cret", "PIP_INDEX_URL": "https://me:s3cret@h.example/"}
 
-    assert uv.without_tokens(kept | tokens) == kept
+    assert uv.BuildVariables().given(kept | tokens) == kept
 
 
 def test_a_path_outside_the_folder_is_named_and_one_inside_only_without_trust(tmp_path):

@@ -288,6 +288,8 @@ class Transfer(Value):
     """That of the family, under whose name uv's cache keeps its wheels."""
     private_lock: Path
     """The file from which uv reads what to install."""
+    given: uv.BuildVariables = uv.BuildVariables()
+    """Which variables builds receive."""
     built: Collection[str] = ()
     """The packages that are built."""
     missing: Mapping[LockedFile, int] = {}
@@ -317,7 +319,7 @@ class Transfer(Value):
         hashes = dict[str, str]()
         etags = {file.url: head.etag for file, head in self.heads.items()}
         sizes = {file.name: size or None for file, size in self.missing.items()}
-        environment = uv.without_tokens({**session.environment, **variables})
+        environment = self.given.given({**session.environment, **variables})
         environment |= uv.from_loopback(environment, session.patience)
 
         def keep(url: str, sha256: str) -> None:

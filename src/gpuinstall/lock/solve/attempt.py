@@ -158,6 +158,7 @@ def _buildable(
             versions=one.versions,
             machine=one.request.machine,
             environ=session.environment,
+            passed=session.sources.policy.pass_build_variables,
         )
         builds = source_builds(one.packages)
         new = [each for each in builds if (each.package, each.version) not in reported]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tomli_w
@@ -19,6 +20,8 @@ from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.text import is_verbose, number_of, some
+from gpuinstall.base.uv import BuildVariables
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import authored
@@ -86,6 +89,8 @@ class BuildSite(NamedTuple):
 
     machine: Machine
     environ: Mapping[str, str]
+    passed: tuple[str, ...] = ()
+    """The variables that the user passes to every build."""
 
     @property
     def torch(self) -> str:
@@ -169,19 +174,30 @@ def check_wheels(builds: Iterable[SourceBuild]) -> None:
 
 
 def report_builds(
-    builds: Iterable[SourceBuild], site: BuildSite, reporter: Reporter
+    builds: Iterable[SourceBuild],
+    site: BuildSite,
+    reporter: Reporter,
+    introduced: Collection[str] = (),
 ) -> None:
     """Report what will be built and what it needs.
 
     Args:
         builds: The packages without a wheel.
         site: Where they are built; torch's CUDA decides of which nvcc is needed.
-        reporter: Is told.
+        reporter: Reports it.
+        introduced: The packages that only a lock introduced.
     """
     for build in builds:
         needs = [*build_needs(build.known, site.backend)]
         if wants_older_torch(build.known, site.versions.get("torch", "0")):
             needs.append(f"torch below {CXX_20_SINCE}, whose headers take C++17")
+        given = BuildVariables(build.package in introduced, site.passed)
+        withheld = given.withheld(site.environ)
+        if withheld:
+            names = f": {some(withheld)}" if is_verbose() else ""
+            needs.append(
+                f"without {number_of(len(withheld), 'environment variable')}{names}"
+            )
         text = ", ".join([f"{build} is built from {build.origin}", *needs])
         reporter.notice("Source", text)
 
@@ -264,6 +280,7 @@ def sync_settings(
     site: BuildSite,
     index: str | None = None,
     default_index: str | None = None,
+    extra: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> str:
     """Return uv's settings to install with: what is built beside the torch that it imports, and that torch's index.
 
@@ -274,6 +291,7 @@ def sync_settings(
         builds: What is built.
         site: Where.
         index: The index of torch, if it serves.
+        extra: The variables of the user's settings for single packages.
         default_index: The default index with its login, which no variable tells the code of packages.
     """
     settings: dict[str, Any] = {"index": []}
@@ -287,7 +305,8 @@ def sync_settings(
         variables = {"GPUINSTALL_BUILT_FOR": " ".join(words)}
         beside_torch = [build.package for build in builds if build.known.imports_torch]
         settings["extra-build-variables"] = {
-            build.package: variables for build in builds
+            build.package: {**extra.get(build.package, {}), **variables}
+            for build in builds
         }
         settings["pip"] = {"no-build-isolation-package": beside_torch}
     return tomli_w.dumps(settings)

@@ -408,7 +408,8 @@ class _Resolver:
 
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run it; without ``code`` it ends where a package's code would run."""
-        variables = uv.without_tokens(self.variables)
+        passed = self.session.sources.policy.pass_build_variables
+        variables = uv.BuildVariables(passed=passed).given(self.variables)
         if not code:
             home = self.session.scratch / "home"
             variables = {**uv.without_secrets(variables, home), **_NO_CODE}

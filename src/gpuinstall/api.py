@@ -155,9 +155,7 @@ def lock(
         only_run_that_locks(project.paths, reporter),
     ):
         request = read_request(project)
-        requests = lock_requests(
-            project, request, targets, [machine] if machine else []
-        )
+        requests = lock_requests(project, request, targets, machine)
         return write_locks(project.folder, requests, project.session, upgrade=upgrade)
 
 

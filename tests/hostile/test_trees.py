@@ -28,7 +28,7 @@ def repository(folder: Path, pyproject: str) -> str:
     return f"git+{folder.as_uri()}"
 
 
-@pytest.mark.parametrize("words", ["lock --target cpu", "plan --live", "install"])
+@pytest.mark.parametrize("words", ["lock --target cpu", "lock --dry-run", "install"])
 def test_an_index_that_a_repository_chooses_ends_the_command(
     here, stranger, tmp_path, words
 ):

@@ -13,7 +13,7 @@ def workshop(workshop, play):
     return workshop
 
 
-@pytest.mark.parametrize("command", ["lock -q", "plan --live"])
+@pytest.mark.parametrize("command", ["lock -q", "lock --dry-run"])
 def test_each_is_named_before_its_code_runs(
     workshop, stand_in_folder, tmp_path, command
 ):

@@ -87,7 +87,7 @@ from tests.lab.workshop import Workshop
 
 USUAL = re.compile(
     r"(Machine|Preflight|Build|Learned|Code|Search|Download|From|Hashes|Verified"
-    r"|Proof|Undo|Ready|Kept|Project|System|Pythons| running kernels| index| more) .*"
+    r"|Proof|Undo|Ready|Kept|Supports|Project|System|Pythons| running kernels| index| more) .*"
     r"|Lock pylock\.\S+: .*every file hashed(?! but).*"
     r"| there is no NVIDIA GPU here: torch runs on the CPU; .*"
 )

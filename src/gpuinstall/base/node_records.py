@@ -19,10 +19,8 @@ from gpuinstall.base.codec import one_of, read_object, write_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_json, write_atomically
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted_document
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value
 
 UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was killed"}]}
 """The document of a command until it has ended."""
@@ -233,46 +231,6 @@ def _gpus(machine: Machine) -> str:
         f"{gpu.label} ({gpu.code_name or 'unknown'})" for gpu in machine.gpus
     )
     return ", ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "no GPU"
-
-
-def recorded_machines(folder: Path, reporter: Reporter) -> list[Machine]:
-    """Return the machines in a folder of records that can be used, each kind once; name the others.
-
-    Args:
-        folder: The records of ``probe --record``, or of another command.
-        reporter: Is told of nodes that are left out.
-
-    Raises:
-        UsageError: The folder has none, or a file of it is no record.
-    """
-    machines: dict[Machine, None] = {}
-    for path, record in _read_all(folder):
-        if isinstance(record, str):
-            raise UsageError("record-malformed", f"{path} is not a record: {record}")
-        if record.machine is None:
-            continue
-        if record.machine.refusing:
-            problem = record.machine.refusing[0]
-            reporter.warn(f"{record.node} is left out: {problem.message}")
-        else:
-            machines[_without_identity(record.machine)] = None
-    if not machines:
-        raise UsageError(
-            "no-records",
-            f"{folder} has no record of a machine that can be used",
-            hint=f"gpuinstall probe --record {quoted(folder)}   # on each node",
-        )
-    return list(machines)
-
-
-def _without_identity(machine: Machine) -> Machine:
-    """Return a machine without what tells it from others of its kind."""
-    gpus = [
-        replace(gpu, uuid=None, pci_id=None, mig_devices=()) for gpu in machine.gpus
-    ]
-    # What is merely worth knowing of one node makes it no machine of another kind.
-    problems = [problem for problem in machine.problems if problem.blocking]
-    return replace(machine, gpus=tuple(gpus), problems=tuple(problems))
 
 
 def _read_all(folder: Path) -> Iterator[tuple[Path, _Record | str]]:

@@ -31,6 +31,9 @@ class Reporter:
             seconds: How long it took; None if that is of no interest.
         """
 
+    def detail(self, label: str, text: str) -> None:
+        """Report a fact that only ``--verbose`` prints."""
+
     def notice(self, label: str, text: str) -> None:
         """Report what a user reads who has turned the progress off too: what a stranger chose."""
 

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from os.path import isdir
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuinstall.base.errors import LockError, NoBuildError, UsageError
+from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Machine
-from gpuinstall.base.node_records import recorded_machines
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of
-from gpuinstall.base.values import replace
-from gpuinstall.cli.options import (
-    MACHINE_WORDS,
-    REQUEST,
-    CommandOptions,
-    read_machine_file,
-)
+from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, framed
 from gpuinstall.install.hold import only_run_that_locks
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import lock_requests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.file.lock import Lock
 
 
 class LockCommands(click.Group):
@@ -74,91 +71,97 @@ class LockCommands(click.Group):
         return context
 
 
-def _read_machines(options: CommandOptions) -> list[Machine]:
-    """Return the machines that are selected, by files and in words."""
-    machines: list[Machine] = []
-    for name in options.machines:
-        folder = Path(name)
-        if isdir(folder):
-            machines += recorded_machines(folder, options.terminal)
-        else:
-            machines.append(read_machine_file(name))
-    described = options.other_machine()
-    return [*machines, described] if described else machines
-
-
-_RANGE = (*REQUEST, "only", *MACHINE_WORDS)
-_UPDATE = ("upgrade", "upgrade_packages")
-
-
 @framed(
     "lock",
     "Write pylock.<target>.toml for each target: those in the folder, or this machine's.",
-    *_RANGE,
+    *REQUEST,
+    "only",
+    "upgrade",
+    "upgrade_packages",
+    "dry_run",
+    "machine",
+    *MACHINE_WORDS,
     "targets",
-    "machines",
-    *_UPDATE,
     cls=LockCommands,
     invoke_without_command=True,
     subcommand_metavar="",
 )
 def command(options: CommandOptions) -> Outcome:
-    """Lock."""
-    with (
-        options.open(only_looks=True) as project,
-        only_run_that_locks(project.paths, options.terminal),
-    ):
-        machines = _read_machines(options)
-        requests = lock_requests(
-            project, read_request(project), options.targets, machines
-        )
-        return Outcome(*_write(options, requests, project))
+    """Write the locks, or show how they would change."""
+    machine = options.other_machine()
+    with options.open(only_looks=True) as project, ExitStack() as stack:
+        if not options.dry_run:
+            stack.enter_context(only_run_that_locks(project.paths, options.terminal))
+        request = read_request(project)
+        requests = lock_requests(project, request, options.targets, machine)
+        return _write(options, requests, project)
 
 
 def _write(
     options: CommandOptions,
     requests: Sequence[LockRequest],
     project: Project,
-) -> tuple[dict[str, Any], list[Row]]:
-    """Write the locks; return what became of them as data and as rows.
+) -> Outcome:
+    """Write the locks, or with ``--dry-run`` resolve them alone.
 
     Args:
-        options: What may move.
-        requests: What to lock, one for each lock.
-        project: The folder that they are written into.
+        options: The packages to upgrade, and whether nothing is written.
+        requests: One for each lock.
+        project: The folder of the locks.
     """
-    from gpuinstall.base.requirement import parse_requirement
     from gpuinstall.lock.file.lock import split_packages, versions_in_words
     from gpuinstall.lock.file.write import others_beside, write_locks
 
-    moving = list(map(parse_requirement, options.upgrade_packages))
-    for one in moving:
+    locks = write_locks(
+        project.folder,
+        requests,
+        project.session,
+        upgrade=options.upgrade,
+        moving=_names_to_upgrade(options),
+        dry_run=options.dry_run,
+    )
+    made = [written.lock for written in locks]
+    if not options.dry_run:
+        targets = project.contents.config.targets
+        for text in others_beside(made, project.folder, targets):
+            options.terminal.warn(text)
+    rows: list[Row] = []
+    for written in locks:
+        packages = number_of(len(written.lock.pylock.packages), "package")
+        text = f"{packages}, {written.lock.pinned_by} ({written.status})"
+        rows.append(("Lock", f"{written.path.name}: {text}"))
+    if len(made) > 1:
+        rows += _support_rows(made, project.catalog)
+    split = split_packages(made)
+    rows += [("Apart", f"{name} {versions_in_words(split[name])}") for name in split]
+    data = {"locks": [written.to_dict() for written in locks], "differences": split}
+    if options.dry_run:
+        rows.append(("Dry run", "nothing was changed"))
+    return Outcome(data, rows, is_news=options.dry_run)
+
+
+def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
+    """Yield the GPUs and drivers that each lock supports; none for a build that the catalog lacks."""
+    from gpuinstall.export.needs import machine_needs
+
+    for lock in locks:
+        with suppress(UsageError):
+            for needs in machine_needs(lock, catalog):
+                for gpus in needs.gpu_texts if needs.maker else ():
+                    yield "Supports", f"{lock.target}: {gpus}"
+
+
+def _names_to_upgrade(options: CommandOptions) -> list[str]:
+    """Return the packages of ``--upgrade-package``; raise UsageError for one with a version."""
+    requirements = list(map(parse_requirement, options.upgrade_packages))
+    for one in requirements:
         if one.text != one.name:
             raise UsageError(
                 "version-with-name",
                 f"--upgrade-package takes the name alone of {one.text}",
                 hint=f"gpuinstall lock --upgrade-package {one.name} {quoted(one.text)}",
             )
-    locks = write_locks(
-        project.folder,
-        requests,
-        project.session,
-        upgrade=options.upgrade,
-        moving=[one.name for one in moving],
-    )
-    made = [written.lock for written in locks]
-    targets = project.contents.config.targets
-    for text in others_beside(made, project.folder, targets):
-        options.terminal.warn(text)
-    rows: list[Row] = []
-    for written in locks:
-        packages = number_of(len(written.lock.pylock.packages), "package")
-        text = f"{packages}, {written.lock.pinned_by} ({written.status})"
-        rows.append(("Lock", f"{written.path.name}: {text}"))
-    apart = split_packages(made)
-    rows += [("Apart", f"{name} {versions_in_words(apart[name])}") for name in apart]
-    data = {"locks": [written.to_dict() for written in locks], "differences": apart}
-    return data, rows
+    return [one.name for one in requirements]
 
 
 @framed(
@@ -202,59 +205,6 @@ def check_command(options: CommandOptions) -> Outcome:
         exit_code=LockError.exit_code if errors else 0,
         errors=tuple(errors),
     )
-
-
-@framed(
-    "cover",
-    'Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".',
-    *_RANGE,
-    *_UPDATE,
-    group=command,
-)
-def cover_command(options: CommandOptions) -> Outcome:
-    """Write the fewest locks for a range of GPUs and drivers, and tell what each adds to those before it."""
-    from gpuinstall.lock.cover import cover_range, machines_in, spanned
-
-    if not options.gpu_names:
-        raise UsageError(
-            "range-missing",
-            "lock cover requires --gpu",
-            hint="gpuinstall lock cover --gpu 'RTX 30' --driver '>=470'   # for example",
-        )
-    with (
-        options.open(only_looks=True) as project,
-        only_run_that_locks(project.paths, options.terminal),
-    ):
-        catalog = project.catalog
-        # The builds of a cover may be of several torches.
-        request = replace(read_request(project), newest_per_target=True)
-        arch = options.arch or "x86_64"
-        machines = machines_in(options.gpu_names, options.driver, arch, catalog)
-        cover = cover_range(machines, request, catalog)
-        if not cover.requests:
-            raise NoBuildError(
-                "no-build",
-                "no build of torch runs on any GPU of this range",
-                hint=f"gpuinstall plan --gpu {quoted(machines[0].gpus[0].label)}   # shows which driver runs it",
-            )
-        labels = Counter(request.label for request in cover.requests)
-        label, count = labels.most_common(1)[0]
-        if count > 1:
-            raise NoBuildError(
-                "targets-disagree",
-                f"this range requires two versions of torch for {label}; a folder holds one lock for each",
-                hint="Name fewer GPUs, or a narrower --driver",
-            )
-        data, rows = _write(options, cover.requests, project)
-    ranges = []
-    for written, one in zip(data["locks"], cover.requests, strict=True):
-        serves = spanned(one.serves)
-        ranges.append({"target": written["target"], "serves": serves})
-        rows.append(("Serves", f"{written['target']}: {serves}"))
-    uncovered = spanned(cover.unserved)
-    if uncovered:
-        rows.append(("Uncovered", f"no build runs on {uncovered}"))
-    return Outcome({**data, "cover": ranges, "unserved": uncovered}, rows)
 
 
 @framed(

@@ -270,13 +270,8 @@ class CommandOptions:
         "A recorded machine instead of this one (probe --json; - is stdin).",
         _path_from,
     )
-    machines: tuple[str, ...] = _list(
-        "--machine FILE|DIR",
-        "Lock for the machine of a document (probe --json), or those in a folder of records.",
-        _path_from,
-    )
     gpu_names: tuple[str, ...] = _list(
-        "--gpu NAME", 'Plan for a GPU by its name, such as "RTX 5090".'
+        "--gpu NAME", 'A machine with this GPU instead, such as "RTX 5090".'
     )
     driver: str | None = _row(
         "--driver VERSION", "The driver of the machine that --gpu names."
@@ -293,7 +288,6 @@ class CommandOptions:
     )
     glibc: str | None = _row("--glibc X.Y", "Its glibc (2.28).")
     all_builds: bool = _row("--all", "Show every rejected build, and why.")
-    live: bool = _row("--live", "Ask the indexes what they list today, and resolve.")
     # "--python" twice: install makes an environment of a version, the commands with this row take one as it is.
     interpreter: str | None = _row(
         "--python PATH", "The interpreter of any environment.", _marked_path_from

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gpuinstall.base.codec import write_object
-from gpuinstall.base.errors import InstallationError, NoBuildError
+from gpuinstall.base.advice import NOTE
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.text import readable, some
+from gpuinstall.base.shell import joined
+from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED, Catalog, load_catalog
 from gpuinstall.cli.machine_text import machine_line
@@ -22,27 +24,21 @@ from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
+from gpuinstall.plan.refusal import RELAX
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from gpuinstall.base.request import Request
-    from gpuinstall.catalog.extensions import Extension
-    from gpuinstall.lock.solve.extensions import ExtensionChoice
-
-    ExtensionChoices = Sequence[tuple[Extension, ExtensionChoice]]
 
 
 @framed(
     "plan",
     "Choose the build for a machine and explain why; change nothing.",
-    *REQUEST,
+    *[name for name in REQUEST if name != "relax"],
     "machine",
     *MACHINE_WORDS,
     "all_builds",
-    "live",
 )
 def command(options: CommandOptions) -> Outcome:
     """Plan."""
@@ -54,21 +50,13 @@ def command(options: CommandOptions) -> Outcome:
         newest = partial(newest_branch, catalog=load_catalog())
         # A machine in words has a Python like this one's.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
-    extensions: ExtensionChoices = ()
     selected = options.other_machine(newest)
     with options.open(request=request, machine=selected, only_looks=True) as project:
         machine = project.machine
         requested = read_request(project)
-        # Which pins give way is known only when the request has been resolved.
-        if options.live or options.relax:
-            plan, extensions = _live_plan(
-                project, requested, everything=options.all_builds
-            )
-        else:
-            plan = choose_as_locked(machine, requested, project.catalog)
-            if isinstance(plan, Plan):
-                plan = _with_remarks(plan, machine, requested, project.catalog)
+        plan = choose_as_locked(machine, requested, project.catalog)
         if isinstance(plan, Plan):
+            plan = _with_remarks(plan, machine, requested, project.catalog)
             newer = newer_torch(plan, machine, requested, project.catalog)
             kept = _kept_torch(plan, requested, project)
             reasons = (*plan.reasons, *filter(None, (newer, kept)))
@@ -81,13 +69,13 @@ def command(options: CommandOptions) -> Outcome:
         )
         assumption = Reason("driver-assumed", message)
         plan = replace(plan, reasons=(*plan.reasons, assumption))
-    rows = [_extension_row(*choice) for choice in extensions]
-
-    show = partial(_show, plan, machine, rows, options.all_builds)
-    data = {**plan.to_dict(), "extensions": rows}
+    show = partial(_show, plan, machine, options.all_builds)
+    data = plan.to_dict()
     if isinstance(plan, Plan):
         is_partial = plan.status == "partial"
         return Outcome(data, show, is_partial=is_partial, is_news=True)
+    plan = replace(plan, fix=plan.fix and _with_dry_run(plan.fix))
+    show = partial(_show, plan, machine, options.all_builds)
     return replace(failure(plan.error(machine)), data=data, show=show)
 
 
@@ -121,10 +109,16 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
     return Reason("torch-locked", message)
 
 
+def _with_dry_run(fix: str) -> str:
+    """Return a fix whose ``--relax`` line runs ``lock --dry-run``: a plan resolves nothing."""
+    words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
+    line = joined(["gpuinstall", "lock", "--dry-run", "--relax", *words])
+    return re.sub(rf"(?m)^{RELAX}: ", lambda _: f"{line}{NOTE}", fix)
+
+
 def _show(
     plan: Plan | Rejected,
     machine: Machine,
-    extensions: Iterable[dict[str, Any]],
     everything: bool,
     terminal: Terminal,
 ) -> None:
@@ -133,7 +127,6 @@ def _show(
     Args:
         plan: What was chosen, or why nothing was.
         machine: What it is for.
-        extensions: The rows of what is compiled against torch, as documents have them.
         everything: Whether what was rejected is shown, and not only counted.
         terminal: Where it is written.
     """
@@ -151,9 +144,6 @@ def _show(
             terminal.line(f"{names} {rejection.reason.message}")
     if isinstance(plan, Rejected):
         terminal.fault(plan.error(machine))
-    for row in extensions:
-        if row["fit"]:
-            _show_extension(row, terminal, everything=everything)
 
 
 def _show_plan(
@@ -206,116 +196,9 @@ def _with_remarks(
     ]
     if {parse_requirement(text).name for text in others} <= PAIRED:
         return plan
-    message = "the request was not resolved: plan --live resolves it, and may choose an older torch"
+    message = (
+        "the request was not resolved: gpuinstall lock --dry-run resolves it, "
+        "and may select an older torch"
+    )
     warning = Reason("programs-not-looked-at", message)
     return replace(plan, warnings=(*plan.warnings, warning))
-
-
-def _live_plan(
-    project: Project,
-    request: Request,
-    *,
-    everything: bool,
-) -> tuple[Plan | Rejected, ExtensionChoices]:
-    """Choose as install does: from what the sources list today, with the programs resolved.
-
-    Args:
-        project: The folder.
-        request: What is requested.
-        everything: Whether a refusal names every file of an extension that was rejected.
-    """
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.lock.request.lock_request import LockRequest
-    from gpuinstall.lock.solve.extensions import prebuilt_choices
-    from gpuinstall.lock.solve.live import learned_catalog
-    from gpuinstall.lock.solve.problem import pose
-    from gpuinstall.lock.solve.solve import resolve_locks
-
-    machine = project.machine
-    session = project.session
-    lock_request = LockRequest(
-        machine,
-        request,
-        project.catalog,
-        builds_here=project.settings.machine is None,
-    )
-    live = learned_catalog(lock_request, session, Reporter())
-    plan = choose(machine, request, live)
-    # If a source does not answer, resolving the request tells whether that is the reason.
-    if (
-        isinstance(plan, Rejected)
-        and not request.relax
-        and plan.error_class is not InstallationError
-    ):
-        return plan, ()
-    try:
-        resolution = resolve_locks([lock_request], session)[0]
-    except NoBuildError as refusal:
-        if (
-            everything
-            and refusal.code == "no-prebuilt-extension"
-            and isinstance(plan, Plan)
-        ):
-            problem = pose(lock_request, lock_request.plan)
-            rejected = [
-                f"{rejection.candidate[0].wheel.filename}: {rejection.reason.message}"
-                for _, choice in prebuilt_choices(problem, session)
-                for rejection in choice.rejected
-            ]
-            refusal.why = "\n".join(rejected) or refusal.why
-        raise
-    plan = resolution.plan
-    problem = pose(resolution.request, plan)
-    return plan, prebuilt_choices(problem, session, plan.choice.build)
-
-
-def _show_extension(
-    row: dict[str, Any],
-    terminal: Terminal,
-    *,
-    everything: bool,
-) -> None:
-    """Write which prebuilt file of an extension is taken and, on request, why not the others.
-
-    Args:
-        row: The extension, as documents have it.
-        terminal: Where it is written.
-        everything: Whether the rejected files are shown, and not only counted.
-    """
-    fit, rejected = row["fit"], row["rejected"]
-    code = " ".join(fit["architectures"]) or "GPU architectures not listed"
-    size = readable(fit["size"])
-    terminal.line(f"  file   {fit['file']} ({size}) from {fit['source']}: {code}")
-    if everything:
-        for rejection in rejected:
-            terminal.line(f"  not    {rejection['file']}: {rejection['message']}")
-    elif rejected:
-        text = f"--all shows the {len(rejected)} rejected files of {row['name']}"
-        terminal.line(f"  more   {text}")
-
-
-def _extension_row(extension: Extension, choice: ExtensionChoice) -> dict[str, Any]:
-    rejected = []
-    for rejection in choice.rejected:
-        file, build = rejection.candidate
-        entry = {
-            "file": file.wheel.filename,
-            "source": file.source.id,
-            "torch": build.name,
-        }
-        rejected.append(entry | rejection.reason._asdict())
-    fit = None
-    if choice.fit:
-        file, row = choice.fit.file, choice.fit.row
-        fit = {
-            "version": str(file.wheel.version),
-            "source": file.source.id,
-            "file": file.wheel.filename,
-            "url": file.wheel.url,
-            "sha256": file.wheel.sha256,
-            "size": row.size,
-            "torch": choice.fit.build.name,
-            "architectures": list(row.architectures),
-            "read": write_object(row),
-        }
-    return {"name": extension.name, "fit": fit, "rejected": rejected}

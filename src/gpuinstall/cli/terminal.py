@@ -163,6 +163,11 @@ class Terminal(Reporter, Value):
         if self.as_events or not self.quiet:
             self.notice(label, text, seconds)
 
+    def detail(self, label: str, text: str) -> None:
+        """Write one step with ``--verbose`` alone."""
+        if self.verbose:
+            self.step(label, text)
+
     def notice(
         self,
         label: str,

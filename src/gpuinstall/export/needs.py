@@ -84,14 +84,21 @@ class MachineNeeds(Value):
         lines = [f"{self.lock}: torch {self.torch}, Python {self.python}"]
         glibc = f", glibc {self.glibc} or newer" if self.glibc else ""
         lines.append(f"  system    {_SYSTEMS[self.os]} {self.arch}{glibc}")
-        if self.maker is None:
-            lines.append("  GPU       none")
-        for gpus in self.gpus:
-            line = f"  GPU       {_MAKERS[str(self.maker)]} {', '.join(gpus.codes)}"
-            if gpus.driver:
-                line += f": driver {gpus.driver} or newer (CUDA {gpus.cuda})"
-            lines.append(line)
+        lines += [f"  GPU       {text}" for text in self.gpu_texts]
         return "".join(f"{line}\n" for line in lines)
+
+    @property
+    def gpu_texts(self) -> list[str]:
+        """The GPUs with their minimum driver, as text."""
+        if self.maker is None:
+            return ["none"]
+        texts = []
+        for gpus in self.gpus:
+            text = f"{_MAKERS[self.maker]} {', '.join(gpus.codes)}"
+            if gpus.driver:
+                text += f": driver {gpus.driver} or newer (CUDA {gpus.cuda})"
+            texts.append(text)
+        return texts
 
 
 def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:

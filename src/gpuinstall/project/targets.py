@@ -14,7 +14,7 @@ from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
@@ -74,7 +74,7 @@ def lock_requests(
     project: Project,
     request: Request,
     targets: Sequence[str] = (),
-    machines: Sequence[Machine] = (),
+    machine: Machine | None = None,
 ) -> tuple[LockRequest, ...]:
     """Return the locks to make, by default for the targets that the project or its locks name.
 
@@ -84,53 +84,35 @@ def lock_requests(
         project: The run.
         request: What is to be locked.
         targets: The targets that the caller names.
-        machines: The machines that the caller names; those that one lock serves share it.
+        machine: The machine to lock for instead of targets.
 
     Raises:
-        UsageError: A target is none.
+        UsageError: A target is malformed, or a machine is selected too.
     """
     from gpuinstall.lock.request.lock_sources import with_locked_builds
 
     catalog = with_locked_builds(
         project.catalog, project.folder, lambda: project.session
     )
-    if not machines:
-        targets = targets or project.contents.config.targets
-    if not targets and not machines:
-        here = LockRequest(
-            project.machine,
-            _with_compat(project, request),
-            catalog,
-            builds_here=project.settings.machine is None,
-        )
+    if machine:
+        if targets:
+            raise UsageError(
+                "machine-and-target",
+                "--target cannot be combined with --machine or --gpu",
+            )
+        return (LockRequest(machine, request, catalog, builds_here=False),)
+    targets = targets or project.contents.config.targets
+    if not targets:
+        here = LockRequest(project.machine, _with_compat(project, request), catalog)
         return _locked_requests(project, here) or (here,)
-    # Of machines each would have its own newest torch otherwise.
-    together = replace(request, newest_per_target=False)
-    alone = [
-        LockRequest(machine, together, catalog, builds_here=False)
-        for machine in machines
-    ]
-    if len(alone) == 1 and not targets:
-        return tuple(alone)
-    serving: dict[Target, Collection[int]] = {
-        Target.parse(text): () for text in targets
-    }
-    if request.backend and any(target.backend != request.backend for target in serving):
+    parsed = dict.fromkeys(map(Target.parse, targets))
+    if request.backend and any(target.backend != request.backend for target in parsed):
         raise UsageError(
             "backend-and-target",
             f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
             hint=f"Leave out {request.places.get(request.backend, 'the backend at the end of --torch-index')}",
         )
-    if alone:
-        # It takes long to load.
-        from gpuinstall.lock.cover import targets_with_programs
-
-        serving |= targets_with_programs(alone, project.session)
-    requests = []
-    for target, positions in serving.items():
-        served = tuple(machines[position] for position in sorted(positions))
-        requests.append(LockRequest.for_target(target, request, catalog, served))
-    return tuple(requests)
+    return tuple(LockRequest.for_target(target, request, catalog) for target in parsed)
 
 
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
@@ -138,7 +120,6 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
     if here.request.backend:
         return ()
     locks = locks_by_target(project.folder)
-    # So does a cover, whose locks are of several torches.
     if any(lock and "torch" in lock.record.apart for lock in locks.values()):
         here = here.asking(newest_per_target=True)
     own = project.contents.read_own_lock()

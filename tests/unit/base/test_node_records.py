@@ -1,22 +1,17 @@
 """Records of nodes: what a file must be, what a report says of nodes, which machines a lock is made for."""
 
-import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Machine
 from gpuinstall.base.node_records import (
     node_names,
     read_report,
-    recorded_machines,
     this_node,
     write_record,
 )
-from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine.words import machine_in_words
 
 H100 = machine_in_words(("H100 SXM",) * 8, "580.95.05")
@@ -83,34 +78,6 @@ def test_the_name_of_this_node_can_be_given(monkeypatch):
         this_node()
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("node", "n2"),
-        ("node", "../n1"),
-        ("command", "rm"),
-        ("machine", {"os": "dos"}),
-        ("machine", []),
-        ("document", {"exit_code": "0"}),
-        ("document", {"errors": 7, "exit_code": 1}),
-        ("document", {"exit_code": 0, "data": {"chosen": 7}}),
-        ("document", {"exit_code": 0, "data": {"verdict": {"status": []}}}),
-    ],
-)
-def test_a_malformed_record_is_a_failed_node(tmp_path, key, value):
-    record(tmp_path, "n1", H100)
-    path = tmp_path / "n1.sync.json"
-    document = json.loads(path.read_text("utf-8")) | {key: value}
-    path.write_text(json.dumps(document), "utf-8")
-
-    report = read_report(tmp_path)
-    [failure] = report.failed
-    assert (failure.node, failure.command) == ("n1.sync.json", "record")
-    assert report.groups == ()
-    with pytest.raises(UsageError, match="is not a record"):
-        recorded_machines(tmp_path, Reporter())
-
-
 def test_links_and_pipes_are_not_read(tmp_path):
     (tmp_path / "secret").write_text("{}", "utf-8")
     folder = tmp_path / "records"
@@ -120,20 +87,6 @@ def test_links_and_pipes_are_not_read(tmp_path):
 
     messages = [failure.message for failure in read_report(folder).failed]
     assert messages == ["it is a link", "it is not a regular file"]
-
-
-def test_a_lock_is_for_each_kind_of_recorded_machine_that_works(tmp_path):
-    for number in range(3):
-        document = H100.to_dict()
-        for gpu in document["gpus"]:
-            gpu["uuid"] = f"GPU-{number}-{gpu['index']}"
-        record(tmp_path, f"n{number}", Machine.from_dict(document))
-    record(tmp_path, "n9", V100)
-    broken = Finding("driver-library-mismatch", "the driver and its libraries differ")
-    record(tmp_path, "n8", V100.with_problems([broken]))
-
-    machines = recorded_machines(tmp_path, Reporter())
-    assert [machine.gpus[0].label for machine in machines] == ["H100 SXM", "V100"]
 
 
 def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path):
@@ -150,13 +103,6 @@ def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path):
     assert (report.failed, report.missing) == ((), ())
     assert [group.nodes for group in report.groups] == [tuple(expected)]
     assert len(list(tmp_path.iterdir())) == len(expected)
-
-
-def test_a_folder_without_machines_is_refused(tmp_path):
-    record(tmp_path, "n1", None, REFUSED)
-
-    with pytest.raises(UsageError, match="has no record of a machine"):
-        recorded_machines(tmp_path, Reporter())
 
 
 def test_a_password_in_an_address_is_not_recorded(tmp_path):

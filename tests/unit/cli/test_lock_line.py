@@ -13,9 +13,6 @@ REFUSED = (
     "--check",
     "torch --download wheels",
     "check --upgrade",
-    "cover --target cu126 --gpu A100",
-    "cover",
-    "cover --gpu A100 --script a.py",
     "download wheels torch",
     "download wheels --check",
 )
@@ -56,5 +53,4 @@ def test_each_subcommand_has_only_options_that_it_reads():
     }
     assert own["download"] == {"folder", "torch_index", "offline"}
     assert {"upgrade", "packages"} & own["check"] == set()
-    assert {"targets", "machines", "script"} & own["cover"] == set()
     assert isinstance(command, click.Group)

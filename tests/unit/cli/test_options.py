@@ -108,7 +108,6 @@ def test_paths_of_options_are_from_where_they_were_typed():
             "dev": "dev",
             "lib/pyproject.toml:dev": "sub/lib/pyproject.toml:dev",
         },
-        "machines": {"records": "sub/records"},
         "machine": {"-": "-"},
         "folder": {Path("../wheels"): Path("sub/../wheels")},
         "python": {"3.12": "3.12"},

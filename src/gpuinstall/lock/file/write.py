@@ -66,7 +66,8 @@ class Written(Value):
 
     path: Path
     lock: Lock
-    status: Literal["written", "unchanged"]
+    status: Literal["written", "unchanged", "stale"]
+    """``stale``: a dry run would write it."""
     changes: tuple[VersionChange, ...] = ()
     """The changes from the lock that lay there."""
 
@@ -86,6 +87,7 @@ def write_locks(
     *,
     upgrade: bool = False,
     moving: Collection[str] = (),
+    dry_run: bool = False,
 ) -> list[Written]:
     """Make locks, or leave alone those that serve; raise what choosing or resolving raises.
 
@@ -95,6 +97,7 @@ def write_locks(
         session: The clients of the run.
         upgrade: Whether those that still serve are made anew too.
         moving: The only packages that may move.
+        dry_run: Whether to resolve without writing; a file without a hash is not downloaded.
     """
     if not upgrade and not moving:
         serving = _serving(folder, requests)
@@ -117,9 +120,14 @@ def write_locks(
             else ()
         )
     _announce(resolutions, changes, session.reporter)
-    locks = build_locks(resolutions, session, folder)
-    # Each waits until the disk has it.
-    written = side_by_side(partial(_write, folder=folder), locks)
+    if dry_run:
+        unhashed = {file for one in resolutions for file in one.hashes.missing}
+        locks = build_locks(resolutions, session, folder, later=unhashed)
+        written = [_compare(lock, folder) for lock in locks]
+    else:
+        locks = build_locks(resolutions, session, folder)
+        # Each waits until the disk has it.
+        written = side_by_side(partial(_write, folder=folder), locks)
     return [
         replace(one, changes=changed)
         for one, changed in zip(written, changes, strict=True)
@@ -213,12 +221,21 @@ def _announce(
 
 
 def _write(lock: Lock, folder: Path) -> Written:
-    """Put a lock into its folder, unless it lies there already."""
+    """Write a lock into its folder, unless it is already there."""
+    compared = _compare(lock, folder)
+    if compared.status == "unchanged":
+        return compared
+    write_atomically(compared.path, lock.text)
+    return replace(compared, status="written")
+
+
+def _compare(lock: Lock, folder: Path) -> Written:
+    """Compare a lock with the one in its folder."""
     path = folder / lock.name
+    status: Literal["unchanged", "stale"] = "stale"
     if holds_text(path, lock.text):
-        return Written(path, lock, "unchanged")
-    write_atomically(path, lock.text)
-    return Written(path, lock, "written")
+        status = "unchanged"
+    return Written(path, lock, status)
 
 
 def others_beside(

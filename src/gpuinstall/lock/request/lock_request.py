@@ -16,7 +16,6 @@ from gpuinstall.lock.file.target import (
     MACOS,
     UV_MACOS,
     Target,
-    minor,
     uv_glibc,
 )
 from gpuinstall.machine.vendors import rules_for
@@ -50,12 +49,6 @@ class LockRequest(Value):
     is_of_target: bool = False
     """Whether the user names a target, and no machine."""
 
-    serves: tuple[Machine, ...] = ()
-    """The machines that a target's lock has to run on, as far as they are known."""
-
-    newest_torch: Version | None = None
-    """The newest torch that it may have, as a cover decides; None: any."""
-
     written: Request | None = None
     """As the user wrote it, and as the lock records it; None: what is resolved.
 
@@ -68,7 +61,6 @@ class LockRequest(Value):
         target: Target,
         request: Request,
         catalog: Catalog,
-        serves: tuple[Machine, ...] = (),
         *,
         glibc: str = GLIBC,
         written: Request | None = None,
@@ -79,18 +71,15 @@ class LockRequest(Value):
             target: The target.
             request: What the lock is to hold.
             catalog: The builds of torch.
-            serves: The machines, as far as they are known, that it has to run on.
-            glibc: The oldest that it has to go with, if none of these has an older one.
+            glibc: The minimum glibc.
             written: The request as the user wrote it, if he has not named the target.
         """
-        known = [glibc, *(served.glibc for served in serves if served.glibc)]
         return cls(
-            machine_for_target(target, min(known, key=minor)),
+            machine_for_target(target, glibc),
             replace(request, backend=target.backend),
             catalog,
             builds_here=False,
             is_of_target=True,
-            serves=serves,
             written=written,
         )
 
@@ -139,7 +128,7 @@ class LockRequest(Value):
         python: str | None = None,
         programs: ProgramConstraints | None = None,
     ) -> Plan | Rejected:
-        """Return the choice for it, of what every machine runs that it serves; refused if one of them has to be.
+        """Return the choice for its machine, or the refusal.
 
         Args:
             torch: The one torch to choose; None: any.
@@ -150,19 +139,7 @@ class LockRequest(Value):
         if torch:
             pinned = pin_torch(request.requirements, str(torch))
             request = replace(request, requirements=pinned)
-        catalog = self.catalog
-        newest = self.newest_torch
-        if newest:
-            catalog = catalog.without(
-                lambda build: build.torch > newest, "newer-than-cover"
-            )
-        for machine in self.serves:
-            plan = choose(machine, request, catalog, programs)
-            if isinstance(plan, Rejected):
-                return plan
-            # The next machine chooses among what runs on those before it.
-            catalog = catalog.only(*plan.runnable)
-        outcome = choose(self.machine, request, catalog, programs)
+        outcome = choose(self.machine, request, self.catalog, programs)
         if isinstance(outcome, Rejected) and self.is_of_target:
             # The user named a target, and no backend.
             target = str(Target(CPU.tag, self.machine.os, self.machine.arch))
@@ -177,17 +154,12 @@ class LockRequest(Value):
         return plan_or_raise(self.outcome, self.machine)
 
     def gpus(self, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
-        """Yield the GPUs that the lock is for, each with the rules of its machine: a machine's own, or those of all it serves."""
-        kinds = {plan.choice.build.backend.kind}
-        for machine in self.serves or (self.machine,):
-            outcome: Plan | Rejected = plan
-            if self.serves:
-                outcome = replace(self, machine=machine, serves=()).outcome
-            rules = rules_for(machine, self.catalog, kinds)
-            served = {run.index for run in outcome.gpus if run.how != "none"}
-            for gpu in machine.gpus:
-                if gpu.index in served:
-                    yield rules, gpu
+        """Yield the GPUs of the machine that run a plan's build, with their rules."""
+        rules = rules_for(self.machine, self.catalog, {plan.choice.build.backend.kind})
+        running = {run.index for run in plan.gpus if run.how != "none"}
+        for gpu in self.machine.gpus:
+            if gpu.index in running:
+                yield rules, gpu
 
     def target(self, build: Build) -> Target:
         """Return what its lock is for: a known machine's own glibc, or one old enough for every machine that runs the build.

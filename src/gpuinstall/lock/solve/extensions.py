@@ -22,6 +22,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
@@ -365,6 +366,7 @@ def _choose_files(
             if not problem.counts(requirement):
                 continue
             choice = choose_prebuilt(extension, problem, session, requirement)
+            _report_files(extension, choice, session.reporter)
             if choice.fit:
                 chosen = _with_file(extension, choice.fit, chosen, position)
                 continue
@@ -375,6 +377,25 @@ def _choose_files(
                     error.hint = f"{PER_TARGET}\n{error.hint}"
                 return chosen._replace(refusal=error)
     return chosen
+
+
+def _report_files(
+    extension: Extension, choice: ExtensionChoice, reporter: Reporter
+) -> None:
+    """Report the sources of an extension, the selected file, and each rejected one."""
+    sources = ", ".join(source.id for source in extension.sources)
+    reporter.detail("Sources", f"{extension.name}: {sources}")
+    if choice.fit:
+        fit = choice.fit
+        code = " ".join(fit.row.architectures) or "GPU architectures not listed"
+        reporter.detail(
+            "Selected", f"{fit.wheel.filename} from {fit.file.source.id}: {code}"
+        )
+    for rejection in choice.rejected:
+        file, _ = rejection.candidate
+        reporter.detail(
+            "Rejected", f"{file.wheel.filename}: {rejection.reason.message}"
+        )
 
 
 def _with_file(
@@ -423,26 +444,6 @@ def _requested_extensions(
         extension = extension_row(requirement.name, session)
         if any(source.url for source in extension.sources):
             yield extension, requirement
-
-
-def prebuilt_choices(
-    problem: Problem,
-    session: Session,
-    build: Build | None = None,
-) -> list[tuple[Extension, ExtensionChoice]]:
-    """Return the prebuilt file of each requested extension, and why not the others.
-
-    Args:
-        problem: What is requested.
-        session: What the sources have said.
-        build: The torch that was chosen; None if none was.
-    """
-    if build:
-        problem = problem.with_builds([build])
-    return [
-        (extension, choose_prebuilt(extension, problem, session, requirement))
-        for extension, requirement in _requested_extensions(problem, session)
-    ]
 
 
 def extension_row(name: str, session: Session) -> Extension:
@@ -557,6 +558,6 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
     more = len(rows) - REASONS
     if more > 0:
         lines.append(
-            f"{more} other reasons are shown by gpuinstall plan --live --all {extension.name}"
+            f"{more} other reasons are shown by gpuinstall lock --dry-run -v {extension.name}"
         )
     return "\n".join(lines)

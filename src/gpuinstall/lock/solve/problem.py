@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, product
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
@@ -281,8 +281,8 @@ def newest_for(name: str, torch: Version) -> str:
 
 
 def holders(requests: Requests, chosen: Version) -> dict[str, Version]:
-    """Return the targets or machines without which a newer torch would be chosen, each with that torch."""
-    members = dict(chain.from_iterable(map(_members, requests)))
+    """Return the targets without which a newer torch would be selected, each with that torch."""
+    members = {request.label: request for request in requests}
     torches = {
         name: {build.torch for build in one.plan.runnable}
         for name, one in members.items()
@@ -299,22 +299,6 @@ def holders(requests: Requests, chosen: Version) -> dict[str, Version]:
         if without > chosen:
             found[name] = without
     return found
-
-
-def _members(request: LockRequest) -> Iterator[tuple[str, LockRequest]]:
-    """Yield the machines that a lock has to serve, as if each had its own; else its target."""
-    if not request.serves:
-        yield request.label, request
-    for machine in request.serves:
-        # A target stands for older systems.
-        glibc = request.machine.glibc or machine.glibc
-        served = replace(machine, glibc=glibc)
-        alone = replace(request, machine=served, serves=())
-        gpus = [gpu.label for gpu in machine.gpus]
-        name = " + ".join(gpus) or "a machine without GPUs"
-        if machine.driver:
-            name += f" with driver {machine.driver.version}"
-        yield name, alone.asking(backend=None)
 
 
 def _agreed(

@@ -348,6 +348,6 @@ def _unlisted_package(
             "extension-unlisted",
             f"{package} is taken from {sources or 'no source'} alone, and only if it is requested by name",
             why=cause,
-            hint=f"gpuinstall plan --live --all {package}   # what fits here",
+            hint=f"gpuinstall lock --dry-run -v {package}   # what fits here",
         )
     return Conflict(error)

@@ -22,6 +22,7 @@ if (-not (Test-Path '.venv-dev\ready')) {
 if ($Target -in 'test', 'lint') {
     Invoke-Step $Dev @('-m', 'ruff', 'check', '.')
     Invoke-Step $Dev @('-m', 'ruff', 'format', '--check', '.')
+    Invoke-Step $Dev @('-m', 'tools.language')
 }
 if ($Target -in 'test', 'types') {
     Invoke-Step $Dev @('-m', 'mypy')

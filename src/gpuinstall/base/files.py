@@ -215,7 +215,8 @@ def parse_ini(text: str) -> dict[str, dict[str, str]]:
 def keep_temporary_files_apart() -> None:
     """Have this process and what it starts make temporary files in our cache if other users could exchange them."""
     folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  looked at, not written to
-    with suppress(OSError, InstallationError):
+    # Without a home folder, the command itself reports a RuntimeError.
+    with suppress(OSError, RuntimeError, InstallationError):
         if is_shared(folder):
             own = own_cache_folder() / "temporary"
             make_private_folder(own)

@@ -20,6 +20,7 @@ from gpuinstall.wheels.needs import (
 from gpuinstall.wheels.ranges import Limits
 from gpuinstall.wheels.torch_abi import Exports, load_exports, ordinary_names
 from gpuinstall.wheels.wheel_reader import WheelReader
+from tests.lab.compiler import skip_without_gnu_layout
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import Bytes, archive, changed, filler
 
@@ -224,6 +225,7 @@ def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path)
 
 
 def test_a_large_library_is_read_from_its_beginning(tmp_path):
+    skip_without_gnu_layout()
     names = [f"other_{number}" for number in range(30)]
     library = native_library(
         tmp_path / "_C.so",

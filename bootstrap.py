@@ -70,7 +70,7 @@ FOLDER = Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().
 COMMANDS = "install remove run doctor explain verify plan lock sync export hook probe report env self"
 ARCHIVES = "https://github.com/astral-sh/uv/releases/download"
 PIP_DOWNLOAD = (
-    "-m pip download --quiet --retries 1 --timeout 8 "
+    "-m pip download --quiet "
     "--require-hashes --no-deps --only-binary :all: --requirement"
 )
 UV_VENV = "venv --quiet --relocatable --no-project --python"
@@ -86,8 +86,14 @@ DAMAGES = (
     OSError,
     ValueError,
 )
+# uv's defaults, for pip and for this file.
+SILENCE_S = 30
+RETRIES = 3
+# GitHub is only the last way: a firewall that drops packets must not hold up the error.
+GITHUB_SILENCE_S = 8
 OUR_DEFAULTS = {
-    "UV_HTTP_RETRIES": "1",
+    "PIP_TIMEOUT": str(SILENCE_S),
+    "PIP_RETRIES": str(RETRIES),
     "UV_NO_PROGRESS": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
@@ -227,7 +233,8 @@ def environment() -> Dict[str, str]:
             universal_newlines=True,
         )
         line = (
-            r"^(?:global|install|download)\.(index-url|find-links|cert|no-index)=(.+)$"
+            r"^(?:global|install|download)\."
+            r"(index-url|find-links|cert|no-index|timeout|retries)=(.+)$"
         )
         for name, value in re.findall(line, listing, re.MULTILINE):
             env["PIP_" + name.upper().replace("-", "_")] = str(literal_eval(value))
@@ -369,19 +376,28 @@ def wheel_platform() -> str:
 
 
 def fetch(url: str) -> "io.BytesIO":
-    """Return what lies at an address; raise PassedOverError with the reason if it cannot be read."""
+    """Download a file, and retry as uv does; raise PassedOverError with the reason if it cannot be read."""
     if environment().get("UV_OFFLINE") == "1":
         raise PassedOverError("this run is offline")
-    try:
-        # Not every Python has them.
-        import ssl
-        import urllib.request
+    is_github = url.startswith(ARCHIVES)
+    silence = GITHUB_SILENCE_S if is_github else SILENCE_S
+    retries = 0 if is_github else RETRIES
+    while True:
+        try:
+            # Not every Python has them.
+            import ssl
+            import urllib.request
 
-        trust = ssl.create_default_context(cafile=environment().get("SSL_CERT_FILE"))
-        with urllib.request.urlopen(url, timeout=8, context=trust) as answer:  # noqa: S310
-            return io.BytesIO(answer.read(LARGEST_ARCHIVE))
-    except (ImportError, OSError, ValueError) as error:
-        raise PassedOverError(reason(f"{url}: {error}")) from error
+            trust = ssl.create_default_context(
+                cafile=environment().get("SSL_CERT_FILE")
+            )
+            with urllib.request.urlopen(url, timeout=silence, context=trust) as answer:  # noqa: S310
+                return io.BytesIO(answer.read(LARGEST_ARCHIVE))
+        except (ImportError, OSError, ValueError) as error:  # noqa: PERF203
+            # A status such as 404 is an answer.
+            if not retries or getattr(error, "code", 500) < 500:
+                raise PassedOverError(reason(f"{url}: {error}")) from error
+            retries -= 1
 
 
 def unpacked(stage: Path, wheel: "Union[Path, io.BytesIO]") -> Path:

@@ -92,6 +92,47 @@ def test_pips_index_certificates_and_find_links_reach_uv(late_home):
     assert (given["SSL_CERT_FILE"], given["UV_FIND_LINKS"]) == ("/ca.pem", "/a,/b")
 
 
+@pytest.mark.parametrize(
+    ("config", "variables", "expected"),
+    [
+        ("", {}, ["30", "3"]),
+        ("timeout = 60\nretries = 9", {}, ["60", "9"]),
+        (
+            "timeout = 60",
+            {"PIP_TIMEOUT": "90", "UV_HTTP_RETRIES": "5"},
+            ["90", "3", "5"],
+        ),
+    ],
+)
+def test_indexes_get_uvs_patience_or_the_users(
+    config, variables, expected, late_home, monkeypatch
+):
+    settings(late_home, f"[global]\n{config}\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    given = bootstrap.environment()
+
+    names = ("PIP_TIMEOUT", "PIP_RETRIES", "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES")
+    assert [given[name] for name in names if name in given] == expected
+
+
+@pytest.mark.parametrize(("status", "requests"), [(503, 4), (404, 1)])
+def test_a_busy_index_is_asked_three_times_more(status, requests):
+    with closing(Host("index", lambda *_: Answer(status, b""))) as host:
+        with pytest.raises(bootstrap.PassedOverError, match=str(status)):
+            bootstrap.fetch(f"{host.url}/simple/uv/")
+        assert len(host.log) == requests
+
+
+def test_github_is_asked_once(monkeypatch):
+    with closing(Host("github", lambda *_: Answer(503, b""))) as host:
+        monkeypatch.setattr(bootstrap, "ARCHIVES", host.url)
+        with pytest.raises(bootstrap.PassedOverError):
+            bootstrap.fetch(f"{host.url}/1.0/uv.tar.gz")
+        assert len(host.log) == 1
+
+
 def test_uvs_own_variables_are_left_alone(monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://uv.example/")

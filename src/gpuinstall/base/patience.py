@@ -13,6 +13,10 @@ MORE_TIME = f"Run it again\nexport {SILENCE}=120   # allows a slow server more s
 """What to do about a server that was too slow."""
 
 
+RETRIES = 3
+"""How often a request is sent again if its host does not answer; uv's default."""
+
+
 class Patience(NamedTuple):
     """``silence`` are the seconds without a byte after which a server is given up, ``floor`` the bytes a second.
 
@@ -28,9 +32,24 @@ class Patience(NamedTuple):
         return 2 * self.silence
 
     @property
+    def connection(self) -> float:
+        """Seconds that a connection may take; uv allows ten."""
+        return self.silence / 3
+
+    @property
+    def first_answer(self) -> float:
+        """Seconds until the first answer of a host that other sources can replace."""
+        return self.silence / 5
+
+    @property
+    def answer(self) -> float:
+        """Seconds that a request may take until its answer, with all retries."""
+        return (RETRIES + 2) * self.silence
+
+    @property
     def standstill(self) -> float:
-        """Seconds after which what waits for a server by way of others is given up."""
-        return 4 * self.silence
+        """Seconds that a program may wait for an answer through gpuinstall."""
+        return self.answer + self.silence
 
     @property
     def total(self) -> float:
@@ -58,11 +77,10 @@ class Patience(NamedTuple):
         return 36 * self.silence
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The same for uv, if its own variables say nothing else."""
-        seconds = str(max(1, round(self.silence)))
+        """Return the same limits for uv, unless the user has set its variables."""
         ours = {
-            "UV_HTTP_TIMEOUT": seconds,
-            "UV_HTTP_RETRIES": "2",
+            "UV_HTTP_TIMEOUT": str(max(1, round(self.silence))),
+            "UV_HTTP_RETRIES": str(RETRIES),
             "UV_LOCK_TIMEOUT": "3600",
         }
         return {name: environ.get(name) or value for name, value in ours.items()}

@@ -29,7 +29,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.configuration import OFF
-from gpuinstall.sources.sources import Sources
+from gpuinstall.sources.sources import OFFICIAL, Sources
 from gpuinstall.sources.web import AnswerCache, Client, FileHash, Page
 
 
@@ -130,6 +130,7 @@ def open_session(
                 logins=logins,
                 offline=sourcing.offline,
                 patience=patience,
+                quick_hosts={urlsplit(OFFICIAL).netloc},
             )
         )
         if variables.pop("UV_NO_CACHE", "").lower() not in OFF:

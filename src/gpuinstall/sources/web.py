@@ -1,4 +1,4 @@
-"""The one client for the web: our name, one set of certificates; whether hosts answer, found out once and in seconds."""
+"""HTTP client with shared TLS settings and per-host failure caching."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ from urllib.parse import urlsplit
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_json, write_atomically
 from gpuinstall.base.interruption import interrupted, within
-from gpuinstall.base.patience import MORE_TIME, USUAL, Pace, Patience
+from gpuinstall.base.patience import MORE_TIME, RETRIES, USUAL, Pace, Patience
 from gpuinstall.base.text import readable, without_logins
 from gpuinstall.base.values import Value, asdict
 from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
-
-CONNECT_S = 3.0
 
 HINT_OF_LOGIN = (
     "Add the index's user name and password to its URL"
@@ -42,9 +40,6 @@ _PAGES = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+ht
 
 _AS_IT_IS = {"Accept-Encoding": "identity"}
 """For files: a length and a hash are of the bytes themselves, not of what they were packed into on the way."""
-
-FIRST_ANSWER_S = 6.0
-"""How long a host may take to be found, connected to and to begin its first answer."""
 
 AGAIN_S = 0.2
 """How soon a busy host is asked again at the earliest."""
@@ -166,6 +161,7 @@ class Client:
         offline: Whether only what is cached may be had.
         cache: The folder for what can be had again; None: the user's own.
         patience: How long to wait.
+        quick_hosts: Hosts that must give their first answer within seconds.
     """
 
     def __init__(
@@ -176,8 +172,10 @@ class Client:
         offline: bool = False,
         cache: Path | None = None,
         patience: Patience = USUAL,
+        quick_hosts: Collection[str] = (),
     ) -> None:
         self.patience = patience
+        self._quick_hosts = quick_hosts
         self._certificates = certificates
         self._logins = logins or {}
         self._offline = offline
@@ -309,7 +307,10 @@ class Client:
             raise UnreachableError(host, OFFLINE)
         session = self._opened()
         with self._lock:
-            gate = self._gates.setdefault(host, HostGate(host, self.patience))
+            is_quick = host in self._quick_hosts
+            gate = self._gates.setdefault(
+                host, HostGate(host, self.patience, is_quick=is_quick)
+            )
         auth: tuple[str, str] | Callable[[PreparedRequest], PreparedRequest] | None = (
             None
         )
@@ -324,7 +325,7 @@ class Client:
             url,
             headers=headers,
             auth=auth,
-            timeout=(CONNECT_S, self.patience.silence),
+            timeout=(self.patience.connection, self.patience.silence),
             # None would leave it to requests, which reads variables of its own.
             verify=self._certificates or True,
             stream=True,
@@ -342,12 +343,8 @@ class Client:
             if self._session is None:
                 self._session = requests.Session()
                 self._session.headers["User-Agent"] = f"gpuinstall/{__version__}"
-                # Once more if the host had closed a connection that was kept open.
-                # And three times while it has trouble of its own, as uv does.
                 again = Retry(
-                    3,
-                    connect=0,
-                    read=1,
+                    RETRIES,
                     status_forcelist={500, 502, 504},
                     backoff_factor=0.2,
                     raise_on_status=False,
@@ -380,30 +377,31 @@ def _check(response: Response, url: str) -> None:
 
 
 class HostGate:
-    """The way to one host: requests wait so long for a first answer, and none after a failure."""
+    """Limits the time of requests to one host, and sends none after a failure."""
 
-    def __init__(self, host: str, patience: Patience) -> None:
+    def __init__(self, host: str, patience: Patience, *, is_quick: bool) -> None:
         self._host = host
         self._patience = patience
+        self._seconds = patience.first_answer if is_quick else patience.answer
         self._until: float | None = None
-        self._answered = False
         self.failure: UnreachableError | None = None
-        """What is known of a host that did not answer."""
+        """Why the host did not answer."""
 
     def ask(self, send: Callable[[], Response]) -> Response:
-        """Send a request; raise UnreachableError if the host does not answer, or did not before."""
+        """Send a request.
+
+        Raises:
+            UnreachableError: The host does not answer, or has failed to answer an earlier request.
+        """
         while True:
             if self.failure:
                 raise self.failure
-            seconds = self._patience.window
-            if not self._answered:
-                seconds = min(FIRST_ANSWER_S, seconds)
             try:
-                response = within(seconds, send)
+                response = within(self._seconds, send)
             except OSError as error:
                 self.failure = UnreachableError(self._host, _cause(error))
                 raise self.failure from error
-            self._answered = True
+            self._seconds = self._patience.answer
             wait = _retry_after(response)
             if wait is None or not self._may_wait(wait):
                 return response

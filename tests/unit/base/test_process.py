@@ -94,6 +94,8 @@ def test_patience_is_a_number_above_nothing(said):
         read_patience({"GPUINSTALL_SILENCE": said})
 
 
-def test_uv_is_told_our_patience_unless_it_was_told_another():
-    told = Patience(silence=7).variables({"UV_HTTP_RETRIES": "9"})
-    assert (told["UV_HTTP_TIMEOUT"], told["UV_HTTP_RETRIES"]) == ("7", "9")
+def test_uv_has_its_own_patience_or_the_users():
+    usual = read_patience({}).variables({})
+    assert (usual["UV_HTTP_TIMEOUT"], usual["UV_HTTP_RETRIES"]) == ("30", "3")
+    chosen = Patience(silence=7).variables({"UV_HTTP_RETRIES": "9"})
+    assert (chosen["UV_HTTP_TIMEOUT"], chosen["UV_HTTP_RETRIES"]) == ("7", "9")

@@ -6,11 +6,13 @@ import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 
 import pytest
 
 from gpuinstall.base import process
 from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.patience import Patience
 from gpuinstall.sources.web import AnswerCache, Client, FileHash, Head, UnreachableError
 from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
 from tests.lab.pace import slowness
@@ -162,13 +164,33 @@ def test_host_that_refuses_is_asked_once(client):
     assert time.perf_counter() - started < 0.01 * slowness()
 
 
-def test_silent_host_is_found_out_once_for_all_threads(client, monkeypatch):
-    monkeypatch.setattr("gpuinstall.sources.web.FIRST_ANSWER_S", 0.3)
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_only_quick_hosts_must_answer_within_seconds(tmp_path, is_quick):
+    # 8 of the usual 30 seconds.
+    patience = Patience(silence=1.5 * slowness())
+
+    def respond(_path, _headers):
+        time.sleep(8 / 30 * patience.silence)
+        return Answer(200, b"page", "text/html")
+
+    with closing(Host("slow", respond)) as host:
+        quick_hosts = [host.url.removeprefix("http://")] if is_quick else []
+        client = Client(cache=tmp_path, patience=patience, quick_hosts=quick_hosts)
+        with client, suppress(UnreachableError):
+            client.page(f"{host.url}/page/")
+        assert (client.unreachable(host.url) is not None) == is_quick
+
+
+def test_silent_quick_host_is_found_out_once_for_all_threads(tmp_path):
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(8) as pool,
     ):
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/page/"
+        host = f"127.0.0.1:{server.getsockname()[1]}"
+        client = Client(
+            cache=tmp_path, patience=Patience(silence=1.5), quick_hosts={host}
+        )
+        url = f"http://{host}/page/"
         started = time.perf_counter()
         asked = [pool.submit(client.page, url) for _ in range(8)]
         assert {type(one.exception()) for one in asked} == {UnreachableError}
@@ -213,15 +235,17 @@ def test_host_in_trouble_counts_as_unreachable(host, client):
     assert caught.value.why == "it answered 503"
 
 
-def test_connection_that_was_reset_is_tried_once_more(client):
+def test_connection_that_was_reset_is_tried_three_times_more(client):
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(1) as pool,
     ):
+        server.settimeout(20)
         asked = pool.submit(
             client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/"
         )
-        server.accept()[0].close()
+        for _ in range(3):
+            server.accept()[0].close()
         connection, _ = server.accept()
         with connection:
             connection.recv(4096)

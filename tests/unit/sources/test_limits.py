@@ -18,9 +18,15 @@ FILE = b"wheel" * 1000
 
 
 class ShortWindow(Patience):
-    """The usual patience, but for the time over which a transfer is measured."""
+    """The usual patience with a short time over which a transfer is measured."""
 
     window = 0.8
+
+
+class ShortAnswer(Patience):
+    """The usual patience with a short time until the answer."""
+
+    answer = 0.8
 
 
 class ShortPage(Patience):
@@ -114,7 +120,7 @@ def test_a_page_without_end_is_given_up(client, monkeypatch):
 
 def test_headers_that_come_in_drops_are_not_waited_for(tmp_path):
     with (
-        Client(cache=tmp_path, patience=ShortWindow()) as client,
+        Client(cache=tmp_path, patience=ShortAnswer()) as client,
         socket.create_server(("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(1) as pool,
     ):

@@ -122,8 +122,8 @@ def _answer(ask: Callable[[], object]) -> object:
 def _reach_default_index(session: Session) -> UnreachableError | None:
     """Return why the default index does not answer; None if it does, or uv is offline.
 
-    uv alone tries for up to a minute. A certificate that we do not trust is left to uv, which may know another
-    authority.
+    Without it, uv would repeat all retries. A certificate that gpuinstall does not trust is left to uv, which may know
+    another authority.
     """
     address = session.default_index or ""
     if session.environment.get("UV_OFFLINE") or not address.startswith(

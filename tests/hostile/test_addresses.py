@@ -31,7 +31,7 @@ FORMS = {
 """A constraint and a requirement by address; ``test_forms`` reads every other form."""
 COMMANDS = (
     "lock -q --target cpu",
-    "plan -q --live",
+    "lock -q --dry-run",
     "install -q",
     "sync -q",
     "plan -q",

@@ -127,11 +127,6 @@ def other_chips() -> tuple[Product, ...]:
     return tuple(chips)
 
 
-def series_of(capability: str) -> tuple[str, ...]:
-    """Return what the cards of a compute capability are called, ``RTX 30``."""
-    return tuple(load_gpus()["series"].get(capability, ()))
-
-
 @cache
 def product_of(device: int) -> Product | None:
     """Return NVIDIA's product with this PCI device id; None if it is not listed."""

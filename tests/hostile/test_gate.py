@@ -5,11 +5,17 @@ from pathlib import Path
 import pytest
 import tomli
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
+from gpuinstall.base.text import visible
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.lock import parse
+from gpuinstall.lock.request.tools import workspace_members
+from gpuinstall.lock.uv.builds import source_builds
+from gpuinstall.lock.uv.errors import Conflict, explain_failure
 from gpuinstall.sources import Sources
 from gpuinstall.sources.gate import Policy
+from gpuinstall.sources.requirements_file import RequirementsFile
 
 CASES = {
     case["name"]: case
@@ -69,3 +75,40 @@ def test_trusted_sources_are_prefixes(project, prefix, allowed):
     lock = lock_with(CASES["repository"]["entry"])
     gate = LockGate(Sources(policy=policy), project)
     assert (not [*gate.rejections(lock)]) == allowed
+
+
+def test_a_repository_by_a_path_is_described():
+    lock = lock_with(CASES["repository by a path inside"]["entry"])
+    assert lock.addresses == {"x": f"x @ git+x@{'a' * 40}"}
+    [build] = source_builds(tomli.loads(lock.text)["packages"])
+    assert build.origin == "commit aaaaaaaaaaaa of x"
+
+
+@pytest.mark.parametrize("sign", ["?", "#", "?a=1&", "#sha256=1&"])
+def test_tokens_in_urls_are_refused_and_hidden(sign):
+    url = f"https://index.example/x-1-py3-none-any.whl{sign}token=s3cret"
+    with pytest.raises(UsageError) as refused:
+        RequirementsFile.of(Path("requirements.txt"), [f"x @ {url}"])
+    assert "s3cret" not in str(refused.value)
+    assert "s3cret" not in visible(url)
+
+
+def test_long_lines_are_shortened():
+    assert len(visible("x" * 2_000_000)) < 10_000
+
+
+def test_workspace_links_form_no_loop(tmp_path):
+    (tmp_path / "member").mkdir()
+    (tmp_path / "member" / "pyproject.toml").touch()
+    for name in "abc":
+        (tmp_path / "member" / name).symlink_to(tmp_path)
+    table = {"members": ["*", "/".join("*" * 40)]}
+    assert workspace_members(table, tmp_path) == ["member"]
+
+
+def test_unlisted_private_packages_are_never_sent_to_the_default_index():
+    said = "Because there are no versions of internal-pkg, we can conclude"
+    conflict = explain_failure(said, ["internal-pkg"])
+    assert isinstance(conflict, Conflict)
+    assert conflict.error.code == "package-unlisted"
+    assert "default index" not in str(conflict.error.hint)

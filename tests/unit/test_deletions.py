@@ -1,4 +1,4 @@
-"""The table of what is deleted, in ``docs/trust.md``: each module that deletes, each with tests that exist."""
+"""The table of what is deleted, in ``docs/deletions.md``: each module that deletes, each with tests that exist."""
 
 import ast
 import re
@@ -21,7 +21,7 @@ _ROW = re.compile(
 
 
 def rows():
-    page = (ROOT / "docs" / "trust.md").read_text("utf-8")
+    page = (ROOT / "docs" / "deletions.md").read_text("utf-8")
     return list(_ROW.finditer(page.partition("## What is deleted")[2]))
 
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.requirement import fault_in
+from gpuinstall.base.text import redacted, shorten
 from gpuinstall.base.values import Value
 
 _PORTS = {"http": 80, "https": 443}
@@ -92,5 +93,6 @@ def malformed_address(address: str, why: str) -> UsageError:
         address: As it is written.
         why: What is wrong with it.
     """
-    message = f"{address.rpartition('@')[2]!r} is not a URL: {why}"
+    shown = redacted(address.rpartition("@")[2])
+    message = f"{shorten(shown)!r} is not a URL: {why}"
     return UsageError("malformed-address", message)

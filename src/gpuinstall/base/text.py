@@ -16,15 +16,26 @@ _LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
 """The user and password of an address. The mere name of SSH's user, mostly git, is no secret, and needed there."""
 _DAMAGED_LOGIN = r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
 """The same if a path has taken a slash of the address, or it has no scheme."""
+TOKEN = re.compile(
+    r"(?i)(://[^\s?#]+[?#](?:[^\s#]*[&#])?[\w-]*"
+    r"(?:token|secret|signature|passw(?:or)?d|api[_-]?key|access[_-]?key)=)[^&#\s]+"
+)
+"""A token in the query or fragment of a URL."""
 _BEGIN = "# gpuinstall hook: what stands between these two marks is ours"
 _END = "# end of gpuinstall hook"
 _BLOCK = rf"{_BEGIN}\r?\n(?:.*\n)*?{_END}(?:\r?\n|\Z)"
 _GUARD_HEAD = r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n"
 
 
+_WIDEST = 8000
+"""The characters of a line that are shown."""
+
+
 def redacted(text: str) -> str:
     """Show that every address in ``text`` has a user and password, and not which."""
     # Nearly every text has none, and a log has many lines.
+    if "=" in text and "://" in text:
+        text = TOKEN.sub(r"\1****", text)
     if "@" in text:
         return re.sub(rf"{_LOGIN}|{_DAMAGED_LOGIN}", "****@", text)
     return text
@@ -77,6 +88,8 @@ def visible(text: str, keep: str = "") -> str:
     What is printed as itself stays, and so do the characters of ``keep``. No password in an address is shown.
     """
     text = redacted(text)
+    if len(text) > _WIDEST and "\n" not in text:
+        text = f"{text[:_WIDEST]}… ({len(text)} characters)"
     if text.isprintable():
         return text
     return "".join(

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from gpuinstall.base.files import read_json
 from gpuinstall.base.location import malformed_address
 from gpuinstall.base.requirement import fault_in
-from gpuinstall.base.text import without_logins
+from gpuinstall.base.text import TOKEN, without_logins
 from gpuinstall.base.values import Value
 
 OFFICIAL_HOSTS = ".pytorch.org"
@@ -52,7 +52,7 @@ class EffectRow(Value):
     """What an effect means."""
 
     text: str
-    """In the words of docs/trust.md."""
+    """In the words of docs/sources.md."""
     role: str | None = None
     """What an address is the source of: it is named before it is asked, and refused where folders are not trusted. None: no
     address is asked because of it."""
@@ -281,6 +281,8 @@ def source_setting(
     effect = row.declared_effect
     is_address = effect.is_named or effect.value.is_compared
     fault = fault_in(value) if is_address else ""
+    if is_address and TOKEN.search(value):
+        fault = "it has a token, which locks would record; put it into a netrc file"
     setting = SourceSetting(row, value, file, line, package)
     if fault:
         error = malformed_address(value, fault)

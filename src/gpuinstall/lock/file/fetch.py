@@ -387,6 +387,9 @@ class Transfer(Value):
             index = self.torch_index if name in family else default
             if is_served(index) and "version" in package:
                 package["index"] = index
+            if "path" in package.get("vcs", {}):
+                vcs = package["vcs"]
+                vcs["path"] = str(self.folder / vcs["path"])
             if "directory" in package:
                 directory = package["directory"]
                 directory["path"] = str(self.folder / directory["path"])

@@ -380,7 +380,7 @@ def _by_address(package: Package) -> str:
         return f"{editable}{package.name} @ {path}"
     vcs: Any = package.vcs
     inside = f"#subdirectory={vcs.subdirectory}" if vcs.subdirectory else ""
-    return f"{package.name} @ {vcs.type}+{vcs.url}@{vcs.commit_id}{inside}"
+    return f"{package.name} @ {vcs.type}+{vcs.url or vcs.path}@{vcs.commit_id}{inside}"
 
 
 def read_lock(path: Path) -> Lock:

@@ -50,6 +50,8 @@ _REQUIRED = re.compile(r"(?im)^Requires-Dist:[ \t]*(.+@.+?)\s*$")
 _LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
 """A requirement by address, as METADATA and requires.txt have it."""
 _LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
+_MOST_MEMBERS = 20_000
+"""The members of an archive that are looked at: the sources of torch have 15,000."""
 _MOST_BYTES = 1_000_000_000
 """How far a source archive is unpacked in search of its project: it may have no end."""
 
@@ -179,8 +181,8 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
                         yield place / entry.filename, _text(archive.open(entry))
             return
         with tarfile.open(place) as files:
-            for member in files:
-                if member.offset + member.size > _MOST_BYTES:
+            for count, member in enumerate(files):
+                if count > _MOST_MEMBERS or member.offset + member.size > _MOST_BYTES:
                     return
                 file = _IN_ARCHIVE.fullmatch(member.name) and files.extractfile(member)
                 if file:

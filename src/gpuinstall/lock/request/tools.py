@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from glob import glob
+from glob import glob, has_magic
 from itertools import chain
-from os.path import isfile
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_toml, text_list
+from gpuinstall.base.files import parse_toml, real_path, text_list
 from gpuinstall.base.requirement import normalised, standard_marker
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import index_address, index_key, project_tables
@@ -177,12 +177,30 @@ def workspace_members(workspace: Table, root: Path) -> list[str]:
 
     def matching(key: str) -> set[str]:
         patterns = text_list(workspace.get(key, []), key)
-        # Path.glob ends at an absolute pattern.
-        found = (glob(pattern, root_dir=root) for pattern in patterns)  # noqa: PTH207
-        return set(chain.from_iterable(found))
+        return set(chain.from_iterable(_expand(pattern, root) for pattern in patterns))
 
     paths = sorted(matching("members") - matching("exclude"))
     return [path.rstrip("/") for path in paths if isfile(root / path / PROJECT)]
+
+
+def _expand(pattern: str, root: Path) -> Iterable[str]:
+    """Return the paths below a root that match a pattern, each folder once.
+
+    Links may form loops, in which a plain glob takes exponential time.
+    """
+    folders = {real_path(root): ""}
+    for part in pattern.strip("/").split("/"):
+        below: dict[Path, str] = {}
+        for path in folders.values():
+            found = [part]
+            if has_magic(part):
+                found = glob(part, root_dir=root / path)  # noqa: PTH207
+            for name in sorted(found):
+                place = os.path.normpath(Path(path, name))
+                if isdir(root / place):
+                    below.setdefault(real_path(root / place), place)
+        folders = below
+    return folders.values()
 
 
 def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:

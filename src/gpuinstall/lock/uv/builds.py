@@ -138,7 +138,7 @@ def _origin(package: Mapping[str, Any]) -> str:
         return SDIST
     if "vcs" in package:
         repository = package["vcs"]
-        return f"commit {repository['commit-id'][:12]} of {repository['url']}"
+        return f"commit {repository['commit-id'][:12]} of {repository.get('url') or repository.get('path')}"
     if "directory" in package:
         return f"the folder {package['directory']['path']}"
     archive = package.get("archive", {})

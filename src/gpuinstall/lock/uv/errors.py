@@ -13,6 +13,7 @@ from gpuinstall.base.advice import uv_program
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import without_logins
+from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
 from gpuinstall.sources.web import HINT_OF_LOGIN, OFFLINE, ways_to_network
@@ -335,6 +336,18 @@ def _unlisted_package(
     if package is None:
         return None
     cause = _sentences(message)
+    if package not in load_catalog().family and (
+        package not in load_extensions().unclaimed
+    ):
+        # A hint to request it elsewhere would let anybody register it there.
+        return Conflict(
+            InstallationError(
+                "package-unlisted",
+                f"the only configured source of {package} does not list it",
+                why=cause,
+                hint=f"Check the index that your files name for {package}",
+            )
+        )
     error: GpuInstallError = InstallationError(
         FAMILY_UNLISTED,
         f"{package} is a PyTorch package, and no source of PyTorch has it",

@@ -15,7 +15,7 @@ from gpuinstall.lock.uv.builds import source_builds
 from gpuinstall.lock.uv.errors import Conflict, explain_failure
 from gpuinstall.sources import Sources
 from gpuinstall.sources.gate import Policy
-from gpuinstall.sources.requirements_file import RequirementsFile
+from tests.lab.parsed import listed
 
 CASES = {
     case["name"]: case
@@ -29,7 +29,7 @@ CLAIMS = '[tool.gpuinstall]\nunhashed = ["x"]\n'
 
 @pytest.fixture
 def project(tmp_path):
-    """A project in a repository, with a library beside it and a link out of it."""
+    """Return a project and a library, with a link out of the repository."""
     folder = tmp_path / "repository" / "app"
     folder.mkdir(parents=True)
     (folder.parent / ".git").mkdir()
@@ -88,7 +88,7 @@ def test_a_repository_by_a_path_is_described():
 def test_tokens_in_urls_are_refused_and_hidden(sign):
     url = f"https://index.example/x-1-py3-none-any.whl{sign}token=s3cret"
     with pytest.raises(UsageError) as refused:
-        RequirementsFile.of(Path("requirements.txt"), [f"x @ {url}"])
+        listed([f"x @ {url}"])
     assert "s3cret" not in str(refused.value)
     assert "s3cret" not in visible(url)
 

@@ -136,7 +136,7 @@ def test_what_decides_reaches_nothing_of_the_world(root):
 
 def test_requirements_and_markers_are_parsed_by_one_module():
     # An environment's own Marker has a line for each of its fields.
-    parses = re.compile(r"(?<!\w)(Requirement|Marker)\((?!\n|Value)")
+    parses = re.compile(r"(?<!\w)(StandardRequirement|Marker)\((?!\n|Value)")
     files = Path(gpuinstall.__file__).parent.rglob("*.py")
     parsing = {file.name for file in files if parses.search(file.read_text("utf-8"))}
 
@@ -213,3 +213,37 @@ def test_circles_are_found_whatever_leads_to_them():
         ["b", "c"],
         ["e", "f"],
     ]
+
+
+PARSING_EDGES = {
+    "base.config",
+    "base.request",
+    "base.requirement",
+    "catalog.catalog",
+    "cli.lock",
+    "cli.options",
+    "diagnose.checks",
+    "lock.file.entries",
+    "lock.file.lock",
+    "lock.request.conda",
+    "lock.request.declaration",
+    "lock.request.history",
+    "lock.request.project",
+    "lock.solve.shelf",
+    "sources.configuration",
+    "sources.requirements_file",
+    "sources.sources",
+}
+"""The readers of text, and the API's Request."""
+
+
+def test_requirements_are_parsed_only_at_edges():
+    parsing = set()
+    for name, module in modules().items():
+        names = {
+            node.id for node in ast.walk(module.tree) if isinstance(node, ast.Name)
+        }
+        if names & {"parse_requirement", "parse_constraint", "parse_line"}:
+            parsing.add(name.removeprefix("gpuinstall."))
+
+    assert parsing == PARSING_EDGES

@@ -231,6 +231,6 @@ def answer_of(plan: Plan | Rejected, packages: Sequence[str]) -> dict[str, Any]:
         "notes": [warning.message for warning in plan.warnings],
         "python": plan.choice.python,
         "index_url": plan.choice.index or "",
-        "requirements": plan.choice.requirements,
+        "requirements": [*map(str, plan.choice.requirements)],
         "source": "; ".join(sources),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from gpuinstall.base.codec import MalformedError, read, read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import hint_for_link, parse_toml, read_document
 from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, split_torch_index
+from gpuinstall.base.requirement import Requirement, TextOrigin, parse_requirement
 from gpuinstall.base.values import Value, replace
 
 
@@ -28,6 +29,7 @@ class _Settings(Value):
     per_target: bool = False
 
 
+_REQUIREMENTS = TextOrigin("pyproject.toml", "[tool.gpuinstall] requirements")
 _KEYS = {name.replace("_", "-"): name for name in _Settings.__struct_fields__}
 
 
@@ -87,7 +89,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         allowed = (backend,)
     return replace(
         FOLDERS_OWN,
-        requirements=settings.requirements,
+        requirements=_requirements(settings.requirements),
         python=python,
         required_python=required,
         places={python: place} if python else {},
@@ -101,6 +103,10 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
             only_binary=settings.only_binary,
         ),
     )
+
+
+def _requirements(texts: Iterable[str]) -> tuple[Requirement, ...]:
+    return tuple(parse_requirement(text, _REQUIREMENTS) for text in texts)
 
 
 def _first_python(python_version: str) -> str | None:
@@ -127,7 +133,7 @@ def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _python_of_poetry(pyproject: Mapping[str, Any]) -> str:
-    """Return the Python of Poetry's own table as a specifier; empty if there is none."""
+    """Return the Python of Poetry's own table as a specifier, or ""."""
     python = _table(pyproject, "tool", "poetry", "dependencies").get("python")
     if not isinstance(python, str):
         return ""
@@ -140,7 +146,7 @@ def _python_of_poetry(pyproject: Mapping[str, Any]) -> str:
 
 
 def _backend_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
-    """Return the label of a range of torch (``^2.3.1+cu121``), which is a preference."""
+    """Return the label of a range of torch (``^2.3.1+cu121``)."""
     torch = _table(pyproject, "tool", "poetry", "dependencies").get("torch")
     version = torch.get("version") if isinstance(torch, dict) else torch
     if not isinstance(version, str) or "+" not in version:

@@ -1,18 +1,29 @@
-"""What the user requests, and where packages may come from: one value, whether the command line, a file or the API says it."""
+"""The request of a user, and the sources of its packages."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from msgspec.structs import force_setattr
+
+from gpuinstall.base.requirement import (
+    Constraint,
+    Requirement,
+    TextOrigin,
+    parse_requirement,
+)
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import CPU
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    Texts = str | Iterable[str | Requirement]
+
+ANY_TORCH = Requirement("torch", "torch")
+_CALLER = TextOrigin("the request")
 
 _TORCH_INDEX = r"(?P<base>.+/.+)/(?P<backend>cpu|xpu|cu\d+|rocm[\d.]+)/?"
 
@@ -40,10 +51,13 @@ DEFAULT_SOURCING = Sourcing()
 
 
 class Request(Value):
-    """A request for an environment, or what a project's settings say of one."""
+    """The request for an environment, or a project's part of it.
 
-    requirements: tuple[str, ...] = ("torch",)
-    """Ordinary requirements, addresses and ``-e folder`` among them."""
+    The API gives requirements and constraints as a text or a list of texts, which are parsed here.
+    """
+
+    requirements: tuple[Requirement, ...] = (ANY_TORCH,)
+    """Packages by name, by address, and editable folders."""
 
     python: str | None = None
     """The interpreter's ``X.Y``, or a specifier."""
@@ -63,13 +77,12 @@ class Request(Value):
     managed_pythons: bool = True
     """Whether Pythons that the machine lacks can be fetched."""
 
-    constraints: tuple[str, ...] = ()
-    """Which versions may be taken of packages that are required; they request none."""
+    constraints: tuple[Constraint, ...] = ()
 
-    files: Mapping[str, tuple[str, ...]] = {}
-    """The origin of requirements and constraints: the lines of each file, by its path from the folder.
+    files: Mapping[str, tuple[Requirement, ...]] = {}
+    """The requirements and constraints of each file, by relative path.
 
-    ``-c`` stands before a constraint. What no file has was added by hand.
+    Those that no file has were added by hand.
     """
 
     revision: int = 0
@@ -112,10 +125,35 @@ class Request(Value):
         # A dict has no hash: the files are compared alone.
         return hash((self.requirements, self.python, self.backend, self.gpus))
 
-    @property
-    def parsed(self) -> tuple[ParsedRequirement, ...]:
-        """The requirements, parsed; raise UsageError if one is malformed."""
-        return tuple(map(parse_requirement, self.requirements))
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            requirements: Texts = ...,
+            python: str | None = ...,
+            backend: str | None = ...,
+            gpus: Iterable[str | int] | str | None = ...,
+            **others: Any,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        """Parse the texts of a caller.
+
+        Raises:
+            TypeError: An argument has another type.
+            UsageError: A text is malformed.
+        """
+        for name in ("python", "backend"):
+            check_text(name, getattr(self, name))
+        requirements = _parsed("requirements", self.requirements)
+        constraints = [
+            one if isinstance(one, Constraint) else one.constraint
+            for one in _parsed("constraints", self.constraints)
+        ]
+        force_setattr(self, "requirements", requirements)
+        force_setattr(self, "constraints", tuple(constraints))
+        if self.gpus is not None:
+            force_setattr(self, "gpus", listed("gpus", self.gpus, str | int))
 
     @property
     def is_for_cpu(self) -> bool:
@@ -126,6 +164,40 @@ class Request(Value):
     def is_for_gpus(self) -> bool:
         """Whether a build for GPUs is asked for by name."""
         return self.backend not in {None, CPU.tag}
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise TypeError for an argument that is neither a string nor None."""
+    if not isinstance(value, str | None):
+        raise TypeError(f"{name} must be a string, not {type(value).__name__}")
+
+
+def listed(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:
+    """Return the values of an argument that is a string or a list.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        kinds: The types of the values.
+
+    Raises:
+        TypeError: It is anything else.
+    """
+    if isinstance(value, str):
+        return (value,)
+    values = tuple(value) if isinstance(value, list | tuple | set) else (value,)
+    for one in values:
+        if isinstance(one, bool) or not isinstance(one, kinds):
+            kind = type(one).__name__
+            raise TypeError(f"{name} must be a string or a list of strings, not {kind}")
+    return values
+
+
+def _parsed(name: str, value: object) -> tuple[Requirement, ...]:
+    return tuple(
+        parse_requirement(one, _CALLER) if isinstance(one, str) else one
+        for one in listed(name, value, str | Requirement)
+    )
 
 
 FOLDERS_OWN = Request(())

@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Machine, processor_of
 from gpuinstall.base.text import without_logins
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value, astuple, replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from packaging.markers import Marker
-    from packaging.requirements import Requirement
+    from packaging.requirements import Requirement as StandardRequirement
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
+    from typing_extensions import Self
+
+RequirementT = TypeVar("RequirementT", bound="Requirement")
 
 _SYSTEMS = {
     "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
@@ -54,6 +57,7 @@ _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATI
 _PATH_WITH_BLANKS = rf"({_NAME})((?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(\s+;.*)?"
 _BLANK_MARK = "\x1f"
 """What stands for a blank of a path while packaging parses it; no text from outside can have it."""
+_LOGIN = r"://([^/\s]+@)"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _MARKS = r"[\\\x00-\x1f\x7f]"
 """What a program may take for a slash, or pass over."""
@@ -63,32 +67,106 @@ _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
 _UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
 
 
-class ParsedRequirement(Value):
-    """A requirement, parsed as far as the choice needs."""
+class TextOrigin(Value):
+    """The place of a requirement: a file with a key or a line."""
+
+    file: str = ""
+    key: str = ""
+    """Such as ``[project] dependencies``."""
+
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.line:
+            return f"{self.file}, line {self.line}"
+        return f"{self.file}: {self.key}" if self.key else self.file
+
+
+NO_ORIGIN = TextOrigin()
+"""The origin of a requirement that no file and no user wrote."""
+
+COMMAND_LINE = TextOrigin("the command line")
+
+
+class NotUnderstood(Value):
+    """A text that a reader cannot parse, which stops the command."""
+
+    origin: TextOrigin
+    text: str
+    reason: str = ""
+
+    def error(self, code: str = "requirements-malformed") -> UsageError:
+        """Return the error that reports the text with its origin."""
+        message = f"{self.origin}: cannot parse {shown(self.text)!r}"
+        return UsageError(code, f"{message}: {self.reason}" if self.reason else message)
+
+
+class Requirement(Value):
+    """A parsed requirement, equal to any other with the same text."""
 
     name: str
-    """Normalised; of an address without a name before it, what the address tells."""
+    """Normalized. It may come from the address."""
 
     text: str
-    """In one spelling: packaging's, with the name normalised."""
+    """The canonical spelling: packaging's, with normalized name and extras."""
 
-    extras: str = ""
-    """As in ``[opt-einsum]``."""
+    extras: tuple[str, ...] = ()
+    """Normalized, in alphabetical order."""
 
     specifier: SpecifierSet | None = None
     """None: any version."""
 
     url: str | None = None
-    """The address that it is requested by, a path among them."""
+    """The URL or path."""
 
     marker: Marker | None = None
     editable: bool = False
-    """Whether it is a folder that is used where it lies."""
+
+    login: str = ""
+    """``user:password@`` of the URL, which no text contains."""
+
+    origin: TextOrigin = NO_ORIGIN
+    written: str = ""
+    """The user's own spelling, for messages; empty: the canonical one."""
+
+    @classmethod
+    def of(cls, name: str, specifier: str = "") -> Self:
+        """Return the requirement of a package in some versions."""
+        name = normalized(name)
+        parsed = parse_specifier(specifier) if specifier else None
+        return cls(name, f"{name}{parsed or ''}", specifier=parsed)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     @property
-    def extra_names(self) -> tuple[str, ...]:
-        """The names of the extras."""
-        return tuple(re.findall(r"[^][,\s]+", self.extras))
+    def line(self) -> str:
+        """The line of a lock file's record."""
+        return self.text
+
+    @property
+    def constraint(self) -> Constraint:
+        """The constraint to the same versions or address."""
+        return Constraint(*astuple(self))
+
+    @property
+    def full_name(self) -> str:
+        """The name with the extras, ``jax[cuda12]``."""
+        return f"{self.name}{_brackets(self.extras)}"
+
+    @property
+    def has_name(self) -> bool:
+        """Whether a name precedes its address."""
+        return " @ " in self.text
 
     @property
     def is_remote(self) -> bool:
@@ -97,7 +175,7 @@ class ParsedRequirement(Value):
 
     @property
     def path(self) -> str | None:
-        """The path of this machine that it is requested by; None for any other address, and for a name."""
+        """Its path on this machine, or None."""
         return None if self.is_remote else self.url
 
     @property
@@ -109,7 +187,7 @@ class ParsedRequirement(Value):
         )
 
     def allows(self, version: Version | str) -> bool:
-        """Whether a version satisfies it."""
+        """Return whether a version satisfies it."""
         return self.specifier is None or self.specifier.contains(version)
 
     def counts(
@@ -117,7 +195,7 @@ class ParsedRequirement(Value):
         environment: Mapping[str, str],
         extras: Iterable[str] = ("",),
     ) -> bool:
-        """Whether its marker holds in an environment, for one of the extras with which it is required; "" is none.
+        """Return whether its marker holds in an environment.
 
         Args:
             environment: The values of markers: ``marker_environment``.
@@ -129,7 +207,7 @@ class ParsedRequirement(Value):
         )
 
     def counts_on(self, machine: Machine, python: str) -> bool:
-        """Whether its marker holds on a machine with the CPython ``X.Y``.
+        """Return whether its marker holds on a machine.
 
         Args:
             machine: The machine, this one or another.
@@ -137,22 +215,58 @@ class ParsedRequirement(Value):
         """
         return self.counts(marker_environment(machine.os, machine.arch, python))
 
-    def with_specifier(self, specifier: str) -> str:
-        """Return the text of the requirement with another specifier; "" for any version."""
-        marker = f" ; {self.marker}" if self.marker else ""
-        return f"{self.name}{self.extras}{specifier}{marker}"
+    def at(self, origin: TextOrigin) -> Self:
+        """Return the same requirement with another origin."""
+        return replace(self, origin=origin)
 
-    def narrowed(self, other: ParsedRequirement) -> ParsedRequirement:
-        """Join two requirements of one package: the extras of both, the versions that both allow."""
-        extras = _brackets({*self.extra_names, *other.extra_names})
+    def with_specifier(self, specifier: str) -> Self:
+        """Return the requirement of other versions; "" means any."""
+        marker = f" ; {self.marker}" if self.marker else ""
+        parsed = parse_specifier(specifier) if specifier else None
+        return replace(
+            self,
+            text=f"{self.full_name}{parsed or ''}{marker}",
+            specifier=parsed,
+            url=None,
+            written="",
+        )
+
+    def with_url(self, url: str, *, has_name: bool | None = None) -> Self:
+        """Return the requirement by another address.
+
+        Args:
+            url: The address.
+            has_name: Whether the name precedes it; None: as before.
+        """
+        if has_name is None:
+            has_name = self.has_name or not self.url
+        place = f"{url}{_brackets(self.extras)}"
+        if has_name:
+            place = f"{self.full_name} @ {url}"
+        marker = f" ; {self.marker}" if self.marker else ""
+        option = "-e " if self.editable else ""
+        text = f"{option}{place}{marker}"
+        return replace(self, text=text, specifier=None, url=url)
+
+    def narrowed(self, other: Requirement) -> Requirement:
+        """Join two requirements of one package."""
+        extras = tuple(sorted({*self.extras, *other.extras}))
         specifier = self.specifier
         if specifier is None:
             specifier = other.specifier
         elif other.specifier is not None:
             specifier &= other.specifier
-        return ParsedRequirement(
-            self.name, f"{self.name}{extras}{specifier or ''}", extras, specifier
-        )
+        text = f"{self.name}{_brackets(extras)}{specifier or ''}"
+        return Requirement(self.name, text, extras, specifier)
+
+
+class Constraint(Requirement):
+    """A limit on the versions of a package. It requests none."""
+
+    @property
+    def line(self) -> str:
+        """The line of a lock file's record."""
+        return f"-c {self.text}"
 
 
 def is_remote(address: str) -> bool:
@@ -176,15 +290,15 @@ def fault_in(address: str) -> str:
     return ""
 
 
-def standard_requirement(text: str) -> Requirement:
+def standard_requirement(text: str) -> StandardRequirement:
     """Return a requirement as packaging parses it; raise InvalidRequirement.
 
     One at a time, with markers: CPython 3.11.7 fails if two threads make syntax trees at once.
     """
-    from packaging.requirements import Requirement
+    from packaging.requirements import Requirement as StandardRequirement
 
     with _PARSING:
-        return Requirement(text)
+        return StandardRequirement(text)
 
 
 def mended(text: str) -> str:
@@ -211,21 +325,45 @@ def standard_marker(text: str) -> Marker:
         return Marker(text)
 
 
-# The same texts come from the command line, files and locks; a lock of a large program has some hundred.
-@lru_cache(maxsize=10_000)
-def parse_requirement(text: str) -> ParsedRequirement:
-    """Return one requirement, without the login of its address.
+def parse_requirement(text: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
+    """Parse a requirement.
+
+    Args:
+        text: The requirement.
+        origin: Its place.
 
     Raises:
-        UsageError: It is malformed, or for the package that is called otherwise.
+        UsageError: It is malformed, or names PyTorch's package "pytorch".
     """
+    requirement = _parse(text)
+    return requirement.at(origin) if origin is not NO_ORIGIN else requirement
+
+
+def parse_constraint(text: str, origin: TextOrigin = NO_ORIGIN) -> Constraint:
+    """Parse a constraint; see ``parse_requirement``."""
+    return parse_requirement(text, origin).constraint
+
+
+def parse_line(line: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
+    """Parse a recorded line, in which ``-c`` precedes a constraint."""
+    if line.startswith("-c "):
+        return parse_constraint(line.removeprefix("-c "), origin)
+    return parse_requirement(line, origin)
+
+
+# The same texts are in files and locks. A lock of a large program has some hundred.
+@lru_cache(maxsize=10_000)
+def _parse(text: str) -> Requirement:
     stripped = without_logins(text.strip())
+    login = re.search(_LOGIN, text)
+    if login and login[1] not in stripped:
+        return replace(_parse(stripped), login=login[1])
     is_file = stripped.endswith((".whl", ".tar.gz", ".zip"))
     # Most requirements are a name, for which no parser has to be imported.
     is_name = re.fullmatch(r"(?a)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped)
     if is_name and not is_file and stripped.lower() != "pytorch":
-        name = normalised(stripped)
-        return ParsedRequirement(name, name)
+        name = normalized(stripped)
+        return Requirement(name, name)
     # A path as uv writes one, which begins where other paths do.
     stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", stripped)
     # It would be a second line of a file for uv.
@@ -262,22 +400,14 @@ def parse_requirement(text: str) -> ParsedRequirement:
     return replace(requirement, editable=True, text=f"-e {requirement.text}")
 
 
-def canonical(requirements: Iterable[str]) -> tuple[str, ...]:
-    """Return requirements in one spelling, each once, in the order of naming.
-
-    Raises:
-        UsageError: One is malformed.
-    """
-    return tuple(dict.fromkeys(parse_requirement(text).text for text in requirements))
+def names_of(requirements: Iterable[Requirement]) -> frozenset[str]:
+    """Return the names of the packages of requirements."""
+    return frozenset(requirement.name for requirement in requirements)
 
 
-def requirement_names(requirements: Iterable[str]) -> frozenset[str]:
-    """Return the names of the packages of requirements.
-
-    Raises:
-        UsageError: One is malformed.
-    """
-    return frozenset(parse_requirement(text).name for text in requirements)
+def once(requirements: Iterable[RequirementT]) -> tuple[RequirementT, ...]:
+    """Return each requirement once, in order."""
+    return tuple(dict.fromkeys(requirements))
 
 
 def parse_specifier(text: str) -> SpecifierSet:
@@ -291,7 +421,7 @@ def parse_specifier(text: str) -> SpecifierSet:
     return SpecifierSet(text)
 
 
-def normalised(name: str) -> str:
+def normalized(name: str) -> str:
     """Return a package's name as the indexes write it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -326,7 +456,7 @@ def marker_environment(
     }
 
 
-def _parse_text(text: str) -> ParsedRequirement:
+def _parse_text(text: str) -> Requirement:
     """Read a requirement: an address without a name before it, or as the standard has it."""
     named = re.fullmatch(_NAMED, text)
     address = named["rest"] if named else text
@@ -339,7 +469,7 @@ def _parse_text(text: str) -> ParsedRequirement:
     return _parse_address(unnamed)
 
 
-def _parse_named(text: str) -> ParsedRequirement:
+def _parse_named(text: str) -> Requirement:
     """Read a requirement as the standard has it, and a path with blanks behind a name."""
     written = text
     located = re.fullmatch(_PATH_WITH_BLANKS, text)
@@ -356,31 +486,32 @@ def _parse_named(text: str) -> ParsedRequirement:
             malformed.hint = f"Write {single[1]}=={single[2]} in place of {text}"
         raise malformed from None
     url = parsed.url
-    name = normalised(parsed.name)
-    if not url:
-        parsed.name = name
-    return ParsedRequirement(
-        name,
+    parsed.name = normalized(parsed.name)
+    parsed.extras = set(map(normalized, parsed.extras))
+    return Requirement(
+        parsed.name,
         str(parsed).replace(_BLANK_MARK, " "),
-        extras=_brackets(parsed.extras),
+        extras=tuple(sorted(parsed.extras)),
         specifier=parsed.specifier or None,
         url=url and url.replace(_BLANK_MARK, " "),
         marker=parsed.marker,
+        written=text,
     )
 
 
-def _parse_address(form: re.Match[str]) -> ParsedRequirement:
+def _parse_address(form: re.Match[str]) -> Requirement:
     """Return the requirement of an address without a name before it."""
     address = form["address"]
-    extras = form["extras"] or ""
+    names = re.findall(r"[^][,\s]+", form["extras"] or "")
+    extras = tuple(sorted(set(map(normalized, names))))
     try:
         marker = standard_marker(form["marker"]) if form["marker"] else None
     except (ValueError, RecursionError) as error:
         raise _malformed(form["marker"], "marker", error) from None
     name = _name_in(address)
-    written = f"{address}{extras}"
-    return ParsedRequirement(
-        normalised(name) if name else address,
+    written = f"{address}{_brackets(extras)}"
+    return Requirement(
+        normalized(name) if name else address,
         f"{written} ; {marker}" if marker else written,
         extras=extras,
         url=address,
@@ -393,11 +524,15 @@ def _malformed(
     kind: str,
     reason: str | Exception,
 ) -> UsageError:
-    if len(text) > _SHOWN:
-        text = f"{text[:_SHOWN]}…"
     # A parser shows the place in further lines.
     first, *_ = str(reason).splitlines()
-    return UsageError("requirement-malformed", f"{text!r} is not a {kind}: {first}")
+    message = f"{shown(text)!r} is not a {kind}: {first}"
+    return UsageError("requirement-malformed", message)
+
+
+def shown(text: str) -> str:
+    """Return a malformed text, shortened for an error."""
+    return f"{text[:_SHOWN]}…" if len(text) > _SHOWN else text
 
 
 def _name_in(address: str) -> str:

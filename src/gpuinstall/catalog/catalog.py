@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from gpuinstall.base.codec import Words, WordSet
 from gpuinstall.base.machine import Machine, processor_of
+from gpuinstall.base.requirement import Constraint, parse_constraint
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, Backend
 
@@ -303,16 +304,17 @@ class Catalog(Value, eq=False):
         ]
         return replace(self, builds=tuple(builds))
 
-    def constraints(self, torch: Version) -> tuple[str, ...]:
-        """Return the constraints beside a release of torch, whatever its metadata says."""
+    def constraints(self, torch: Version) -> tuple[Constraint, ...]:
+        """Return the constraints that METADATA of a torch omits."""
         release = self.releases.get(torch)
         if release is None:
             return ()
+        constraints = tuple(map(parse_constraint, release.beside))
         if not release.triton:
-            return release.beside
+            return constraints
         # What others compile of Triton for Windows, 3.4.0.post20, names no torch.
         minor, _, _ = release.triton.lstrip("=~").rpartition(".")
-        return (*release.beside, f"triton-windows=={minor}.*")
+        return (*constraints, Constraint.of("triton-windows", f"=={minor}.*"))
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return what companions among some packages import, require nowhere, and do not find."""

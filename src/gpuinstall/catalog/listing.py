@@ -27,7 +27,7 @@ from gpuinstall.base.location import Location, file_path
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.requirement import names_of
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend
@@ -514,7 +514,7 @@ def live_catalog(
         tags += _new_tags(index, client, catalog, builds)
         if request.allowed_backends is not None:
             tags = [tag for tag in tags if tag in request.allowed_backends]
-    companions = COMPANIONS & requirement_names(request.requirements)
+    companions = COMPANIONS & names_of(request.requirements)
     listing = read_listing(sources, client, tags, ("torch", *sorted(companions)))
     for silent in listing.silent:
         # Who has asked for a run without a network need not be told that there was none.

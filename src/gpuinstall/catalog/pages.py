@@ -66,7 +66,7 @@ def parse_page(
 
 @cache
 def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
-    """Return the releases of a package, by its normalised name, that a page has as source.
+    """Return the source releases of a package on a page.
 
     Raises:
         InstallationError: if the page is malformed.

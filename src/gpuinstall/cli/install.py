@@ -169,16 +169,17 @@ def _change_request(project: Project, options: CommandOptions, *words: str) -> O
         options: How to install.
         words: The command that has changed the request, for the advice.
     """
-    from gpuinstall.base.requirement import requirement_names
+    from gpuinstall.base.requirement import names_of
     from gpuinstall.install.state import InstallOptions
 
     name_active(words, project.paths.venv, project.reporter)
     # "install -U numpy" moves numpy alone, as with pip.
-    typed = requirement_names(options.requirements) if options.upgrade else ()
+    requested = project.settings.request.requirements
+    typed = names_of(one for one in requested if not one.editable)
     selected = InstallOptions(
         replace=options.replace,
         upgrade=options.upgrade and not typed,
-        moving=tuple(sorted(typed)),
+        moving=tuple(sorted(typed)) if options.upgrade else (),
     )
     return carry_out(project, options, selected)
 

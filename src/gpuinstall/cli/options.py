@@ -22,7 +22,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, decoded, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
-from gpuinstall.base.requirement import is_remote, parse_requirement
+from gpuinstall.base.requirement import COMMAND_LINE, is_remote, parse_requirement
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import redacted
 from gpuinstall.base.values import Value, replace
@@ -129,8 +129,7 @@ def _requirement_from(value: str, folder: Path) -> str:
         if place and not place.startswith("~"):
             # A bare word would be a package.
             moved = f"./{os.path.normpath(folder / place)}"
-            name = " @ " if " @ " in requirement.text else ""
-            return requirement.text.replace(f"{name}{place}", f"{name}{moved}", 1)
+            return requirement.with_url(moved).text
     return value
 
 
@@ -401,10 +400,13 @@ class CommandOptions:
         files = [
             word for word in self.requirements if word.endswith(_REQUIREMENT_FILES)
         ]
-        requirements = [
+        words = [
             with_variables(word, os.environ)
             for word in self.requirements
             if word not in files
+        ]
+        requirements = [
+            parse_requirement(word, COMMAND_LINE) for word in (*words, *editables)
         ]
         for name in files:
             self.terminal.step("Requested", f"{name}, read as -r {name}")
@@ -416,7 +418,7 @@ class CommandOptions:
                 if _is_of_variable(name):
                     places[value] = str(_ROWS[name].settings["envvar"])
         request = Request(
-            (*requirements, *editables),
+            requirements,
             python=python,
             backend=self.backend or split_torch_index(self.torch_index or "")[1],
             places=places,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import names_of
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
@@ -110,7 +110,7 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
 
 
 def _with_dry_run(fix: str) -> str:
-    """Return a fix whose ``--relax`` line runs ``lock --dry-run``: a plan resolves nothing."""
+    """Return a fix whose ``--relax`` line runs ``lock --dry-run``."""
     words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
     line = joined(["gpuinstall", "lock", "--dry-run", "--relax", *words])
     return re.sub(rf"(?m)^{RELAX}: ", lambda _: f"{line}{NOTE}", fix)
@@ -164,7 +164,7 @@ def _show_plan(
         terminal.line(f"  {reason.message}")
     terminal.line(f"  index  {choice.index or 'the default index'}")
     if len(choice.requirements) > 1:
-        terminal.line(f"  with   {some(choice.requirements[1:])}")
+        terminal.line(f"  with   {some([*map(str, choice.requirements[1:])])}")
     if plan.rejected:
         terminal.line(f"  more   --all shows the {len(plan.rejected)} rejected builds")
     for warning in plan.warnings:
@@ -188,13 +188,7 @@ def _with_remarks(
     if plan.status != "cpu":
         choose_on = partial(choose, request=request, catalog=catalog)
         plan = with_compat_reason(plan, compat_offer(machine, catalog, choose_on))
-    # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
-    others = [
-        text
-        for text in plan.choice.requirements
-        if text.partition("==")[0] not in PAIRED
-    ]
-    if {parse_requirement(text).name for text in others} <= PAIRED:
+    if names_of(plan.choice.requirements) <= PAIRED:
         return plan
     message = (
         "the request was not resolved: gpuinstall lock --dry-run resolves it, "

@@ -13,7 +13,7 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document, real_path
 from gpuinstall.base.finding import Finding, Rejection
-from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.requirement import names_of, parse_requirement
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
@@ -62,7 +62,7 @@ def _is_undone(folder: Path) -> bool:
         OSError, ValueError, AttributeError, LookupError, TypeError, UsageError
     ):
         pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
-        names = requirement_names(pyproject["project"]["dependencies"])
+        names = names_of(map(parse_requirement, pyproject["project"]["dependencies"]))
         settings = pyproject.get("tool", {}).get("uv", {})
         indexes = [index.get("default") for index in settings.get("index", ())]
         is_named = "torch" in settings.get("sources", ()) or any(indexes)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, parse_json, sha256_of
 from gpuinstall.base.location import Location
-from gpuinstall.base.requirement import normalised, standard_requirement
+from gpuinstall.base.requirement import normalized, standard_requirement
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
         records = [*folder.glob("*.dist-info"), *folder.glob("*.egg-info")]
         for record in sorted(records):
             stem, _, rest = record.stem.partition("-")
-            name = normalised(stem)
+            name = normalized(stem)
             version = rest.partition("-py")[0]
             if _NAME.fullmatch(name) and _VERSION.fullmatch(version):
                 package = InstalledPackage(name, version, record)
@@ -142,7 +142,7 @@ def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage
     required = set[str]()
     for package in packages:
         names = {
-            normalised(one.name)
+            normalized(one.name)
             for one in package.requires
             if one.marker is None or one.marker.evaluate()
         }
@@ -167,7 +167,7 @@ def unmet_requirements(
         for requirement in package.requires:
             if requirement.marker and not requirement.marker.evaluate(environment):
                 continue
-            version = versions.get(normalised(requirement.name))
+            version = versions.get(normalized(requirement.name))
             # A pre-release that is there was wanted by whoever put it there.
             if version is None or not requirement.specifier.contains(
                 version, prereleases=True

@@ -9,7 +9,6 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import visible
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
@@ -84,7 +83,7 @@ def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
     holders: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     inputs = {"torch"}
     for lock in locks:
-        inputs |= requirement_names(lock.record.inputs)
+        inputs |= lock.requested
         for package, requirement in _locked(lock):
             holders[package, requirement].append(lock)
     for (package, requirement), own_locks in holders.items():

@@ -15,7 +15,7 @@ from gpuinstall.base.environment_paths import (
     packages_folders,
 )
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
-from gpuinstall.base.requirement import normalised
+from gpuinstall.base.requirement import normalized
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.environments.environment import (
@@ -275,7 +275,7 @@ def report_broken(
     staying = [package for package in packages if package.name not in changes]
     coming = {name: version for name, version in changes.items() if version}
     for package, requirement, version in unmet_requirements(staying, coming):
-        if normalised(requirement.name) not in changes:
+        if normalized(requirement.name) not in changes:
             continue
         name = f"{package.name} {package.version}"
         if version is None:

@@ -12,7 +12,7 @@ from typing import Any
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.requirement import Constraint, Requirement, names_of
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend
 from gpuinstall.environments.environment import torch_cuda, versions_of
@@ -133,10 +133,10 @@ def _read_state(place: EnvironmentPaths, project: Project) -> InstallState:
     request = declared_request(project)
     # What was built for the torch that is there moves with it.
     companions = {"torchvision", "torchaudio"} & existing.versions.keys()
-    unnamed = sorted(companions - requirement_names(request.requirements))
+    unnamed = sorted(companions - names_of(request.requirements))
     request = replace(
         request,
-        requirements=(*request.requirements, *unnamed),
+        requirements=(*request.requirements, *map(Requirement.of, unnamed)),
         python=place.layout and place.layout.version,
         managed_pythons=False,
     )
@@ -217,19 +217,24 @@ def _resolve_near(state: InstallState, project: Project, label: str) -> Resoluti
     return resolve_locks([request], session, installed=near)[0]
 
 
-def _proven_builds(existing: ExistingEnvironment, label: str) -> list[str]:
+def _proven_builds(existing: ExistingEnvironment, label: str) -> list[Constraint]:
     """Return the constraints that keep a resolution to the builds that the guard of an environment names."""
     # "torchaudio==0+none.for.cu132" keeps pip from what does not exist, and was never there.
     lines = guarded_lines(existing.paths.venv)
     proven = [line for line in lines if "==" in line and "+none" not in line]
     there = f"torch=={existing.versions.get('torch')}"
-    # Without its label a version would be that of every CUDA.
-    return [f"{line}+{label}" if label and line == there else line for line in proven]
+    constraints = []
+    for line in proven:
+        # Without its label, the pin would allow every CUDA.
+        pin = f"{line}+{label}" if label and line == there else line
+        name, _, version = pin.partition("==")
+        constraints.append(Constraint.of(name, f"=={version}"))
+    return constraints
 
 
 def _near_builds(
     existing: ExistingEnvironment, request: Request, of_default: str
-) -> Iterator[list[str]]:
+) -> Iterator[list[Constraint]]:
     """Yield the constraints that keep a resolution to the torch of an environment, the narrowest first.
 
     Args:
@@ -240,13 +245,12 @@ def _near_builds(
     installed = existing.versions.get("torch")
     if installed is None:
         return
-    for text in request.requirements + request.constraints:
-        requirement = parse_requirement(text)
+    for requirement in (*request.requirements, *request.constraints):
         if requirement.name == "torch" and (requirement.specifier or requirement.url):
             return
     public, _, label = installed.partition("+")
     label = label or of_default
     # A CPU build that is there was not requested: pip takes it on machines with a GPU, too.
     if label not in ("", "cpu") and request.backend is None:
-        yield [f"torch=={public}+{label}"]
-    yield [f"torch=={public}"]
+        yield [Constraint.of("torch", f"=={public}+{label}")]
+    yield [Constraint.of("torch", f"=={public}")]

@@ -18,7 +18,7 @@ from gpuinstall.base.files import (
     expanded_home,
     real_path,
 )
-from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.requirement import names_of
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
@@ -135,7 +135,7 @@ class PricedLock(Value):
     def _change_lines(self) -> list[str]:
         if not self.change.is_new:
             return change_lines(self.changes) or ["no version changes"]
-        requested = requirement_names(self.fit.choice.requirements)
+        requested = names_of(self.fit.choice.requirements)
         # What was requested comes first.
         changes = sorted(
             self.changes,
@@ -358,13 +358,13 @@ def builds_of(
 def introduced_builds(
     lock: Lock, builds: Iterable[SourceBuild], project: Project
 ) -> frozenset[str]:
-    """Return the builds that neither the user nor a file of the folder requests."""
+    """Return the builds that neither the user nor a folder's file requests."""
     files = [*project.contents.declaration.files.values(), project.words]
     files += [*project.settings.files.values()]
-    texts = [text for file in files for text in file.requirements]
-    requested = set(requirement_names(texts))
+    requirements = [one for file in files for one in file.requirements]
+    requested = set(names_of(requirements))
     own = {real_path(project.folder)}
-    for requirement in map(parse_requirement, texts):
+    for requirement in requirements:
         if requirement.path:
             own.add(real_path(project.folder / expanded_home(requirement.path)))
     for name, (place, _) in lock.projects_in(project.paths.folder).items():

@@ -15,7 +15,7 @@ from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.requirement import names_of
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import Build, Catalog
 from gpuinstall.catalog.failures.table import load_failures
@@ -72,7 +72,7 @@ def check_links(
     from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
     from gpuinstall.wheels.members import load_members
 
-    requested = requirement_names(fit.choice.requirements)
+    requested = names_of(fit.choice.requirements)
     libraries = read_libraries(site)
     names = {library.elf.soname for library in libraries}
     names |= {Path(library.path).name for library in libraries}

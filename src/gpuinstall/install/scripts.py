@@ -40,9 +40,9 @@ class Script(NamedTuple):
         """Its environment: the same one for the same request and the same file."""
         words = [
             str(self.file.resolve()),
-            *sorted(self.listed.requirements),
+            *sorted(map(str, self.listed.requirements)),
             self.python or "",
-            *self.listed.constraints,
+            *map(str, self.listed.constraints),
             *recorded_sources(self.listed.settings),
         ]
         text = os.fsencode("\0".join(words))

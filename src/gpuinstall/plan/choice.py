@@ -209,7 +209,9 @@ def _choice(best: JudgedBuild, context: PlanContext) -> Choice:
         python,
         index=build.index(context.catalog.torch_index),
         requirements=(
-            f"torch{demand.extras}=={build.torch}{label_of(build)}",
+            demand.torch_requirement.with_specifier(
+                f"=={build.torch}{label_of(build)}"
+            ),
             *context.companions.pins(build, python),
             *demand.others,
         ),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import ParsedRequirement, parse_specifier
-from gpuinstall.base.values import Value
+from gpuinstall.base.requirement import Requirement, parse_specifier
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
 
 
 class Companions(Value):
     """The requested packages of torch's family, beside torch itself."""
 
-    requirements: tuple[ParsedRequirement, ...]
+    requirements: tuple[Requirement, ...]
     catalog: Catalog
     is_before_triton: bool = False
     """Whether every requested torch is one that requires no triton."""
@@ -21,7 +21,7 @@ class Companions(Value):
     def suiting(
         self,
         build: Build,
-        requirement: ParsedRequirement,
+        requirement: Requirement,
     ) -> Sequence[str] | None:
         """Return the requested versions of a companion that load beside a build.
 
@@ -54,26 +54,27 @@ class Companions(Value):
                 )
         return pythons
 
-    def pins(self, build: Build, python: str) -> Iterator[str]:
+    def pins(self, build: Build, python: str) -> Iterator[Requirement]:
         """Yield the requirements of the companions, pinned to a build as far as it is known what goes with it."""
         for requirement in self.requirements:
             name = requirement.name
             versions = self.suiting(build, requirement)
             # In the words of torch, which pins triton itself: no label ties a triton to a build.
             if name == "triton" and versions and requirement.specifier is None:
-                yield f"triton{self.catalog.releases[build.torch].triton}"
+                pin = self.catalog.releases[build.torch].triton
+                yield Requirement.of("triton", pin or "")
             elif name == "triton" or not versions:
-                yield requirement.text
+                yield requirement
             else:
                 yield self._pin(requirement, versions, build, python)
 
     def _pin(
         self,
-        requirement: ParsedRequirement,
+        requirement: Requirement,
         versions: Sequence[str],
         build: Build,
         python: str,
-    ) -> str:
+    ) -> Requirement:
         """Pin a companion to the first version with a wheel for a Python.
 
         Args:
@@ -87,7 +88,6 @@ class Companions(Value):
             wheels = self._wheels(name, version)
             if wheels.has_wheel(python):
                 break
-        pin = f"{name}{requirement.extras}=={version}"
         label = label_of(build)
         listed = self._listed_versions(build, name)
         # A listing shows whether its files have a label; without one the catalogue knows it.
@@ -95,7 +95,8 @@ class Companions(Value):
             is_labelled = build.platform not in wheels.unlabelled
         else:
             is_labelled = f"{version}{label}" in listed
-        return pin + label if is_labelled else pin
+        pin = f"=={version}{label if is_labelled else ''}"
+        return replace(requirement, marker=None).with_specifier(pin)
 
     def cpu_builds(self, build: Build) -> Iterator[str]:
         """Yield the companions whose files for the platform of a build have no code for a GPU."""
@@ -108,7 +109,7 @@ class Companions(Value):
     def loading(
         self,
         build: Build,
-        requirement: ParsedRequirement,
+        requirement: Requirement,
     ) -> Sequence[str] | None:
         """Return the versions of a companion that load beside a build, the preferred first.
 
@@ -126,7 +127,7 @@ class Companions(Value):
     def _paired_versions(
         self,
         build: Build,
-        requirement: ParsedRequirement,
+        requirement: Requirement,
     ) -> Sequence[str] | None:
         """Return the versions that belong to a torch, whether or not they have wheels here."""
         release = self.catalog.releases.get(build.torch)
@@ -189,7 +190,7 @@ class Companions(Value):
         major, minor, *_ = (*version.split("."), "0")
         return companions.get((name, version)) or companions[name, f"{major}.{minor}.0"]
 
-    def _why_none(self, build: Build, requirement: ParsedRequirement) -> str:
+    def _why_none(self, build: Build, requirement: Requirement) -> str:
         """Return that no version loads beside a build, and which do."""
         if self._listed_versions(build, requirement.name) == frozenset():
             return f"no source lists {requirement.name} for {build.backend}"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
-from gpuinstall.base.requirement import normalised, parse_requirement
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.catalog import Build, Catalog, CudaName
 from gpuinstall.machine.protocol import Rules
@@ -75,15 +74,12 @@ class PlanContext(Value, eq=False):
     def cuda_names(self) -> dict[str, CudaName]:
         """What is requested, beside the family, by a name or an extra that carries a CUDA, as far as it counts here."""
         cuda_names: dict[str, CudaName] = {}
-        for requirement in map(parse_requirement, self.demand.others):
+        for requirement in self.demand.others:
             # The Python is chosen later: a marker about it is judged by the usual one.
             if not requirement.counts_on(self.machine, self.catalog.settled_python):
                 continue
             rows = self.catalog.cuda_names()
-            extras = [
-                f"{requirement.name}[{normalised(extra)}]"
-                for extra in requirement.extra_names
-            ]
+            extras = [f"{requirement.name}[{extra}]" for extra in requirement.extras]
             for name in (requirement.name, *extras):
                 # A name without a number has no CUDA if a version is requested.
                 if name in rows and not (requirement.specifier and name.isalpha()):

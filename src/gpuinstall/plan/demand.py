@@ -6,10 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.request import Request
+from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import (
-    ParsedRequirement,
-    parse_requirement,
+    Requirement,
     parse_specifier,
 )
 from gpuinstall.base.values import Value, replace
@@ -36,13 +35,13 @@ class Demand(Value, eq=False):
     torch: SpecifierSet | None
     """The specifiers of all its requirements together, without local versions, which go into ``backends``."""
 
-    extras: str
-    """Those of torch, as in ``[opt-einsum]``."""
+    torch_requirement: Requirement
+    """Of torch, with its extras."""
 
-    family: dict[str, ParsedRequirement]
+    family: dict[str, Requirement]
     """The companions that are requested, by name."""
 
-    others: tuple[str, ...]
+    others: tuple[Requirement, ...]
     """The requirements that have nothing to do with the choice."""
 
     backends: frozenset[Backend]
@@ -90,11 +89,10 @@ def parse_request(
     Raises:
         UsageError: The request is malformed.
     """
-    requirements = [parse_requirement(text) for text in request.requirements]
+    requirements = list(request.requirements)
     names = {"torch", *(requirement.name for requirement in requirements)}
     # A constraint requests no package.
-    for text in request.constraints:
-        constraint = parse_requirement(text)
+    for constraint in request.constraints:
         # One with an address counts all the same: it would say where a file of the family comes from, and is refused.
         is_demand = constraint.name in names or constraint.url
         if is_demand and constraint.name in family:
@@ -108,20 +106,20 @@ def parse_request(
     first_at_hand = [one for one in pythons_at_hand if one in pythons]
     first_python = (*first_at_hand, *pythons, *_PYTHONS)[0]
     tags = [request.backend] if request.backend else []
-    companions: dict[str, ParsedRequirement] = {}
+    companions: dict[str, Requirement] = {}
     others = []
     for requirement in requirements:
         if requirement.name not in family:
-            others.append(requirement.text)
+            others.append(requirement)
         elif requirement.counts_on(machine, first_python):
             own = _of_family(requirement, tags)
             earlier = companions.get(own.name)
             companions[own.name] = earlier.narrowed(own) if earlier else own
-    torch = companions.pop("torch", ParsedRequirement("torch", "torch"))
+    torch = companions.pop("torch", ANY_TORCH)
     return Demand(
         request,
         torch=torch.specifier,
-        extras=torch.extras,
+        torch_requirement=replace(torch, marker=None),
         family=companions,
         others=tuple(others),
         backends=frozenset(map(_backend, tags)),
@@ -132,7 +130,7 @@ def parse_request(
     )
 
 
-def _of_family(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequirement:
+def _of_family(requirement: Requirement, tags: list[str]) -> Requirement:
     """Return a requirement whose versions carry no backend, as ``==2.15.0+cu132`` does; its tag goes to ``tags``."""
     if requirement.url:
         raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.plan.choice import choose
@@ -26,8 +26,9 @@ def choose_as_locked(
     torch = [text for text in request.preferred if text.startswith("torch==")]
     if torch:
         # Without its label: this machine may need another build of the same torch.
-        public = torch[0].partition("+")[0]
-        locked = replace(request, constraints=(*request.constraints, public))
+        public = torch[0].removeprefix("torch").partition("+")[0]
+        pin = Constraint.of("torch", public)
+        locked = replace(request, constraints=(*request.constraints, pin))
         plan = choose(machine, locked, catalog)
         if isinstance(plan, Plan):
             return plan
@@ -57,7 +58,7 @@ def newer_torch(
     holders = [
         bound.words
         for bound in bounds
-        if not parse_requirement(bound.words).allows(newer)
+        if bound.requirement and not bound.requirement.allows(newer)
     ]
     if request.preferred:
         holders.append("the project's own lock")

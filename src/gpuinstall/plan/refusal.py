@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 
 from gpuinstall.base.errors import GpuInstallError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.request import ANY_TORCH, Request
+from gpuinstall.base.requirement import Requirement, names_of
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Build
@@ -111,6 +111,8 @@ class Limit(Value):
     field: str
     """The field of the request that has it."""
     value: str
+    requirement: Requirement | None = None
+    """The requirement or constraint; None for another field."""
 
     @property
     def words(self) -> str:
@@ -127,20 +129,19 @@ class Limit(Value):
     @property
     def is_of_torch(self) -> bool:
         """Whether it limits torch itself."""
-        is_requirement = self.field in {"requirements", "constraints"}
-        return is_requirement and parse_requirement(self.value).name == "torch"
+        return self.requirement is not None and self.requirement.name == "torch"
 
 
 def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
     """Return what can stand in the way of a request, among it the constraints on torch and on what it names of the family."""
     limits = [
-        Limit("requirements", text) for text in request.requirements if text != "torch"
+        _limit("requirements", one) for one in request.requirements if one != ANY_TORCH
     ]
-    concerned = {"torch", *requirement_names(request.requirements)} & {*family}
+    concerned = {"torch", *names_of(request.requirements)} & {*family}
     limits += [
-        Limit("constraints", text)
-        for text in request.constraints
-        if parse_requirement(text).name in concerned
+        _limit("constraints", one)
+        for one in request.constraints
+        if one.name in concerned
     ]
     if request.python:
         limits.append(Limit("python", request.python))
@@ -151,17 +152,21 @@ def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
     return limits
 
 
+def _limit(field: str, requirement: Requirement) -> Limit:
+    return Limit(field, requirement.written or requirement.text, requirement)
+
+
 def without_limits(request: Request, limits: Collection[Limit]) -> Request:
     """Return a request without some limits; what it requires of torch becomes any torch."""
     requirements = []
-    for text in request.requirements:
-        limit = Limit("requirements", text)
+    for one in request.requirements:
+        limit = _limit("requirements", one)
         if limit not in limits:
-            requirements.append(text)
+            requirements.append(one)
         elif limit.is_of_torch:
-            requirements.append("torch")
+            requirements.append(ANY_TORCH)
     constraints = [
-        text for text in request.constraints if Limit("constraints", text) not in limits
+        one for one in request.constraints if _limit("constraints", one) not in limits
     ]
     single = {limit.field for limit in limits} - {"requirements", "constraints"}
     return replace(
@@ -325,7 +330,8 @@ def _unknown(culprit: Limit, context: PlanContext) -> str:
     message = f"no build of torch for {platform} fits {culprit.words}"
     if culprit.is_of_torch:
         torches = {build.torch for build in context.catalog.builds}
-        if not any(map(parse_requirement(culprit.value).allows, torches)):
+        requirement = culprit.requirement
+        if requirement and not any(map(requirement.allows, torches)):
             known = f"{min(torches)} to {max(torches)}" if torches else "none"
             message += f"; the catalogue of {context.catalog.date} has {known}"
     return message
@@ -358,7 +364,8 @@ def _change(
             )
         case "requirements":
             other = "torch" if limit.is_of_torch else None
-            cuda_name = context.cuda_names.get(value)
+            text = limit.requirement.text if limit.requirement else ""
+            cuda_name = context.cuda_names.get(text)
             if cuda_name and build.toolkit:
                 other = cuda_name.names.get(build.toolkit[0])
             if other:

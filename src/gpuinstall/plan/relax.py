@@ -9,11 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import (
-    ParsedRequirement,
-    parse_requirement,
-    requirement_names,
-)
+from gpuinstall.base.requirement import Requirement, names_of
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.catalog import PAIRED, Catalog, Release
@@ -33,8 +29,8 @@ class RelaxedRequest(Value):
     torch: str
     """Its torch, ``2.7.1``."""
 
-    moved: tuple[str, ...]
-    """The requirements that it no longer holds to, torch's first, as they were written."""
+    moved: tuple[Requirement, ...]
+    """The requirements that it does not satisfy, torch's first."""
 
 
 def nearest_request(
@@ -62,11 +58,11 @@ def nearest_request(
         if limit.name != "torch" and catalog.is_tied(limit.name)
     ]
     # The catalogue knows what goes with a torch of those that are requested beside it.
-    known = PAIRED & requirement_names(request.requirements)
+    known = PAIRED & names_of(request.requirements)
 
     def served(
         torch: Version,
-        excluded: Collection[ParsedRequirement],
+        excluded: Collection[Requirement],
     ) -> Request | None:
         """Return the request for a torch without the versions of some requirements; None if no build serves it."""
         relaxed = _for_torch(request, torch, excluded, catalog.family)
@@ -89,22 +85,20 @@ def nearest_request(
                 excluded = others
         of_torch = [limit for limit in limits if limit.name == "torch"]
         moved = [limit for limit in of_torch if not limit.allows(torch)] + excluded
-        texts = tuple(limit.text for limit in moved)
-        return RelaxedRequest(relaxed, torch=str(torch), moved=texts)
+        return RelaxedRequest(relaxed, torch=str(torch), moved=tuple(moved))
     return None
 
 
-def version_limits(request: Request) -> list[ParsedRequirement]:
+def version_limits(request: Request) -> list[Requirement]:
     """Return the requirements and constraints that limit a version."""
-    texts = request.requirements + request.constraints
-    requirements = map(parse_requirement, texts)
+    requirements = (*request.requirements, *request.constraints)
     return [requirement for requirement in requirements if requirement.specifier]
 
 
 def _for_torch(
     request: Request,
     torch: Version,
-    excluded: Iterable[ParsedRequirement],
+    excluded: Iterable[Requirement],
     family: Collection[str],
 ) -> Request:
     """Return the request for a torch, without the versions of some requirements.
@@ -120,22 +114,21 @@ def _for_torch(
     """
     texts = {limit.text for limit in excluded}
     requirements = []
-    for text in request.requirements:
-        requirement = parse_requirement(text)
+    for requirement in request.requirements:
         if requirement.name == "torch" and requirement.specifier:
             requirements.append(requirement.with_specifier(f"=={torch}"))
         elif requirement.text not in texts:
-            requirements.append(text)
+            requirements.append(requirement)
         elif requirement.name in family:
             requirements.append(requirement.with_specifier(""))
     # A request may name torchvision alone, which would leave torch open.
-    if "torch" not in requirement_names(requirements):
-        requirements.append(f"torch=={torch}")
-    constraints = []
-    for text in request.constraints:
-        constraint = parse_requirement(text)
-        if constraint.name != "torch" and constraint.text not in texts:
-            constraints.append(text)
+    if "torch" not in names_of(requirements):
+        requirements.append(Requirement.of("torch", f"=={torch}"))
+    constraints = [
+        constraint
+        for constraint in request.constraints
+        if constraint.name != "torch" and constraint.text not in texts
+    ]
     return replace(
         request,
         requirements=tuple(requirements),
@@ -145,7 +138,7 @@ def _for_torch(
 
 def _by_distance(
     releases: Mapping[Version, Release],
-    limits: Sequence[ParsedRequirement],
+    limits: Sequence[Requirement],
 ) -> list[Version]:
     """Sort the releases of torch: the minors that were requested, then those above, then those below.
 
@@ -173,7 +166,7 @@ def _by_distance(
 
 def _requested_minors(
     releases: Mapping[Version, Release],
-    limits: Sequence[ParsedRequirement],
+    limits: Sequence[Requirement],
 ) -> set[tuple[int, ...]]:
     """Return the ``X.Y`` of torch that a request allows, or if none is in the catalogue, those in its text."""
     minors = {
@@ -194,7 +187,7 @@ def _requested_minors(
     return minors
 
 
-def _is_requested(release: Release, limits: Sequence[ParsedRequirement]) -> bool:
+def _is_requested(release: Release, limits: Sequence[Requirement]) -> bool:
     """Whether a release of torch satisfies the limits of torch, or without any those of its companions."""
     of_torch = [limit for limit in limits if limit.name == "torch"]
     if of_torch:

@@ -9,6 +9,7 @@ from gpuinstall.base.codec import write
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding, Reason, Rejection
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.values import Value
 from gpuinstall.catalog.catalog import Build
 
@@ -64,7 +65,7 @@ class Choice(Value):
     index: str | None
     """The address or the folder that its family comes from; None: the default index."""
 
-    requirements: tuple[str, ...]
+    requirements: tuple[Requirement, ...]
     """What to install, the family pinned."""
 
 
@@ -156,7 +157,7 @@ def _document(outcome: Plan | Rejected) -> dict[str, Any]:
             "backend": choice.build.backend.tag,
             "index": choice.index,
             "python": choice.python,
-            "requirements": list(choice.requirements),
+            "requirements": list(map(str, choice.requirements)),
         }
     rejected = []
     for each in outcome.rejected:

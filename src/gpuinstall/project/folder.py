@@ -18,7 +18,7 @@ from gpuinstall.lock.request.declaration import (
 )
 from gpuinstall.lock.request.history import read_own_lock, recorded_request
 from gpuinstall.sources.configuration import project_limits
-from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
+from gpuinstall.sources.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,7 +134,7 @@ def read_files(
                 reporter.warn(f"{error.message}: what it asked for goes")
                 continue
             # Its text may be a stranger's choice, and is not repeated.
-            files[name] = parse_lines(lines)
+            files[name] = RequirementsFile.of(lines)
             gone.append(name)
     if not gone or only:
         return files

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home
-from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.request import ANY_TORCH, FOLDERS_OWN, Request
 from gpuinstall.base.requirement import (
     marker_environment,
-    parse_requirement,
-    requirement_names,
+    names_of,
 )
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.declaration import by_place
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from gpuinstall.base.requirement import Requirement
     from gpuinstall.lock.request.conda import CondaRequest
     from gpuinstall.project.run import Project
 
@@ -107,7 +107,7 @@ def _announce(project: Project, request: Request, preferred: int) -> None:
     declared = project.contents.declaration
     listed = joined_files(declared.files.values())
     # torch alone is what everybody gets who has said nothing.
-    if listed.requirements not in {(), ("torch",)}:
+    if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
         if preferred:
             message += f"; {preferred} versions of its own lock"
@@ -115,7 +115,7 @@ def _announce(project: Project, request: Request, preferred: int) -> None:
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is not read; to install what it has: {export}")
     conda = _conda_request(project)
-    note = conda and conda.note(requirement_names(request.requirements))
+    note = conda and conda.note(names_of(request.requirements))
     if note:
         reporter.warn(f"{', '.join(_files_of_conda(project))}: {note}")
 
@@ -166,12 +166,12 @@ def _completed(
     if not settings.only:
         _check_python(decided["python"], config, places)
     overrides = project.sources.overrides
-    excluded = requirement_names(one for one in overrides if one.endswith(NEVER))
+    excluded = names_of(one for one in overrides if one.text.endswith(NEVER))
     requirements = tuple(
-        text
-        for text in listed.requirements or config.requirements
-        if parse_requirement(text).name not in excluded
-    ) or ("torch",)
+        one
+        for one in listed.requirements or config.requirements
+        if one.name not in excluded
+    ) or (ANY_TORCH,)
     running = () if settings.machine else (RUNNING_PYTHON,)
     return replace(
         request,
@@ -235,11 +235,10 @@ def _preferred_versions(project: Project) -> tuple[str, ...]:
     return read_team_lock(path, marker_environment(machine.os, machine.arch, python))
 
 
-def _build_files_digest(requirements: Iterable[str], folder: Path) -> str:
+def _build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str:
     """Return the digest of the build files of requested folders; raise UsageError for a path that does not exist."""
-    parsed = map(parse_requirement, requirements)
     # torch by a path is refused later.
-    paths = [one.path for one in parsed if one.path and one.name != "torch"]
+    paths = [one.path for one in requirements if one.path and one.name != "torch"]
     for path in paths:
         if not exists(folder / expanded_home(path)):
             raise UsageError(

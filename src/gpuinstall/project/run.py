@@ -14,11 +14,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
-from gpuinstall.base.requirement import (
-    normalised,
-    parse_requirement,
-    requirement_names,
-)
+from gpuinstall.base.requirement import TextOrigin, names_of, normalized
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import by_place, locks_in
@@ -31,7 +27,6 @@ from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
     joined_files,
-    parse_lines,
 )
 
 if TYPE_CHECKING:
@@ -112,8 +107,7 @@ class Project(Value):
         if self.settings.script:
             return self.settings.script
         request = self.settings.request
-        place = Path("the command line")
-        words = RequirementsFile.of(place, request.requirements, request.constraints)
+        words = RequirementsFile.of((*request.requirements, *request.constraints))
         own = [replace(setting, is_own=True) for setting in words.settings]
         return replace(words, settings=tuple(own))
 
@@ -122,7 +116,7 @@ class Project(Value):
         """The folders that the caller names in words, whose code is taken as it is now; that of an editable one always is."""
         if self.settings.script:
             return set()
-        requirements = map(parse_requirement, self.settings.request.requirements)
+        requirements = self.settings.request.requirements
         paths = [one.path for one in requirements if one.path and not one.editable]
         places = [(self.folder / expanded_home(path)).resolve() for path in paths]
         return {place for place in places if isdir(place)}
@@ -138,7 +132,7 @@ class Project(Value):
             self.folder,
             configured=self.contents.config.sourcing.torch_index,
         ).with_settings(_source_settings(self), self.folder)
-        typed = requirement_names(self.settings.request.requirements)
+        typed = names_of(self.settings.request.requirements)
         policy = replace(sources.policy, requested=frozenset(typed))
         sources = replace(sources, policy=policy)
         for setting in self.words.settings:
@@ -243,9 +237,10 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
         yield pages(address, folder / PROJECT)
     for listed in by_place(settings.files, project.paths.folder).values():
         yield from listed.settings
-    removed = set(map(normalised, settings.without))
-    locks = project.paths.folder / "pylock.*.toml"
-    by_locks = parse_lines(by_hand(contents.read_recorded()), locks)
+    removed = set(map(normalized, settings.without))
+    locks = TextOrigin(str(project.paths.folder / "pylock.*.toml"))
+    recorded = by_hand(contents.read_recorded())
+    by_locks = RequirementsFile.of(one.at(locks) for one in recorded)
     files = *project.files.values(), by_locks
     for setting in chain.from_iterable(one.settings for one in files):
         is_gone = settings.only or setting.package in removed
@@ -259,7 +254,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
             yield from read_team_settings(team_lock)
         counting = joined_files((counting, *files))
     texts = *counting.requirements, *counting.constraints
-    projects = [text for text in texts if parse_requirement(text).url]
+    projects = [one for one in texts if one.url]
     if projects:
         from gpuinstall.lock.request.project import nested_settings
 

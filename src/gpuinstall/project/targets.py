@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.lock.file.fit import locks_by_target, named_targets
@@ -55,7 +56,7 @@ def _within_targets(project: Project, request: Request) -> Request:
     if not targets:
         return request
     within = replace(request, allowed_backends=tuple(tags))
-    torch_alone = replace(within, requirements=("torch",))
+    torch_alone = replace(within, requirements=(ANY_TORCH,))
     choice = choose(machine, torch_alone, project.catalog).choice
     if choice:
         within = replace(within, backend=choice.build.backend.tag)

@@ -25,6 +25,7 @@ from gpuinstall.base.files import (
     text_list,
 )
 from gpuinstall.base.location import Location
+from gpuinstall.base.requirement import Constraint, TextOrigin, parse_constraint
 from gpuinstall.base.text import (
     BrokenBlockError,
     is_guard_text,
@@ -75,7 +76,7 @@ _UV_WORDS = {
 }
 """The same, of settings that are no addresses."""
 
-NEVER = " ; python_version < '0'"
+NEVER = '; python_version < "0"'
 """The marker of a requirement that is left out."""
 
 _UV_LISTS = {
@@ -318,13 +319,23 @@ def _files_of(variable: str, environ: _Environ, folder: Path) -> RequirementsFil
 
 def _limits(file: Path, table: Mapping[str, Any]) -> RequirementsFile:
     with _reading(file):
-        return RequirementsFile.of(file, constraints=uv_constraints(table))
+        return RequirementsFile.of(uv_constraints(table, file))
 
 
-def uv_constraints(table: Mapping[str, Any]) -> list[str]:
-    """Return the constraints in a table of uv's settings; raise TypeError if they are no list."""
+def uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constraint]:
+    """Return the constraints in a table of uv's settings.
+
+    Args:
+        table: The table.
+        file: The file that has it.
+
+    Raises:
+        TypeError: They are no list.
+        UsageError: One is malformed.
+    """
     key = "constraint-dependencies"
-    return text_list(table.get(key, []), key)
+    origin = TextOrigin(str(file), key)
+    return [parse_constraint(one, origin) for one in text_list(table.get(key, []), key)]
 
 
 def pip_words(
@@ -384,7 +395,7 @@ def read_policy(environ: _Environ) -> Policy:
 
 
 def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
-    """Read ``extra-build-variables`` of the user's settings of uv, by package."""
+    """Read ``extra-build-variables`` of the user's uv settings, by package."""
     variables: dict[str, dict[str, str]] = {}
     for file, table in _user_tables(environ):
         with _reading(file):
@@ -458,7 +469,8 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
         if environ.get(name):
             yield source_setting("uv", key, environ[name], Path(name))
     for name, key in _UV_LISTS.items():
-        texts = list(_files_of(name, environ, folder).requirements)
+        listed = _files_of(name, environ, folder).requirements
+        texts = list(map(str, listed))
         if texts:
             yield from _uv_settings(key, texts, Path(name))
     for name, instead in _NOT_OBEYED.items():

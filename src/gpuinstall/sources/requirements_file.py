@@ -17,9 +17,16 @@ from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, hint_for_link, read_document, real_path
-from gpuinstall.base.requirement import canonical, is_remote, parse_requirement
+from gpuinstall.base.requirement import (
+    Constraint,
+    Requirement,
+    TextOrigin,
+    is_remote,
+    once,
+    parse_requirement,
+)
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import redacted, without_logins
+from gpuinstall.base.text import redacted
 from gpuinstall.base.values import Value, astuple, replace
 from gpuinstall.sources.provenance import (
     ANY_FILE,
@@ -44,94 +51,69 @@ _FLAGS = frozenset(
 _LINE = r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
 """A requirement, or a folder of one that may be quoted, and pip's options."""
 _INCLUSION = r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
-_LOGIN = r"://([^/\s]+@)"
 _NO_VARIABLES = "Variables are not read here: write the path"
 _COMMENT = r"(?:^|\s)#.*"
 
 
 class RequirementsFile(Value):
-    """What a file asks for, and what it allows of what turns up; paths in it start from the working folder.
+    """The contents of a file, with paths from the working folder.
 
-    It is made by ``of``: each address of a requirement or a constraint is among the settings, with its place.
+    Create it with ``of``, which adds each address to the settings.
     """
 
-    requirements: tuple[str, ...] = ()
-    """Without the logins of their addresses, as all texts."""
-
-    constraints: tuple[str, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     settings: tuple[SourceSetting, ...] = ()
-    """Where packages may come from and which files they are."""
+    """The sources of packages, and their files."""
 
     conda: tuple[str, ...] = ()
-    """What conda brings, as conda writes it."""
+    """Packages of conda, as conda writes them."""
 
     @classmethod
     def of(
         cls,
-        file: Path,
-        requirements: Iterable[str] = (),
-        constraints: Iterable[str] = (),
+        lines: Iterable[Requirement],
         settings: Iterable[SourceSetting] = (),
-        *,
-        line: int | None = None,
     ) -> RequirementsFile:
-        """Return what a file asks for, or one line of it.
+        """Return the contents of a file, or of one line.
 
         Args:
-            file: The file.
-            requirements: What it asks for.
-            constraints: What it allows of what turns up.
-            settings: What else it says of sources.
-            line: The number of the line; None: of no single one.
+            lines: Its requirements and constraints.
+            settings: Its other settings of sources.
         """
-        requirements = tuple(requirements)
-        constraints = tuple(constraints)
-        addresses = address_settings(requirements + constraints, file, line)
+        lines = tuple(lines)
         return cls(
-            tuple(map(without_logins, requirements)),
-            tuple(map(without_logins, constraints)),
-            (*addresses, *settings),
+            tuple(one for one in lines if not isinstance(one, Constraint)),
+            tuple(one for one in lines if isinstance(one, Constraint)),
+            (*address_settings(lines), *settings),
         )
 
     @property
-    def lines(self) -> tuple[str, ...]:
-        """What it asks for, line by line in one spelling; ``-c`` stands before constraints."""
-        constraints = [f"-c {text}" for text in canonical(self.constraints)]
-        return (*canonical(self.requirements), *constraints)
+    def lines(self) -> tuple[Requirement, ...]:
+        """Each requirement and constraint once, constraints last."""
+        return once((*self.requirements, *self.constraints))
 
     def as_limits(self) -> RequirementsFile:
-        """Return all of it as constraints: it requests nothing."""
-        limits = self.requirements + self.constraints
-        return replace(self, requirements=(), constraints=limits)
+        """Return all its requirements as constraints."""
+        limits = [one.constraint for one in self.requirements]
+        return replace(self, requirements=(), constraints=(*limits, *self.constraints))
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
         """Return both together."""
         return joined_files((self, other))
 
 
-def address_settings(
-    texts: Iterable[str], file: Path, line: int | None = None
-) -> Iterator[SourceSetting]:
-    """Yield the address of each requirement that has one, with its login, and with the place where it stands.
-
-    Args:
-        texts: Requirements and constraints.
-        file: The file that has them.
-        line: The number of their line; None: of no single one.
-    """
-    for text in texts:
-        requirement = parse_requirement(text)
+def address_settings(lines: Iterable[Requirement]) -> Iterator[SourceSetting]:
+    """Yield each address with its login and origin."""
+    for requirement in lines:
         if requirement.url:
-            login = re.search(_LOGIN, text)
-            address = requirement.url
-            if login and login[1] not in address:
-                address = address.replace("://", f"://{login[1]}", 1)
+            login = requirement.login
             yield source_setting(
                 ANY_FILE,
                 BY_ADDRESS,
-                address,
-                file,
-                line=line,
+                requirement.url.replace("://", f"://{login}", 1),
+                Path(requirement.origin.file),
+                line=requirement.origin.line,
                 package=requirement.name,
             )
 
@@ -158,23 +140,6 @@ def with_variables(text: str, environ: Mapping[str, str]) -> str:
         return re.sub(r"\$\{(\w+)\}", value, match[0])
 
     return re.sub(r"(?<=://)[^/\s]*\$\{[^/\s]*@", login, text)
-
-
-def parse_lines(lines: Iterable[str], file: Path = Path()) -> RequirementsFile:
-    """Return what lines ask for.
-
-    Args:
-        lines: In one spelling, as ``RequirementsFile.lines`` writes them; ``-c`` stands before constraints.
-        file: The file that has them, or the lock that recorded them.
-    """
-    requirements = []
-    constraints = []
-    for line in lines:
-        if line.startswith("-c "):
-            constraints.append(line.removeprefix("-c "))
-        else:
-            requirements.append(line)
-    return RequirementsFile.of(file, requirements, constraints)
 
 
 def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
@@ -436,22 +401,23 @@ def _parse_line(
     """
     [(editable, _, quoted, rest, options)] = re.findall(_LINE, line)
     text = quoted + rest.rstrip()
-    requirements: tuple[str, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     package = ""
     if text:
         # uv has no editable package from Git: it is installed as one that is not.
         if editable and not text.startswith("git+"):
             text = f"-e {text}"
         try:
-            package = parse_requirement(text).name
+            requirement = parse_requirement(text, TextOrigin(str(path), line=number))
         except UsageError as error:
             message = f"{path}, line {number}: {error.message}"
             hint = _NO_VARIABLES if "${" in text else error.hint
             raise UsageError(error.code, message, hint=hint) from None
-        requirements = (text,)
+        package = requirement.name
+        requirements = (requirement,)
     with reading(f"{path}, line {number}"):
         settings = _read_options(options, path, number=number, package=package)
-        return RequirementsFile.of(path, requirements, settings=settings, line=number)
+        return RequirementsFile.of(requirements, settings)
 
 
 def _read_options(

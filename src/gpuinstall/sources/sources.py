@@ -17,7 +17,12 @@ from gpuinstall.base.files import check_outside
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.location import Location, malformed_address
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.requirement import ParsedRequirement, fault_in, normalised
+from gpuinstall.base.requirement import (
+    Requirement,
+    fault_in,
+    normalized,
+    parse_requirement,
+)
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, shorten, without_logins
 from gpuinstall.base.values import Value, replace
@@ -117,9 +122,11 @@ class Sources(Value):
         return own
 
     @property
-    def overrides(self) -> list[str]:
-        """The requirements that stand in place of those of packages, as uv's settings of the folder have them."""
-        return self._of_resolution("override-dependencies")
+    def overrides(self) -> list[Requirement]:
+        """uv's ``override-dependencies`` of the folder."""
+        return list(
+            map(parse_requirement, self._of_resolution("override-dependencies"))
+        )
 
     @property
     def metadata(self) -> list[Mapping[str, Any]]:
@@ -190,7 +197,7 @@ class Sources(Value):
         """The packages that are never built; ``:all:`` stands for each."""
         values = self._addresses(Effect.ONLY_BINARY)
         names = " ".join(values).replace(",", " ").split()
-        return frozenset(map(normalised, names)) - {":none:"}
+        return frozenset(map(normalized, names)) - {":none:"}
 
     @property
     def ignored_settings(self) -> list[SourceSetting]:
@@ -243,7 +250,7 @@ class Sources(Value):
         return None
 
     def has_files_at(self, location: Location) -> bool:
-        """Return whether a file is in an index or find-links folder on this machine."""
+        """Return whether a file is in an index or links folder here."""
         places = map(Location.parse, self.places)
         return location.server == "file://" and any(map(location.is_from, places))
 
@@ -448,7 +455,7 @@ class Sources(Value):
         for setting in unknown.values():
             raise _not_obeyed(setting, hint=naming(unknown))
 
-    def check_handed_over(self, requirement: ParsedRequirement) -> None:
+    def check_handed_over(self, requirement: Requirement) -> None:
         """Raise UsageError for an address that no reader of a request has handed over: none goes to uv unnamed."""
         if requirement.url and not self.has_address(requirement.url):
             raise UsageError(

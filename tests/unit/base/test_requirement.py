@@ -69,7 +69,7 @@ def test_what_is_no_address_has_none(text):
 
 def test_extras_and_markers_of_an_address_are_kept():
     asked = parse_requirement("./lib[a,b] ; sys_platform == 'linux'")
-    assert asked.extra_names == ("a", "b")
+    assert asked.extras == ("a", "b")
     assert str(asked.marker) == 'sys_platform == "linux"'
 
 

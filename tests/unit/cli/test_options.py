@@ -16,6 +16,7 @@ from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import _ROWS, CommandOptions, located, read_machine_file
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import by_place
+from tests.lab.parsed import written
 
 DOCUMENT = (
     '{"schema": "gpuinstall.machine/1", "os": "windows", "arch": "x86_64", "gpus": []}'
@@ -63,8 +64,8 @@ def test_requirements_come_from_stdin_and_pipes_too(tmp_path, monkeypatch):
 
     os.close(reading)
     os.close(file)
-    assert files[""].requirements == ("numpy", "six")
-    assert files[""].constraints == ("einops<1", "numpy")
+    assert written(files[""].requirements) == ("numpy", "six")
+    assert written(files[""].constraints) == ("-c einops<1", "-c numpy")
     assert [*files] == [""]
 
 

@@ -15,6 +15,7 @@ from gpuinstall.install.scripts import Script, read_script
 from gpuinstall.sources.requirements_file import RequirementsFile
 from tests.lab.environments import put_package
 from tests.lab.listener import Listener
+from tests.lab.parsed import required
 from tests.unit.install.environments import make_environment
 
 
@@ -126,7 +127,7 @@ def test_every_name_of_a_script_has_a_place(cache):
         f"{'n' * 250}.py": "n" * 40,
         "-c.py": "-c",
     }
-    listed = RequirementsFile(("torch",))
+    listed = RequirementsFile(required("torch"))
     for name, expected in names.items():
         place = Script(Path(name), listed, None).paths.folder
         assert (place.name.rpartition("-")[0], place.parent) == (expected, cache)

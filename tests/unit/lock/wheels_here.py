@@ -9,6 +9,7 @@ from gpuinstall.catalog import Wheel
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.uv.project import ResolverProject
 from gpuinstall.sources import Sources
+from tests.lab.parsed import required
 
 
 def listed(filename, *, source="https://index.example/whl/cu126", **more):
@@ -36,4 +37,4 @@ def resolver_project(*requirements, **fields):
         "sources": Sources(),
         **fields,
     }
-    return ResolverProject(requirements, "3.12", Target("cu126"), **given)
+    return ResolverProject(required(*requirements), "3.12", Target("cu126"), **given)

@@ -133,8 +133,8 @@ def answer(case):
     on, _, words = case.partition(": ")
     words, _, change = words.partition(" given ")
     there, catalog = read_machine(on), read_catalog(change)
-    options, request = read_request(words)
     try:
+        options, request = read_request(words)
         plan = choose(there, request, catalog)
     except GpuInstallError as error:
         yield f"error {error.exit_code} {error.code}: {error.message}"
@@ -155,9 +155,9 @@ def answer(case):
         relaxed = nearest_request(
             request, catalog, lambda other: choose(there, other, catalog)
         )
-        yield f"relaxed {relaxed and shlex.join(relaxed.request.requirements)}"
+        yield f"relaxed {relaxed and shlex.join(map(str, relaxed.request.requirements))}"
         if relaxed:
-            yield f"without {shlex.join(relaxed.moved)}"
+            yield f"without {shlex.join(map(str, relaxed.moved))}"
 
 
 def outcome(plan):
@@ -170,7 +170,7 @@ def outcome(plan):
         if choice.index == official
         else f", from {choice.index or 'the default index'}"
     )
-    return f"{plan.status} {shlex.join(choice.requirements)}, Python {choice.python}{source}"
+    return f"{plan.status} {shlex.join(map(str, choice.requirements))}, Python {choice.python}{source}"
 
 
 def passed_over(rejected, *, each):

@@ -3,13 +3,12 @@
 import ast
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.text import guard_text
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources, session
@@ -20,6 +19,7 @@ from gpuinstall.sources.requirements_file import (
     address_settings,
     with_variables,
 )
+from tests.lab.parsed import constrained, required, written
 from tests.lab.source import SOURCE, dotted
 from tests.unit.lock.wheels_here import resolver_project
 
@@ -59,7 +59,7 @@ def test_nothing_reaches_uv_but_through_the_gate():
 @pytest.mark.parametrize("place", ["requirement", "constraint"])
 def test_uv_is_given_no_address_that_was_not_named(tmp_path, text, place):
     requirements = (text,) if place == "requirement" else ()
-    constraints = (text,) if place == "constraint" else ()
+    constraints = constrained(text) if place == "constraint" else ()
     project = resolver_project(*requirements, constraints=constraints)
 
     with pytest.raises(UsageError, match="an address that was not named"):
@@ -76,7 +76,7 @@ LOGINS = {
     "https://s3cret@h.example/x.whl": ("https://h.example/x.whl", "s3cret"),
     "git+https://me:s3cret@h.example/x@v1": ("git+https://h.example/x@v1", "me:s3cret"),
     "x[a] @ https://me:s3%40cret@h.example/x.whl ; os_name == 'nt'": (
-        'x[a]@ https://h.example/x.whl ; os_name == "nt"',
+        'x[a] @ https://h.example/x.whl ; os_name == "nt"',
         "me:s3@cret",
     ),
     "git+ssh://git@h.example/x": ("git+ssh://git@h.example/x", None),
@@ -87,11 +87,11 @@ LOGINS = {
 def test_a_login_leaves_an_address_where_it_is_read(tmp_path, text):
     plain, login = LOGINS[text]
 
-    listed = RequirementsFile.of(tmp_path / "in.txt", [text], [text])
+    listed = RequirementsFile.of((*required(text), *constrained(text)))
     sources = Sources().with_settings(listed.settings, tmp_path)
 
-    assert parse_requirement(text).text.replace("] @", "]@") == plain
-    assert "cret" not in str(listed.requirements + listed.constraints)
+    assert parse_requirement(text).text == plain
+    assert "cret" not in repr(listed.lines)
     assert "cret" not in repr(sources)
     assert sources.logins.get("h.example") == login
 
@@ -114,9 +114,9 @@ def test_a_variable_that_is_not_set_is_named():
         with_variables("https://${A}@h.example/x", {})
 
 
-def test_the_users_own_address_is_not_the_folders_choice(tmp_path):
-    (own,) = address_settings([f"x @ {URL}"], Path("the command line"))
-    listed = RequirementsFile.of(tmp_path / "in.txt", [f"x @ {URL}", f"y @ {GIT}"])
+def test_the_users_own_address_is_not_the_folders_choice():
+    (own,) = address_settings(required(f"x @ {URL}"))
+    listed = RequirementsFile.of(required(f"x @ {URL}", f"y @ {GIT}"))
 
     settings = (replace(own, is_own=True), *listed.settings)
 
@@ -209,7 +209,9 @@ def test_a_path_outside_the_folder_is_named_and_one_inside_only_without_trust(tm
     folder = tmp_path / "project"
     folder.mkdir()
     (tmp_path / "outside").mkdir()
-    listed = RequirementsFile.of(folder / "in.txt", ["-e ./lib", "-e ../outside"])
+    file = TextOrigin(str(folder / "in.txt"))
+    paths = [one.at(file) for one in required("-e ./lib", "-e ../outside")]
+    listed = RequirementsFile.of(paths)
 
     def named(trust):
         sources = Sources(policy=Policy(trusts_folder=trust)).with_settings(
@@ -242,7 +244,7 @@ def test_constraints_of_the_users_own_uv_toml_hold(tmp_path):
 
     limits = project_limits(environ, tmp_path)
 
-    assert {name: one.lines for name, one in limits.items()} == {
+    assert {name: written(one.lines) for name, one in limits.items()} == {
         "~/uv.toml": ("-c six<2",)
     }
     (tmp_path / "limits.txt").write_text("numpy<2")
@@ -250,7 +252,7 @@ def test_constraints_of_the_users_own_uv_toml_hold(tmp_path):
     (tmp_path / "ours.txt").write_text(ours)
     environ["UV_CONSTRAINT"] = f"limits.txt {(tmp_path / 'ours.txt').as_uri()}"
     limits = project_limits(environ, tmp_path)
-    assert limits["~/uv.toml"].lines == ("-c six<2", "-c numpy<2")
+    assert written(limits["~/uv.toml"].lines) == ("-c six<2", "-c numpy<2")
     environ["UV_CONFIG_FILE"] = "gone.toml"
     with pytest.raises(UsageError, match=r"gone.toml, which is not there"):
         project_limits(environ, tmp_path)
@@ -262,9 +264,7 @@ def test_constraints_of_the_users_own_uv_toml_hold(tmp_path):
 
 def test_a_repository_is_the_same_in_uvs_spelling_and_at_its_commit():
     text = "git+file:///tmp/a project/x@main"
-    sources = Sources().with_settings(
-        RequirementsFile.of(Path("in.txt"), [text]).settings
-    )
+    sources = Sources().with_settings(RequirementsFile.of(required(text)).settings)
 
     assert sources.has_address("file:///tmp/a%20project/x")
     assert sources.has_address("git+file:///tmp/a project/x@0123abc")

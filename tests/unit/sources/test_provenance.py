@@ -21,6 +21,7 @@ from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import Effect, load_rules, recorded_sources
 from tests.lab.index_text import steps_of
 from tests.lab.own_sources import naming
+from tests.lab.parsed import written
 
 INDEX = "https://corp.example/simple"
 HASH = "sha256:" + "a" * 64
@@ -226,9 +227,10 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path):
     )
     read = read_script(script)
     assert read is not None
-    assert (read.listed.requirements, read.listed.constraints) == (
-        (f"mine @ {tmp_path / 'lib'}", "six"),
-        ("six<2",),
+    assert written(read.listed.lines) == (
+        f"mine @ {tmp_path / 'lib'}",
+        "six",
+        "-c six<2",
     )
     before = read.paths
     script.write_text(script.read_text("utf-8").replace("six<2", "six<1"), "utf-8")
@@ -348,7 +350,7 @@ def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(tmp_path, monke
     read = {}
     for tool, text in paths.items():
         (folder / "pyproject.toml").write_text(text, "utf-8")
-        read[tool] = read_inputs("sub/pyproject.toml").requirements
+        read[tool] = written(read_inputs("sub/pyproject.toml").requirements)
     assert read == {
         "uv": ("-e mine @ lib",),
         "Poetry": ("mine @ sub/lib",),
@@ -357,7 +359,8 @@ def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(tmp_path, monke
         "address": (f"mine @ {ADDRESS}",),
     }
     monkeypatch.chdir(folder)
-    assert read_inputs("pyproject.toml").requirements == (f"mine @ {ADDRESS}",)
+    listed = read_inputs("pyproject.toml")
+    assert written(listed.requirements) == (f"mine @ {ADDRESS}",)
 
 
 def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ):

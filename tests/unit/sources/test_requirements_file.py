@@ -15,6 +15,7 @@ from gpuinstall.sources.requirements_file import (
     read_requirements,
     split_group,
 )
+from tests.lab.parsed import constrained, required, written
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_options_of_pip_are_read_in_every_spelling(read, tmp_path):
             for one in listed.settings
             if one.row.tool == "pip"
         ]
-        found[line] = (listed.requirements, settings)
+        found[line] = (written(listed.requirements), settings)
     assert found == expected
 
 
@@ -77,7 +78,8 @@ def test_a_file_that_an_editor_of_windows_wrote_is_read(encoding, tmp_path):
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     (tmp_path / "in.txt").write_text(f"{mark}torch\n", encoding)
 
-    assert read_inputs(str(tmp_path / "in.txt")).requirements == ("torch",)
+    read = read_inputs(str(tmp_path / "in.txt"))
+    assert written(read.requirements) == ("torch",)
 
 
 ADVICE = {
@@ -110,9 +112,8 @@ def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path):
     assert group_path("dev") == "pyproject.toml:dev"
     assert split_group("../a/pyproject.toml:dev") == ("../a/pyproject.toml", "dev")
     assert split_group("in.txt") == ("in.txt", "")
-    assert read_inputs(group_path(f"{tmp_path}/pyproject.toml:dev")).requirements == (
-        "numpy",
-    )
+    group = read_inputs(group_path(f"{tmp_path}/pyproject.toml:dev"))
+    assert written(group.requirements) == ("numpy",)
     with pytest.raises(UsageError, match="no group and no extra named docs"):
         read_inputs(f"{tmp_path / 'pyproject.toml'}:docs")
 
@@ -125,14 +126,14 @@ def test_a_file_that_is_included_many_times_is_read_once(tmp_path):
         )
     (tmp_path / "40.txt").write_text("numpy\n")
     assert read_requirements(tmp_path / "0.txt") == RequirementsFile(
-        ("numpy",), ("numpy",)
+        required("numpy"), constrained("numpy")
     )
 
 
 def test_files_that_include_one_another_end(read, tmp_path):
     (tmp_path / "other.txt").write_text("torch\n-c in.txt\n")
     listed = read("numpy\n-r in.txt\n-r other.txt\n")
-    assert listed.requirements == ("numpy", "torch")
+    assert written(listed.requirements) == ("numpy", "torch")
 
 
 @pytest.mark.parametrize(
@@ -222,11 +223,11 @@ def test_a_path_may_have_blanks_and_be_quoted(read):
         "./one more ; os_name == 'posix'",
     ]
     listed = read("\n".join(lines))
-    assert listed.requirements == (
+    assert written(listed.requirements) == (
         "-e ./my lib",
         "-e ./an x lib",
         "-e ./a lib",
-        "./one more ; os_name == 'posix'",
+        './one more ; os_name == "posix"',
     )
     addresses = [one.value for one in listed.settings if one.row.key == BY_ADDRESS]
     assert addresses == ["./my lib", "./an x lib", "./a lib", "./one more"]

@@ -11,10 +11,10 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.requirement import (
-    ParsedRequirement,
+    Requirement,
     marker_environment,
-    parse_requirement,
 )
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
@@ -92,7 +92,8 @@ def fit(
         return Rejection(lock, Reason("unknown-build", message))
     published = replace(build.published(), pythons=(python,))
     alone = catalog.only(published)
-    pinned = replace(request, requirements=(f"torch=={build.torch}",))
+    torch = Requirement.of("torch", f"=={build.torch}")
+    pinned = replace(request, requirements=(torch,))
     plan = choose(machine, pinned, alone)
     if isinstance(plan, Plan):
         # A build for GPUs does not serve a machine without any, but for the default index's, which may have no other.
@@ -202,7 +203,7 @@ def best(
     if any(fit.choice.build.backend != CPU for fit in newest):
         fits = newest
     builds = catalog.only(*(fit.choice.build for fit in fits))
-    any_torch = replace(request, requirements=("torch",))
+    any_torch = replace(request, requirements=(ANY_TORCH,))
     plan = choose(machine, any_torch, builds)
     chosen = plan.choice and plan.choice.build
     return next((fit for fit in fits if fit.choice.build == chosen), fits[0])
@@ -314,13 +315,13 @@ def _unfit(
     installed = {package.name for package, _ in selection}
     missing = [
         requirement
-        for requirement in request.parsed
+        for requirement in request.requirements
         if requirement.counts(environment) and not _holds(lock, requirement, installed)
     ]
     if lock.is_ours:
         # A marker in a lock of ours was written into it, and keeps its package out.
-        missing += map(parse_requirement, sorted(lock.names - installed))
-    for constraint in map(parse_requirement, request.constraints):
+        missing += map(Requirement.of, sorted(lock.names - installed))
+    for constraint in request.constraints:
         version = lock.versions.get(constraint.name)
         if not version or constraint.allows(version):
             continue
@@ -334,7 +335,7 @@ def _unfit(
 
 def _holds(
     lock: Lock,
-    requirement: ParsedRequirement,
+    requirement: Requirement,
     installed: Collection[str],
 ) -> bool:
     """Whether a lock has what is requested; an address if the lock was made from it.

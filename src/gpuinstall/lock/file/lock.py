@@ -18,7 +18,16 @@ import tomli_w
 from gpuinstall.base.codec import MalformedError, read, read_object, write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document, real_path
-from gpuinstall.base.requirement import canonical, fault_in, parse_requirement
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import (
+    TextOrigin,
+    fault_in,
+    names_of,
+    once,
+    parse_constraint,
+    parse_line,
+    parse_requirement,
+)
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import MOST_NAMES
 from gpuinstall.base.values import Value
@@ -27,7 +36,6 @@ from gpuinstall.sources.provenance import RECORDED_HASHES
 if TYPE_CHECKING:
     from packaging.pylock import Package, Pylock
 
-    from gpuinstall.base.request import Request
     from gpuinstall.environments.packages import InstalledPackage
 
     _Versions = Mapping[str, str]
@@ -114,15 +122,18 @@ class Record(Value):
             UsageError: A requirement is malformed.
         """
         return cls(
-            inputs=canonical(request.requirements),
-            constraints=tuple(sorted(canonical(request.constraints))),
+            inputs=tuple(map(str, once(request.requirements))),
+            constraints=tuple(sorted({one.text for one in request.constraints})),
             sources=request.sources,
             preferred_digest=digest(request.preferred) if request.preferred else "",
             build_files_digest=request.build_files_digest,
             asked=request.backend,
             cuda_compat=request.cuda_compat,
             request_revision=request.revision,
-            requirements_files=request.files,
+            requirements_files={
+                file: tuple(one.line for one in lines)
+                for file, lines in request.files.items()
+            },
         )
 
     def to_table(self) -> dict[str, Any]:
@@ -132,9 +143,30 @@ class Record(Value):
 
     @property
     def lines(self) -> set[str]:
-        """Its requirements, constraints and sources, in words."""
+        """Its requirements, constraints, and sources as text."""
         constraints = [f"-c {text}" for text in self.constraints]
         return {*self.inputs, *constraints, *self.sources}
+
+    def request(self, name: str) -> Request:
+        """Return the recorded request.
+
+        Args:
+            name: The name of the lock file, the origin of what no file has.
+        """
+        origin = TextOrigin(name)
+        files = {
+            file: tuple(parse_line(line, TextOrigin(str(file))) for line in lines)
+            for file, lines in self.requirements_files.items()
+        }
+        return Request(
+            tuple(parse_requirement(text, origin) for text in self.inputs),
+            constraints=tuple(
+                parse_constraint(text, origin) for text in self.constraints
+            ),
+            sources=self.sources,
+            files=files,
+            revision=self.request_revision,
+        )
 
     def changes(self, other: Record) -> list[str]:
         """Return what has changed of a request, in words; empty: nothing.
@@ -223,6 +255,11 @@ class Lock(Value):
     def versions(self) -> dict[str, str]:
         """The version of each package that has one."""
         return {name: version for name, version in self.all_versions.items() if version}
+
+    @property
+    def requested(self) -> frozenset[str]:
+        """The names of the packages that it was made for."""
+        return names_of(map(parse_requirement, self.record.inputs))
 
     def versions_of(self, names: Collection[str]) -> dict[str, str]:
         """Return the versions of those of ``names``, canonical ones, that it has, in order."""

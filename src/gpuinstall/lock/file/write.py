@@ -162,7 +162,9 @@ def _serving(
             return []
         lock = best_fit.lock
         # Its requirements may come from other files than they did.
-        if lock.is_ours and lock.record.requirements_files != one.request.files:
+        if lock.is_ours and (
+            lock.record.requirements_files != Record.of(one.request).requirements_files
+        ):
             return []
         serving.append(lock)
     has_one_python = len({lock.python for lock in serving}) == 1
@@ -339,7 +341,7 @@ def _record_of(resolution: Resolution) -> Record:
         architectures=tuple(build.code),
         floors=dict(rules.floors(build)),
         apart=tuple(sorted(resolution.apart)),
-        relaxed=dict(resolution.relaxed),
+        relaxed={name: one.text for name, one in resolution.relaxed.items()},
     )
 
 

@@ -7,7 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.alternatives import join_alternatives
-from gpuinstall.base.requirement import normalised
+from gpuinstall.base.requirement import (
+    Requirement,
+    TextOrigin,
+    normalized,
+    parse_requirement,
+)
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value
@@ -17,18 +22,19 @@ from gpuinstall.catalog import authored
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+_FILE = TextOrigin("environment.yml", "dependencies")
 _PACKAGE = r"(?:[^\s\[]+::)?([\w.-]+)\s*([^\[]*)(?:\[(.*)\])?"
 _BRACKETS = r"""\s*(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|([^,'"\s]+))\s*(?:,|$)"""
 _BUILD = r"(.*[^=<>!~|,])=([^=<>!~|,]+)"
 _ELEMENT = r"(===|[=!~<>]=|[<>=])?(\d[\w.!+]*?)(\.?\*)?"
 _BACKEND_OF_BUILD = r"(?a)(?:^|[*_])(cpu)|cuda_?(\d{2})\.?(\d)"
-"""The string of a build: conda-forge starts with it, the pytorch channel has it after the Python."""
+"""The backend in a build string, first or after the Python."""
 
 
 class CondaRequest(Value):
     """Requirements of conda packages."""
 
-    requirements: tuple[str, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     """Packages that the default index has under a known name."""
     python: str | None = None
     """``X.Y`` or a specifier."""
@@ -37,10 +43,10 @@ class CondaRequest(Value):
     preferred_backend: str | None = None
     """The tag of a CUDA that the packages select, such as ``cu118``."""
     without_wheel: tuple[str, ...] = ()
-    """Packages that may be another project under the same name on the index."""
+    """Packages whose names may mean other projects on the index."""
 
     def note(self, requested: Collection[str] = ()) -> str:
-        """Return which packages are not installed, and two commands; else empty.
+        """Return the packages that are not installed, with two commands.
 
         Args:
             requested: Names that are requested elsewhere.
@@ -49,7 +55,7 @@ class CondaRequest(Value):
         for text in self.without_wheel:
             package = text.rpartition("::")[2]
             name = re.split(r"[^\w.-]", package)[0]
-            if normalised(name) not in requested:
+            if normalized(name) not in requested:
                 missing[name] = package
         if not missing:
             return ""
@@ -62,7 +68,7 @@ class CondaRequest(Value):
 
 
 class UnknownSpec(ValueError):  # noqa: N818
-    """A conda package whose version cannot be parsed or written as a specifier."""
+    """A conda package whose version no specifier can express."""
 
 
 class _Spec(Value):
@@ -73,13 +79,13 @@ class _Spec(Value):
     version: str = ""
     """As written, without spaces."""
     build: str = ""
-    """A pattern of the build string: ``*cuda*``, ``py3.10_cuda12.1_cudnn8.9.2_0``."""
+    """A pattern of the build string, such as ``*cuda*``."""
     is_exact: bool = False
     """Whether ``=`` selects one version, because a build string follows."""
 
     @classmethod
     def parse(cls, text: str) -> _Spec:
-        """Parse ``name``, ``name=1.2=build``, ``name >=1.2 build`` or ``name[version='>=1']``."""
+        """Parse ``name=1.2=build``, ``name >=1.2 build``, or ``name[…]``."""
         match = re.fullmatch(_PACKAGE, text.strip())
         if match is None:
             return cls(text, text)
@@ -182,7 +188,7 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
     """
     table = authored.read_data("conda_names.toml")
     specs = [_Spec.parse(text) for text in packages]
-    requirements: dict[str, None] = {}
+    requirements: dict[Requirement, None] = {}
     without_wheel = []
     python = None
     for spec in specs:
@@ -191,7 +197,8 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
             exact = re.match(r"==(3\.\d+)", spec.bounds)
             python = (exact[1] if exact else spec.bounds) or python
         elif wheel is not None:
-            requirements[f"{wheel}{spec.bounds}"] = None
+            text = f"{wheel}{spec.bounds}"
+            requirements[parse_requirement(text, _FILE)] = None
         elif spec.name in table["tools"] or not (
             spec.name in table["brought"] or spec.name in table["preferences"]
         ):
@@ -212,7 +219,7 @@ def _backends(
     preferences: dict[str, str],
     wheels: dict[str, str],
 ) -> list[str]:
-    """Return the tags of backends: the last version first, then builds of torch.
+    """Return the tags of backends, first from versions, then from builds.
 
     Args:
         specs: The packages.

@@ -22,9 +22,17 @@ from gpuinstall.base.files import (
     text_list,
 )
 from gpuinstall.base.owners import is_adoptable
-from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
+from gpuinstall.base.requirement import (
+    Constraint,
+    Requirement,
+    TextOrigin,
+    names_of,
+    normalized,
+    once,
+    parse_requirement,
+)
 from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.text import number_of, without_logins
+from gpuinstall.base.text import number_of
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.request.tools import (
@@ -56,7 +64,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.sources.provenance import SourceSetting
 
-    Lines = tuple[str, ...]
+    Lines = Sequence[Requirement]
 
 
 _DECLARING = {
@@ -99,10 +107,10 @@ class Declaration(Value):
     def files(self) -> dict[str, RequirementsFile]:
         """What each file asks for, the project itself by the file that makes it one."""
         files = {self.file: self.listed}
-        requirements = map(parse_requirement, self.listed.requirements)
-        addresses = {requirement.url for requirement in requirements}
+        addresses = {requirement.url for requirement in self.listed.requirements}
         if self.project_file and addresses.isdisjoint({".", "./"}):
-            itself = RequirementsFile.of(Path(self.project_file), ("-e .",))
+            origin = TextOrigin(self.project_file)
+            itself = RequirementsFile.of([parse_requirement("-e .", origin)])
             listed = files.get(self.project_file, RequirementsFile())
             files[self.project_file] = listed | itself
         return files
@@ -116,7 +124,9 @@ class Declaration(Value):
         return f"{text}; {itself}" if self.project_file else text
 
 
-def read_declaration(folder: Path, configured: Sequence[str] = ()) -> Declaration:
+def read_declaration(
+    folder: Path, configured: Sequence[Requirement] = ()
+) -> Declaration:
     """Return what a folder asks for: by its project, and if that lists no requirements, by the first file beside it.
 
     Args:
@@ -142,7 +152,7 @@ def read_declaration(folder: Path, configured: Sequence[str] = ()) -> Declaratio
     unread = {
         name: export for name, export in _EXPORTED_BY.items() if isfile(folder / name)
     }
-    tools = RequirementsFile.of(folder, settings=_tool_settings(folder))
+    tools = RequirementsFile.of((), _tool_settings(folder))
     return replace(
         declared,
         listed=declared.listed | tools,
@@ -241,9 +251,9 @@ def read_inputs(name: str) -> RequirementsFile:
     with reading(path):
         document = parse_toml(read_listed(path))
         if not group:
-            return _from_folder(_dependencies(document), document, path)
+            return _from_folder(_dependencies(document, path), document, path)
     with reading(f"{path} has no usable dependency group {group!r}"):
-        return _from_folder(_in_groups(document, group), document, path)
+        return _from_folder(_in_groups(document, path, group), document, path)
 
 
 def advise_lock(path: Path) -> str:
@@ -286,19 +296,21 @@ def read_whole_project(
     with reading(path):
         document = parse_toml(text)
         project = table_in(document, "project")
-        known = sorted(project.get("optional-dependencies", {}).keys() & extras)
+        tools = table_in(document, "build-system").get("requires", [])
+        origin = TextOrigin(str(path), "[build-system] requires")
         required = [
-            *_dependencies(document),
-            *text_list(
-                table_in(document, "build-system").get("requires", []), "requires"
-            ),
-            *(f"{project['name']}[{extra}]" for extra in known),
+            *_dependencies(document, path),
+            *(parse_requirement(one, origin) for one in text_list(tools, "requires")),
         ]
+        known = optional_dependencies(project).keys() & set(extras)
+        if known:
+            itself = Requirement.of(project["name"])
+            required.append(replace(itself, extras=tuple(sorted(known))))
         return _listed(required, document, path)
 
 
 def _from_folder(
-    written: Iterable[str], document: Table, path: Path
+    written: Iterable[Requirement], document: Table, path: Path
 ) -> RequirementsFile:
     """Return requirements of a project that may lie elsewhere, whose paths start from where it lies.
 
@@ -312,12 +324,11 @@ def _from_folder(
     if folder == Path.cwd():  # uv's settings in the working folder are configuration
         return listed
 
-    def moved(text: str) -> str:
-        place = parse_requirement(text).path
-        if not place or place.startswith("~"):
-            return text
-        located = os.path.normpath(path.parent / place)
-        return text.replace(f" @ {place}", f" @ {located}", 1)
+    def moved(requirement: Requirement) -> Requirement:
+        place = requirement.path
+        if not place or place.startswith("~") or not requirement.has_name:
+            return requirement
+        return requirement.with_url(os.path.normpath(path.parent / place))
 
     further = (
         *_tool_settings(folder),
@@ -331,7 +342,7 @@ def _from_folder(
 
 
 def _with_wheels_of_conda(listed: RequirementsFile, path: Path) -> RequirementsFile:
-    """Add conda packages that have wheels, unless the pip section has their names.
+    """Add conda packages that have wheels, unless the pip section has them.
 
     Args:
         listed: The pip section, and the conda packages.
@@ -351,8 +362,8 @@ def _with_wheels_of_conda(listed: RequirementsFile, path: Path) -> RequirementsF
             f"{path}, line {line_of(str(error), path)}: cannot write {error} as one version specifier",
             hint="Write one range, such as numpy>=1.24,<2",
         ) from None
-    names = requirement_names(listed.requirements)
-    others = [text for text in wheels if parse_requirement(text).name not in names]
+    names = names_of(listed.requirements)
+    others = [one for one in wheels if one.name not in names]
     return replace(listed, requirements=(*others, *listed.requirements))
 
 
@@ -371,7 +382,7 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
     project = table_in(document, "project")
     poetry = table_in(document, "tool", "poetry")
     with reading(file, "config-malformed"):
-        written = [*_dependencies(document), *_in_groups(document)]
+        written = [*_dependencies(document, file), *_in_groups(document, file)]
         listed = _listed(written, document, file)
         is_package = table_in(document, "tool", "uv").get("package")
         if is_package is None:
@@ -381,19 +392,32 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
     return Declaration(listed=listed, project_file=PROJECT if is_package else "")
 
 
-def _dependencies(document: Table) -> Iterable[str]:
-    """Return what a project itself requires, by Poetry's own tables if the standard's are silent."""
+def _dependencies(document: Table, file: Path) -> Iterator[Requirement]:
+    """Yield the dependencies of a project, or of Poetry's tables."""
     project = table_in(document, "project")
+    origin = TextOrigin(str(file), "[project] dependencies")
+    texts: Iterable[str]
     if "dependencies" in project:
-        return text_list(project["dependencies"], "dependencies")
-    return _poetry_requirements(table_in(document, "tool", "poetry"))
+        texts = text_list(project["dependencies"], "dependencies")
+    else:
+        origin = TextOrigin(str(file), "[tool.poetry.dependencies]")
+        texts = _poetry_requirements(table_in(document, "tool", "poetry"))
+    for text in texts:
+        yield parse_requirement(text, origin)
 
 
-def _in_groups(document: Table, name: str = "") -> Iterable[str]:
-    """Return what dependency groups require.
+def optional_dependencies(project: Table) -> dict[str, list[str]]:
+    """Return the requirements of each extra by its normalized name."""
+    extras = table_in(project, "optional-dependencies")
+    return {normalized(name): text_list(extras[name], name) for name in extras}
+
+
+def _in_groups(document: Table, file: Path, name: str = "") -> Iterator[Requirement]:
+    """Yield the requirements of dependency groups.
 
     Args:
-        document: The pyproject.toml that has them.
+        document: The pyproject.toml.
+        file: Its path.
         name: Which of them, or an extra of which no group has the name; empty: the groups that uv installs unasked.
     """
     uv = table_in(document, "tool", "uv")
@@ -407,11 +431,11 @@ def _in_groups(document: Table, name: str = "") -> Iterable[str]:
     if name:
         names: Any = [name]
         groups = {**table_in(document, "project", "optional-dependencies"), **groups}
-        if normalised(name) not in map(normalised, groups):
+        if normalized(name) not in map(normalized, groups):
             message = f"{PROJECT} has no group and no extra named {name}"
             raise UsageError("group-unknown", message)
     else:
-        dev = [group for group in groups if normalised(group) == "dev"]
+        dev = [group for group in groups if normalized(group) == "dev"]
         names = uv.get("default-groups", dev)
         # What export uv has written is no request, as no export is.
         indexes = {index.get("name") for index in uv.get("index", ())}
@@ -419,44 +443,51 @@ def _in_groups(document: Table, name: str = "") -> Iterable[str]:
             if group.replace("torch-", "gpuinstall-") in indexes:
                 groups = {**groups, group: []}
     if not groups and not names:
-        return ()
+        return
     selected = groups if names == "all" else text_list(names, "default-groups")
     from packaging.dependency_groups import resolve_dependency_groups
     from packaging.errors import ExceptionGroup
 
-    try:
-        return resolve_dependency_groups(groups, *selected)
-    except ExceptionGroup as error:
-        raise ValueError("; ".join(map(str, error.exceptions))) from None
+    for group in selected:
+        try:
+            texts = resolve_dependency_groups(groups, group)
+        except ExceptionGroup as error:
+            raise ValueError("; ".join(map(str, error.exceptions))) from None
+        origin = TextOrigin(str(file), f"[dependency-groups] {group}")
+        for text in texts:
+            yield parse_requirement(text, origin)
 
 
 def _expanded(
-    requirements: Iterable[str],
+    requirements: Iterable[Requirement],
     project: Table,
+    file: Path,
     seen: set[str],
-) -> Iterator[str]:
-    """Yield requirements with what the project's own extras (``thing[test]``) require, but for those in ``seen``.
+) -> Iterator[Requirement]:
+    """Replace the project's own extras (``thing[test]``) by requirements.
 
     Args:
         requirements: The requirements.
-        project: The table of the project.
-        seen: The extras that were put in already; it is added to.
+        project: The ``[project]`` table.
+        file: Its file.
+        seen: The extras that were expanded already, which are skipped. It is added to.
     """
-    own_name = normalised(project.get("name", ""))
-    for text in requirements:
-        requirement = parse_requirement(text)
+    own_name = normalized(project.get("name", ""))
+    for requirement in requirements:
         if requirement.name != own_name:
-            yield text
+            yield requirement
             continue
-        extras = [extra for extra in requirement.extra_names if extra not in seen]
+        extras = [extra for extra in requirement.extras if extra not in seen]
         seen.update(extras)
         for extra in extras:
-            required = text_list(project["optional-dependencies"][extra], extra)
-            yield from _expanded(required, project, seen)
+            origin = TextOrigin(str(file), f"[project.optional-dependencies] {extra}")
+            texts = optional_dependencies(project)[extra]
+            required = [parse_requirement(text, origin) for text in texts]
+            yield from _expanded(required, project, file, seen)
 
 
 def _listed(
-    written: Iterable[str],
+    written: Iterable[Requirement],
     document: Table,
     file: Path,
 ) -> RequirementsFile:
@@ -475,35 +506,31 @@ def _listed(
     ]
     # What cannot be obeyed is refused with the other settings of sources.
     addresses = {name: source for name, source in sources if address_of(source)}
-    expanded = _expanded(written, table_in(document, "project"), set())
-    lines = dict.fromkeys(expanded)
-    requirements = map(parse_requirement, lines)
-    names = {one.name for one in requirements if not one.url}
+    expanded = _expanded(written, table_in(document, "project"), file, set())
+    lines = once(expanded)
+    names = {one.name for one in lines if not one.url}
     return RequirementsFile.of(
-        file,
-        [_from_source(text, addresses) for text in lines],
-        uv_constraints(uv),
+        (
+            *(_from_source(one, addresses) for one in lines),
+            *uv_constraints(uv, file),
+        ),
         project_settings(tool, file, names),
     )
 
 
-def _from_source(text: str, sources: Mapping[str, Table]) -> str:
-    """Write a requirement with the address that a tool gives it; the family has sources of its own."""
-    requirement = parse_requirement(text)
+def _from_source(requirement: Requirement, sources: Mapping[str, Table]) -> Requirement:
+    """Return a requirement with a tool's address, except in torch's family."""
     source = sources.get(requirement.name)
-    if without_logins(text) != text:
-        # Its login is read with its address.
-        return text
     if source is None or requirement.url or requirement.name in load_catalog().family:
-        return requirement.text
+        return requirement
     editable = "-e " if source.get("editable") else ""
-    name = f"{requirement.name}{requirement.extras}"
-    located = f"{editable}{name} @ {address_of(source)}"
-    return _with_marker(located, requirement.marker)
+    located = f"{editable}{requirement.full_name} @ {address_of(source)}"
+    text = _with_marker(located, requirement.marker)
+    return parse_requirement(text, requirement.origin)
 
 
 def _poetry_requirements(poetry: Table) -> Iterator[str]:
-    """Yield the requirements of Poetry's own tables, with the groups that it installs by default."""
+    """Yield the requirements of Poetry's tables and default groups."""
     for name, entry in poetry_entries(poetry):
         if name != "python" and not entry.get("optional"):
             yield poetry_requirement(name, entry)
@@ -549,7 +576,7 @@ def _with_marker(requirement: str, marker: object) -> str:
 
 
 def served_folder(start: Path) -> Path:
-    """Return the folder that a command works in: ``start``, or the nearest parent that is a project.
+    """Return ``start``, or the nearest parent that is a project.
 
     Args:
         start: The working folder.
@@ -560,7 +587,7 @@ def served_folder(start: Path) -> Path:
 
 
 def parent_environment(start: Path) -> Path | None:
-    """Return the nearest working ``.venv`` of a parent, if no folder has a request; None if there is none.
+    """Return the nearest working ``.venv`` of a parent without requests.
 
     Args:
         start: The working folder.
@@ -575,7 +602,7 @@ def parent_environment(start: Path) -> Path | None:
 
 
 def _adoptable_parents(start: Path) -> Iterator[Path]:
-    """Yield the parents of a folder up to one that Git keeps, or that the home folder or another user ends."""
+    """Yield parents up to a repository, the home folder, or another user's."""
     home = Path.home()
     if exists(start / ".git"):
         return
@@ -591,7 +618,7 @@ def _adoptable_parents(start: Path) -> Iterator[Path]:
 
 
 def _is_project(folder: Path) -> bool:
-    """Return whether a parent has dependencies in a pyproject.toml, ``[tool.gpuinstall]``, or a lock of gpuinstall."""
+    """Return whether a parent has dependencies, settings, or a lock."""
     document = _read_tables(folder / PROJECT)
     tool = document.get("tool")
     poetry = tool.get("poetry") if isinstance(tool, dict) else None
@@ -607,14 +634,14 @@ def _is_project(folder: Path) -> bool:
 
 
 def _read_tables(path: Path) -> Table:
-    """Return the document of a parent folder; an empty one if it cannot be read."""
+    """Return a parent's document, empty if it is unreadable."""
     with suppress(OSError, ValueError):
         return parse_toml(read_document(path, path.parent))
     return {}
 
 
 def _has_own_table(document: Table) -> bool:
-    """Return whether a document has ``[tool.gpuinstall]``, as pyproject.toml and our locks do."""
+    """Return whether a document has ``[tool.gpuinstall]``."""
     tool = document.get("tool")
     return isinstance(tool, dict) and "gpuinstall" in tool
 
@@ -631,7 +658,7 @@ def _has_dependencies(table: object) -> bool:
 
 
 def _requests(folder: Path) -> bool:
-    """Return whether a folder has a lock, an environment, or a file that can contain a request."""
+    """Return whether a folder has a lock, environment, or request."""
     names = (*PROJECT_FILES, *_DECLARING, *_EXPORTED_BY, ".venv")
     # An environment has a copy of its own lock, and is no project by that.
     is_environment = exists(folder / "pyvenv.cfg")
@@ -697,7 +724,7 @@ def read_again(
         raise UsageError("requirements-unreadable", f"{name} is not a file")
     if not real_path(path).is_relative_to(real_path(folder)):
         check_outside(path, folder)
-    are_limits = bool(lines) and all(line.startswith("-c ") for line in lines)
+    are_limits = bool(lines) and all(isinstance(line, Constraint) for line in lines)
     read = read_limits if are_limits else read_inputs
     return read(str(folder / name))
 
@@ -706,5 +733,5 @@ def is_settings(name: str, lines: Lines) -> bool:
     """Whether a file is one of a project's own, or of uv's settings, which every run reads anew."""
     if name in PROJECT_FILES:
         return True
-    are_limits = all(line.startswith("-c ") for line in lines)
+    are_limits = all(isinstance(line, Constraint) for line in lines)
     return are_limits and Path(name).name in {"uv.toml", PROJECT}

@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import read_document
-from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.request import ANY_TORCH, FOLDERS_OWN, Request
 from gpuinstall.base.requirement import (
-    canonical,
-    normalised,
+    Constraint,
+    Requirement,
+    RequirementT,
+    names_of,
+    normalized,
+    once,
     parse_requirement,
-    requirement_names,
 )
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.lock.request.declaration import PROJECT_FILES, locks_in
-from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
+from gpuinstall.sources.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuinstall.lock.file.lock import Lock, Record
+    from gpuinstall.lock.file.lock import Lock
 
 _INPUTS = r"(?ms)^inputs = \[(.*?)\]$"
 
@@ -34,7 +37,7 @@ _INPUTS = r"(?ms)^inputs = \[(.*?)\]$"
 def renewed(
     request: Request,
     files: Mapping[str, RequirementsFile],
-    words: Iterable[str] = (),
+    words: Iterable[Requirement] = (),
     further: Mapping[str, RequirementsFile] = MappingProxyType({}),
 ) -> Request:
     """Return a request as its files have it today, with what is added; beside it stays what was added by hand.
@@ -65,34 +68,32 @@ def renewed(
     all_files = others | today | added
     of_files = chain.from_iterable(all_files.values())
     lines = [line for line in of_files if _name(line) not in hand]
-    listed = parse_lines(chain(lines, *hand.values()))
+    listed = RequirementsFile.of(once(chain(lines, *hand.values())))
     return replace(
         request,
-        requirements=canonical(listed.requirements),
-        constraints=canonical(listed.constraints),
+        requirements=listed.requirements,
+        constraints=listed.constraints,
         files=all_files,
     )
 
 
-def by_hand(request: Request) -> list[str]:
-    """Return the lines that no file has."""
+def by_hand(request: Request) -> list[Requirement]:
+    """Return the requirements and constraints that no file has."""
     listed = set(chain.from_iterable(request.files.values()))
-    file = RequirementsFile.of(Path(), request.requirements, request.constraints)
-    return [line for line in file.lines if line not in listed]
+    lines = (*request.requirements, *request.constraints)
+    return [line for line in lines if line not in listed]
 
 
-def _by_name(lines: Iterable[str]) -> dict[str, list[str]]:
-    groups = dict[str, list[str]]()
+def _by_name(lines: Iterable[Requirement]) -> dict[str, list[Requirement]]:
+    groups = dict[str, list[Requirement]]()
     for line in lines:
         groups.setdefault(_name(line), []).append(line)
     return groups
 
 
-def _name(line: str) -> str:
-    """Return the name of a requirement; a constraint has one of its own."""
-    if line.startswith("-c "):
-        return line
-    return parse_requirement(line).name
+def _name(line: Requirement) -> str:
+    """Return the name of a requirement, or the line of a constraint."""
+    return line.line if isinstance(line, Constraint) else line.name
 
 
 def without(request: Request, names: Iterable[str]) -> Request:
@@ -105,13 +106,11 @@ def without(request: Request, names: Iterable[str]) -> Request:
     Raises:
         UsageError: One is not requested, or not by hand.
     """
-    removed = set(map(normalised, names))
+    removed = set(map(normalized, names))
     for name in sorted(removed):
         _check_removable(name, request)
-    requirements = tuple(
-        text for text in request.requirements if _name(text) not in removed
-    )
-    return replace(request, requirements=requirements or ("torch",))
+    requirements = tuple(one for one in request.requirements if one.name not in removed)
+    return replace(request, requirements=requirements or (ANY_TORCH,))
 
 
 def _check_removable(name: str, request: Request) -> None:
@@ -125,8 +124,8 @@ def _check_removable(name: str, request: Request) -> None:
             raise UsageError(
                 "requested-elsewhere", f"{file} requires {name}", hint=hint
             )
-    if name not in requirement_names(request.requirements):
-        requested = " ".join(request.requirements) or "torch"
+    if name not in names_of(request.requirements):
+        requested = " ".join(map(str, request.requirements)) or "torch"
         message = f"{name} was not requested here; the request is: {requested}"
         why = "dependencies go with the packages that require them"
         raise UsageError("not-requested", message, why=why)
@@ -154,9 +153,10 @@ def other_request(lock: Lock, request: Request) -> str | None:
         request: The request now.
     """
     inputs = lock.record.inputs
-    if not inputs or set(inputs) == set(canonical(request.requirements)):
+    today = once(request.requirements)
+    if not inputs or set(inputs) == set(map(str, today)):
         return None
-    now = " ".join(request.requirements)
+    now = " ".join(map(str, request.requirements))
     return f"{lock.name} was made for {' '.join(inputs)}, but the request is now {now}"
 
 
@@ -167,35 +167,37 @@ def recorded_request(folder: Path, own: Lock | None = None) -> Request:
         folder: The folder.
         own: The copy in its environment, which counts if the folder has no lock.
     """
-    records = [
-        record
+    requests = [
+        request
         for path in locks_in(folder)
-        for record in _records(path)
-        if record.inputs
+        for request in _recorded(path)
+        if request.requirements
     ]
     # The environment may be all that is left, as in an image that was built from the folder.
-    if own and not records:
-        records = [own.record]
-    revision = max((record.request_revision for record in records), default=0)
-    newest = [record for record in records if record.request_revision == revision]
-    files = [record.requirements_files.items() for record in newest]
+    if own and not requests:
+        requests = [own.record.request(own.name)]
+    revision = max((request.revision for request in requests), default=0)
+    newest = [request for request in requests if request.revision == revision]
+    files = [request.files.items() for request in newest]
     return replace(
         FOLDERS_OWN,
-        requirements=_joined(record.inputs for record in newest),
-        constraints=_joined(record.constraints for record in newest),
-        sources=_joined(record.sources for record in newest),
+        requirements=_joined(request.requirements for request in newest),
+        constraints=_joined(request.constraints for request in newest),
+        sources=tuple(dict.fromkeys(chain(*(one.sources for one in newest)))),
         files=dict(chain.from_iterable(files)),
         revision=revision,
     )
 
 
-def _joined(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(chain.from_iterable(lists)))
+def _joined(
+    lists: Iterable[tuple[RequirementT, ...]],
+) -> tuple[RequirementT, ...]:
+    return once(chain.from_iterable(lists))
 
 
-def _records(path: Path) -> list[Record]:
-    """Return what one lock was made from, of one in conflict both sides; of a damaged one, what its text still says."""
-    from gpuinstall.lock.file.lock import Record, parse, sides
+def _recorded(path: Path) -> list[Request]:
+    """Return the requests in a lock file: two after a merge conflict."""
+    from gpuinstall.lock.file.lock import parse, sides
 
     try:
         text = read_document(path, path.parent)
@@ -206,13 +208,14 @@ def _records(path: Path) -> list[Record]:
         inputs = "".join(re.findall(_INPUTS, text))
         words = re.findall(r'"([^"\n]+)"', inputs)
         with suppress(UsageError):
-            return [Record(inputs=canonical(words))]
+            return [Request(tuple(map(parse_requirement, words)))]
         return []
-    if len(records) == 1:
-        return records
-    # Neither side was made for both: what is merged is newer than either.
-    revision = max(record.request_revision for record in records) + 1
-    return [replace(record, request_revision=revision) for record in records]
+    requests = [record.request(path.name) for record in records]
+    if len(requests) == 1:
+        return requests
+    # Neither side was made for both: the merged request is newer than either.
+    revision = max(request.revision for request in requests) + 1
+    return [replace(request, revision=revision) for request in requests]
 
 
 def read_own_lock(venv: Path) -> Lock | None:

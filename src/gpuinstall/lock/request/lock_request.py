@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Gpu, Machine
-from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.requirement import Requirement, names_of
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import PAIRED, Build, Catalog
@@ -114,7 +114,7 @@ class LockRequest(Value):
     @property
     def names_programs(self) -> bool:
         """Whether something is requested whose versions the catalogue does not pair with torch's."""
-        return not requirement_names(self.request.requirements) <= PAIRED
+        return not names_of(self.request.requirements) <= PAIRED
 
     @cached_property
     def outcome(self) -> Plan | Rejected:
@@ -154,7 +154,7 @@ class LockRequest(Value):
         return plan_or_raise(self.outcome, self.machine)
 
     def gpus(self, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
-        """Yield the GPUs of the machine that run a plan's build, with their rules."""
+        """Yield the GPUs that run a plan's build, with their rules."""
         rules = rules_for(self.machine, self.catalog, {plan.choice.build.backend.kind})
         running = {run.index for run in plan.gpus if run.how != "none"}
         for gpu in self.machine.gpus:
@@ -197,22 +197,20 @@ def machine_for_target(target: Target, glibc: str = GLIBC) -> Machine:
 
 
 def pin_torch(
-    requirements: Iterable[str],
+    requirements: Iterable[Requirement],
     torch: str,
-) -> tuple[str, ...]:
-    """Return requirements with torch at one version.
+) -> tuple[Requirement, ...]:
+    """Return requirements with one version of torch.
 
     Args:
-        requirements: Those of the request. What is asked of torch under a marker stays: it may be of another system.
-        torch: The version, whose label does not count: it is the backend's to say.
+        requirements: The requirements. One of torch with a marker stays, because it may be for another system.
+        torch: The version. Its label does not count, because the backend decides it.
     """
-    extras = set[str]()
+    pin = Requirement.of("torch", f"=={torch.partition('+')[0]}")
     others = []
-    for text in requirements:
-        requirement = parse_requirement(text)
+    for requirement in requirements:
         if requirement.name == "torch" and requirement.marker is None:
-            extras.update(requirement.extra_names)
+            pin = pin.narrowed(replace(requirement, specifier=None))
         else:
-            others.append(text)
-    name = f"torch[{','.join(sorted(extras))}]" if extras else "torch"
-    return (f"{name}=={torch.partition('+')[0]}", *others)
+            others.append(requirement)
+    return (pin, *others)

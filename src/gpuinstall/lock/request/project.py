@@ -22,9 +22,10 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import (
-    ParsedRequirement,
+    Requirement,
+    TextOrigin,
     is_remote,
-    normalised,
+    normalized,
     parse_requirement,
 )
 from gpuinstall.base.values import replace
@@ -32,6 +33,7 @@ from gpuinstall.lock.file.lock import BUILD_FILES, Record
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     is_settings,
+    optional_dependencies,
     read_whole_project,
 )
 from gpuinstall.sources.provenance import BY_ADDRESS, BY_MARKER, Effect, SourceSetting
@@ -51,14 +53,14 @@ _LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
 """A requirement by address, as METADATA and requires.txt have it."""
 _LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
 _MOST_MEMBERS = 20_000
-"""The members of an archive that are looked at: the sources of torch have 15,000."""
+"""How many members of an archive are read. Sources of torch have 15,000."""
 _MOST_BYTES = 1_000_000_000
 """How far a source archive is unpacked in search of its project: it may have no end."""
 
 
 def read_folder_project(
-    requirement: ParsedRequirement, folder: Path
-) -> tuple[dict[str, Any], list[str]] | None:
+    requirement: Requirement, folder: Path
+) -> tuple[dict[str, Any], list[Requirement]] | None:
     """Return what a project requires that is requested by its folder, apart from the project itself.
 
     Args:
@@ -76,22 +78,23 @@ def read_folder_project(
         return None
     try:
         lists = [table.get("dependencies", [])]
-        extras = table.get("optional-dependencies", {})
-        lists.extend(extras[extra] for extra in requirement.extra_names)
-        name = normalised(table["name"])
+        extras = optional_dependencies(table)
+        lists.extend(extras[extra] for extra in requirement.extras)
+        name = normalized(table["name"])
         row = {"name": name, "version": str(table["version"]), "requires-dist": []}
         texts = chain.from_iterable(text_list(one, name) for one in lists)
-        requirements = list(map(parse_requirement, texts))
+        origin = TextOrigin(str(Path(requirement.path) / PROJECT))
+        requirements = [parse_requirement(text, origin) for text in texts]
     except (KeyError, TypeError, AttributeError):
         return None
     # An extra of all extras names the project itself.
     if any(requirement.name == name for requirement in requirements):
         return None
-    return row, [one.text for one in requirements]
+    return row, requirements
 
 
 def nested_settings(
-    requirements: Iterable[str], folder: Path
+    requirements: Iterable[Requirement], folder: Path
 ) -> Iterator[SourceSetting]:
     """Yield what the projects among requirements say of sources, and those that they require: uv reads their files.
 
@@ -110,24 +113,26 @@ def nested_settings(
                     yield replace(setting, value=value)
 
 
-def nested_requirements(requirements: Iterable[str], folder: Path) -> Iterator[str]:
+def nested_requirements(
+    requirements: Iterable[Requirement], folder: Path
+) -> Iterator[Requirement]:
     """Yield what the projects among requirements require by paths, which are absolute; arguments as above.
 
     What is requested by its name, from anywhere, comes from there.
     """
-    parsed = map(parse_requirement, requirements)
-    named = {one.name for one in parsed if " @ " in one.text or not one.url}
+    named = {one.name for one in requirements if one.has_name or not one.url}
     for place, described in _projects(requirements, folder, set()):
         required = chain.from_iterable(listed.requirements for listed in described)
-        for requirement in map(parse_requirement, required):
+        for requirement in required:
             path = requirement.path
             if path and requirement.name not in named:
-                absolute = place / expanded_home(path)
-                yield requirement.text.replace(f" @ {path}", f" @ {absolute}", 1)
+                yield requirement.with_url(str(place / expanded_home(path)))
 
 
 def _projects(
-    requirements: Iterable[str], folder: Path, seen: set[tuple[Path, str]]
+    requirements: Iterable[Requirement],
+    folder: Path,
+    seen: set[tuple[Path, tuple[str, ...]]],
 ) -> Iterator[tuple[Path, list[RequirementsFile]]]:
     """Yield the projects and archives among requirements, and those that they require, with what their files say.
 
@@ -136,7 +141,7 @@ def _projects(
         folder: Where these begin.
         seen: The projects with the extras that were read.
     """
-    for requirement in map(parse_requirement, requirements):
+    for requirement in requirements:
         if not requirement.url:
             continue
         location = Location.parse(requirement.url, folder)
@@ -145,7 +150,7 @@ def _projects(
         if location.server != "file://" or key in seen:
             continue
         seen.add(key)
-        described = [*_described(place, requirement.extra_names)]
+        described = [*_described(place, requirement.extras)]
         yield place, described
         for listed in described:
             yield from _projects(listed.requirements, place, seen)
@@ -160,7 +165,11 @@ def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]
                 continue
             pattern = _LISTED if path.suffix == ".txt" else _REQUIRED
             with reading(path):
-                yield RequirementsFile.of(path, pattern.findall(text))
+                texts = pattern.findall(text)
+                origin = TextOrigin(str(path))
+                yield RequirementsFile.of(
+                    parse_requirement(one, origin) for one in texts
+                )
     elif isfile(place / PROJECT):
         path = place / PROJECT
         yield read_whole_project(read_listed(path), path, extras)
@@ -193,7 +202,7 @@ def _text(file: IO[bytes]) -> str:
     return file.read(DOCUMENT_BYTES).decode(errors="replace")
 
 
-def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
+def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str:
     """Return the digest of the build files of all folders that are requested, or required by one, and of all archives.
 
     The lists that a build file names count with it.
@@ -225,16 +234,18 @@ def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
     return hashlib.sha256(b"\n".join(contents)).hexdigest() if contents else ""
 
 
-def built_requirements(requirements: Iterable[str], folder: Path) -> Iterator[str]:
+def built_requirements(
+    requirements: Iterable[Requirement], folder: Path
+) -> Iterator[Requirement]:
     """Yield the requirements by paths of which only a build tells what they require; arguments as above."""
-    for text in requirements:
-        path = parse_requirement(text).path
+    for requirement in requirements:
+        path = requirement.path
         if path and static_project(folder / expanded_home(path)) is None:
-            yield text
+            yield requirement
 
 
 def changed_files(
-    record: Record, today: Mapping[str, Sequence[str]], folder: Path
+    record: Record, today: Mapping[str, Sequence[Requirement]], folder: Path
 ) -> Iterator[str]:
     """Yield the files that a lock was made from and that ask for something else now.
 
@@ -243,13 +254,14 @@ def changed_files(
         today: The lines of each file now. One that is gone is no other request: a lock may be shipped without it.
         folder: The folder of the lock.
     """
-    for name, before in record.requirements_files.items():
+    recorded = record.request(BUILD_FILES)
+    for name, before in recorded.files.items():
         is_same = set(today.get(name, before)) == set(before)
         if not (is_same or is_settings(name, before)):
             yield name
     digest = record.build_files_digest
     # A lock may be shipped without its archives.
-    if digest and build_files_digest(record.inputs, folder) not in {"", digest}:
+    if digest and build_files_digest(recorded.requirements, folder) not in {"", digest}:
         yield BUILD_FILES
 
 

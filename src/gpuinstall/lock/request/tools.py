@@ -15,7 +15,7 @@ from typing import Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, real_path, text_list
-from gpuinstall.base.requirement import normalised, standard_marker
+from gpuinstall.base.requirement import normalized, standard_marker
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import index_address, index_key, project_tables
 from gpuinstall.sources.provenance import (
@@ -147,7 +147,7 @@ def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
                 root, workspace = other.parent, table["workspace"]
                 sources = {**table.get("sources", {}), **own}
     required = {
-        normalised(name)
+        normalized(name)
         for name, source in sources.items()
         if isinstance(source, dict) and source.get("workspace") is True
     }
@@ -155,12 +155,12 @@ def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
     members = {}
     for place in places if workspace and required else ():
         document = parse_toml(read_listed(root / place / PROJECT, root))
-        name = normalised(table_in(document, "project").get("name", ""))
+        name = normalized(table_in(document, "project").get("name", ""))
         path = os.path.relpath(root / place, file.absolute().parent)
         if name in required:
             members[name] = {"path": path, "editable": True}
     for name, source in sources.items():
-        package = normalised(name)
+        package = normalized(name)
         row = own.get(name)
         if package in members:
             row = {**members[package], **source}
@@ -246,7 +246,7 @@ def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
         for name, written in table.items():
             for row in written if isinstance(written, list) else [written]:
                 entry = row if isinstance(row, dict) else {"version": row}
-                yield normalised(name), entry
+                yield normalized(name), entry
 
 
 def team_lock_in(folder: Path) -> Path | None:
@@ -330,7 +330,7 @@ def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     # It takes long to load.
     from gpuinstall.catalog.extensions import load_extensions
 
-    name = normalised(row["name"])
+    name = normalized(row["name"])
     setting = partial(source_setting, TEAM_LOCK, file=path)
     if load_catalog().is_tied(name) or name in load_extensions().rows:
         yield setting("files of torch", "")

@@ -103,7 +103,7 @@ def resolve_near(
 def _disagreement(
     conflict: GpuInstallError, silence: InstallationError
 ) -> InstallationError:
-    """Return the error for targets whose common torch only an unreachable index may have."""
+    """Return the error for a common torch that no reachable index has."""
     return InstallationError(
         conflict.code,
         conflict.message,
@@ -280,9 +280,7 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
         session=session,
     )
     relaxed = {
-        pin.name: pin.text
-        for pin in problem.near.yielding
-        if pin.name in answer.given_way
+        pin.name: pin for pin in problem.near.yielding if pin.name in answer.given_way
     }
     return replace(resolution.warned_of(remarks.warnings()), relaxed=relaxed)
 

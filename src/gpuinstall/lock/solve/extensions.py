@@ -23,7 +23,7 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability
@@ -239,10 +239,9 @@ class ExtensionChooser:
         self,
         package: str,
         torch: Version,
-    ) -> ParsedRequirement | None:
+    ) -> Requirement | None:
         """Return the versions of a package that go with a release of torch; None if nothing is known of it."""
-        for text in self._problem.catalog.constraints(torch):
-            constraint = parse_requirement(text)
+        for constraint in self._problem.catalog.constraints(torch):
             if constraint.name == package:
                 return constraint
         return None
@@ -348,7 +347,7 @@ def with_files(problems: Sequence[Problem], session: Session) -> Iterator[WithFi
 
 
 def _choose_files(
-    extensions: Sequence[tuple[Extension, ParsedRequirement]],
+    extensions: Sequence[tuple[Extension, Requirement]],
     problems: Sequence[Problem],
     session: Session,
 ) -> WithFiles:
@@ -382,7 +381,7 @@ def _choose_files(
 def _report_files(
     extension: Extension, choice: ExtensionChoice, reporter: Reporter
 ) -> None:
-    """Report the sources of an extension, the selected file, and each rejected one."""
+    """Report the sources, the selected file, and the rejected ones."""
     sources = ", ".join(source.id for source in extension.sources)
     reporter.detail("Sources", f"{extension.name}: {sources}")
     if choice.fit:
@@ -436,9 +435,9 @@ def _with_file(
 def _requested_extensions(
     problem: Problem,
     session: Session,
-) -> Iterator[tuple[Extension, ParsedRequirement]]:
+) -> Iterator[tuple[Extension, Requirement]]:
     """Yield the extensions that are requested and that a source may have prebuilt files of."""
-    for requirement in map(parse_requirement, problem.requirements):
+    for requirement in problem.requirements:
         if requirement.url or requirement.name not in load_extensions().rows:
             continue
         extension = extension_row(requirement.name, session)
@@ -467,7 +466,7 @@ def choose_prebuilt(
     extension: Extension,
     problem: Problem,
     session: Session,
-    requirement: ParsedRequirement,
+    requirement: Requirement,
 ) -> ExtensionChoice:
     """Choose a file of an extension by what the names of all files say, and the nearest files themselves.
 

@@ -17,9 +17,8 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import (
-    ParsedRequirement,
-    parse_requirement,
-    requirement_names,
+    Requirement,
+    names_of,
 )
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
@@ -306,7 +305,7 @@ class Judge:
         for version, build in builds.items():
             loading = None
             if package in COMPANIONS:
-                loading = companions.loading(build, parse_requirement(package))
+                loading = companions.loading(build, Requirement.of(package))
             is_paired = loading is None or wheel.version.public in loading
             others = {*self.shelf.backends} - {build.backend.tag}
             if is_paired and wheel.version.local not in others:
@@ -426,7 +425,9 @@ class Judge:
     def has_fallback(self, package: str) -> bool:
         """Whether what was requested is known to do without a package, or the one version that is allowed without a GPU."""
         pinned = [
-            one.name for one in self._problem.wanted.request.parsed if one.is_exact
+            one.name
+            for one in self._problem.wanted.request.requirements
+            if one.is_exact
         ]
         members = load_members()
         if package in pinned and members.works_on_cpu.fullmatch(package):
@@ -543,7 +544,7 @@ class Judge:
             return row
         return replace(row, codes=tuple(needed))
 
-    def _allowed(self, requirements: Iterable[ParsedRequirement]) -> frozenset[str]:
+    def _allowed(self, requirements: Iterable[Requirement]) -> frozenset[str]:
         """Return the builds of torch that requirements of METADATA allow."""
         required = [one for one in requirements if one.name == "torch"]
         return frozenset(
@@ -675,6 +676,6 @@ def left_out(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ...]:
     names = {name_for_cuda(one, 0) for one in linked}
     packages = {one for one in packages_apart(row) if name_for_cuda(one, 0) in names}
     if packages:
-        packages -= requirement_names(row.requires)
+        packages -= names_of(requirements_of_metadata(row.requires))
     # A set has another order in each run, and uv is told the same in every one.
     return tuple(sorted(packages))

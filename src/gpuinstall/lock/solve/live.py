@@ -91,7 +91,7 @@ def _ask_ahead(
     sources = session.sources
     client = session.client
     first = requests[0]
-    programs = [one.name for one in first.request.parsed if not one.url]
+    programs = [one.name for one in first.request.requirements if not one.url]
     asks: list[Callable[[], object]] = [
         partial(_reach_default_index, session),
         partial(default_wheels, sources, client, "torch"),

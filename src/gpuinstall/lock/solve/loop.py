@@ -18,7 +18,12 @@ from typing import Any
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
-from gpuinstall.base.requirement import lenient_requirement, parse_requirement
+from gpuinstall.base.request import ANY_TORCH
+from gpuinstall.base.requirement import (
+    Constraint,
+    Requirement,
+    lenient_requirement,
+)
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -48,6 +53,7 @@ from gpuinstall.sources.session import Session
 from gpuinstall.wheels.members import load_members
 
 BUILD = "gpuinstall-build"
+_BUILD = Requirement(BUILD, BUILD)
 """A package that is made up for uv: each version requires one torch, and a program rules out torches by its versions."""
 
 NOWHERE = "gpuinstall-code"
@@ -113,8 +119,7 @@ class Loop:
         self._beside_torch: dict[Version, list[str]] = defaultdict(list)
         """What releases of torch need beside them and their METADATA leaves out."""
         # Before any request: what an index has of that name may run its code when it is resolved.
-        requirements = map(parse_requirement, problem.requirements)
-        by_name = {one.name: () for one in requirements if not one.url}
+        by_name = {one.name: () for one in problem.requirements if not one.url}
         check_addresses(by_name, session.sources)
 
     def run(self) -> Answer | Conflict:
@@ -135,15 +140,17 @@ class Loop:
 
     # One question.
 
-    def settle(self, requirements: Sequence[str], bound: str = "") -> Answer | Conflict:
+    def settle(
+        self, requirements: Sequence[Requirement], *bounds: Constraint
+    ) -> Answer | Conflict:
         """Ask until nothing new is told about what uv comes to.
 
         Args:
             requirements: The request, in one order.
-            bound: A further constraint; empty: there is none.
+            bounds: Further constraints.
         """
         for _ in range(TURNS):
-            answer = self._ask(requirements, bound)
+            answer = self._ask(requirements, *bounds)
             if isinstance(answer, Conflict):
                 # What was to come first is required then, and not every version of a program needs it.
                 if self.judge.let_torch_come_first():
@@ -165,7 +172,7 @@ class Loop:
         requirements = self.problem.requirements
         plain = replace(
             self._project(requirements),
-            requirements=(*requirements, "torch"),
+            requirements=(*requirements, ANY_TORCH),
             metadata=self.problem.near.metadata,
             wheels_only=self._wheels_only,
         )
@@ -182,8 +189,8 @@ class Loop:
         is_new = self.judge.learn_from(answer.wheels, answer.versions, built)
         torch = answer.build.torch
         known = self._beside_torch[torch]
-        for text in self.problem.catalog.constraints(torch):
-            constraint = parse_requirement(text)
+        for constraint in self.problem.catalog.constraints(torch):
+            text = constraint.text
             version = answer.versions.get(constraint.name)
             # The user may override it.
             if version and not constraint.allows(version) and text not in known:
@@ -194,7 +201,7 @@ class Loop:
         before = len(self._added)
         undeclared = self.problem.catalog.undeclared(answer.versions)
         further = (*build_tools(answer.packages), *undeclared)
-        self._added.update(dict.fromkeys(further))
+        self._added.update(dict.fromkeys(map(Requirement.of, further)))
         return len(self._added) > before
 
     def _take_prebuilt(self, names: Iterable[str], build: Build) -> bool:
@@ -208,21 +215,23 @@ class Loop:
         beside = self.problem.with_builds([build])
         for name in sorted(load_extensions().rows.keys() & names):
             row = extension_row(name, self.session)
-            requirement = parse_requirement(name)
+            requirement = Requirement.of(name)
             fit = choose_prebuilt(row, beside, self.session, requirement).fit
             if fit:
                 self.prebuilt[name] = (fit.wheel,)
         return len(self.prebuilt) > before
 
-    def _ask(self, requirements: Sequence[str], bound: str) -> Answer | Conflict:
+    def _ask(
+        self, requirements: Sequence[Requirement], *bounds: Constraint
+    ) -> Answer | Conflict:
         """Have uv resolve requirements with what is known."""
         self._runs += 1
-        project = self._project(requirements, bound)
+        project = self._project(requirements, *bounds)
         try:
             document = resolve_project(project, self.session)
         except InstallationError as error:
             is_constrained = any(self._beside_torch.values())
-            is_steered = self.judge.facts or is_constrained or bound
+            is_steered = self.judge.facts or is_constrained or bounds
             if error.code != BUILD_FAILED or not is_steered:
                 raise
             # uv builds what old versions require, to see what that requires.
@@ -230,7 +239,7 @@ class Loop:
             if name in {"", *self._unbuildable}:
                 return Conflict(error)
             self._unbuildable.add(name)
-            return self._ask(requirements, bound)
+            return self._ask(requirements, *bounds)
         if isinstance(document, Conflict):
             return document
         return self._answer(document)
@@ -265,25 +274,29 @@ class Loop:
             builds.reverse()
         return builds
 
-    def _project(self, request: Sequence[str], bound: str = "") -> ResolverProject:
+    def _project(
+        self, request: Sequence[Requirement], *bounds: Constraint
+    ) -> ResolverProject:
         problem, session = self.problem, self.session
-        yielding = {pin.text: f"{PIN}{pin.name}" for pin in problem.near.yielding}
-        requirements = [
-            yielding.get(parse_requirement(text).text, text) for text in request
-        ]
+        yielding = {
+            pin.text: Requirement.of(f"{PIN}{pin.name}")
+            for pin in problem.near.yielding
+        }
+        requirements = [yielding.get(one.text, one) for one in request]
         # A pin that was a constraint is one of what turns up.
         requirements += [name for name in yielding.values() if name not in requirements]
         requirements += self._added
         if session.sources.takes_lowest:
             # Torch has its best version: it is decided before what has the lowest.
-            requirements.insert(0, BUILD)
+            requirements.insert(0, _BUILD)
         else:
-            requirements.append(BUILD)
+            requirements.append(_BUILD)
             # Only an old torch, or one of another CUDA, goes with the newest of what a torch pins.
             requirements.sort(key=self._comes_with_torch)
             of_torch = map(self._decides_torch, requirements)
             place = [*of_torch].index(True)
-            requirements[place:place] = self.judge.before_torch
+            first = map(Requirement.of, self.judge.before_torch)
+            requirements[place:place] = first
         # What does not run in one version is not built in another, whose code nobody has read.
         facts = self.judge.facts.values()
         excluded = {fact.package for fact in facts if fact.excludes or fact.requires}
@@ -292,7 +305,7 @@ class Loop:
             python=problem.python,
             target=problem.target,
             pages={**self.pages(), **self._own_pages()},
-            constraints=tuple(filter(None, (*self._constraints(), bound))),
+            constraints=(*self._constraints(), *bounds),
             preferred=self._preferred(),
             metadata=(*problem.near.metadata, *self._rows()),
             folder=session.folder,
@@ -308,27 +321,27 @@ class Loop:
         by_request = self.session.sources.only_binary - {":all:"}
         return names | by_request | self._unbuildable
 
-    def _decides_torch(self, text: str) -> bool:
+    def _decides_torch(self, requirement: Requirement) -> bool:
         """Whether a requirement is of the family, or ties torch to a build."""
-        return text == BUILD or parse_requirement(text).name in self.shelf.names
+        return requirement.name in {BUILD, *self.shelf.names}
 
-    def _comes_with_torch(self, text: str) -> bool:
+    def _comes_with_torch(self, requirement: Requirement) -> bool:
         """Whether a requirement is of what torch's own build brings."""
-        name = parse_requirement(text).name
+        name = requirement.name
         return name not in PAIRED and bool(load_members().with_torch.fullmatch(name))
 
-    def _constraints(self) -> Iterator[str]:
+    def _constraints(self) -> Iterator[Constraint]:
         yielding = {pin.text for pin in self.problem.near.yielding}
-        for text in self.problem.constraints:
-            if parse_requirement(text).text not in yielding:
-                yield text
+        for constraint in self.problem.constraints:
+            if constraint.text not in yielding:
+                yield constraint
         if "torch" not in self.shelf.pages:
             # The default index lists those too that do not run.
             torches = self.problem.torches
             others = {build.torch for build in self.problem.catalog.builds} - torches
             excluded = [f"!={torch}" for torch in sorted(others)]
-            limits = [f"torch>={min(torches)}", f"<={max(torches)}", *excluded]
-            yield ",".join(limits)
+            limits = [f">={min(torches)}", f"<={max(torches)}", *excluded]
+            yield Constraint.of("torch", ",".join(limits))
 
     def _preferred(self) -> dict[str, list[str]]:
         """Return the versions that come first: those that stay, and of the others the best label of each."""
@@ -371,7 +384,7 @@ class Loop:
             # Of two rows uv takes the first: it has every pin of the package.
             texts = [one.text for one in yielding if one.name == pin.name]
             yield _row(f"{PIN}{pin.name}", "1", texts)
-            yield _row(f"{PIN}{pin.name}", "0", [pin.with_specifier("")])
+            yield _row(f"{PIN}{pin.name}", "0", [pin.with_specifier("").text])
         for fact in self.judge.facts.values():
             if fact.excludes:
                 yield _row(fact.package, fact.version, [NOWHERE])
@@ -434,7 +447,7 @@ class Loop:
             if self._runs >= RUNS:
                 break
             # A newer one may have nothing that the others go with.
-            newer = self.settle(written, f"{name}>={newest}")
+            newer = self.settle(written, Constraint.of(name, f">={newest}"))
             if isinstance(newer, Conflict):
                 has_companions = any(map(self.shelf.pages.get, COMPANIONS))
                 if newer.error.code == FAMILY_UNLISTED and not has_companions:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog import PAIRED, Catalog, Wheel
 from gpuinstall.catalog.listing import family_wheels
@@ -69,7 +69,7 @@ def members_beside(
     companions = Companions((), catalog)
     # The catalogue knows of torch what is in the lock, and of the others that it pairs which versions load beside it.
     paired = {
-        name: companions.loading(build, parse_requirement(name))
+        name: companions.loading(build, Requirement.of(name))
         for name in PAIRED - fit.lock.names - {"torch"}
     }
     if fit.choice.index is None:

@@ -12,9 +12,10 @@ from packaging.version import Version
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import (
-    ParsedRequirement,
-    parse_requirement,
-    requirement_names,
+    Constraint,
+    Requirement,
+    RequirementT,
+    names_of,
 )
 from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, field, replace
@@ -58,7 +59,7 @@ class Near(Value):
     hashes: Mapping[str, str] = field(default_factory=dict)
     """The sha256 of the files that stay, by name and by address."""
 
-    yielding: tuple[ParsedRequirement, ...] = ()
+    yielding: tuple[Requirement, ...] = ()
     """The pins that may give way, the last of them first."""
 
     metadata: tuple[Mapping[str, Any], ...] = ()
@@ -82,7 +83,7 @@ class Problem(Value):
     builds: tuple[Build, ...]
     """The builds of torch that it may have, the best first."""
 
-    requirements: tuple[str, ...]
+    requirements: tuple[Requirement, ...]
     """What uv is to resolve, in the user's order."""
 
     common: Version | None = None
@@ -125,28 +126,31 @@ class Problem(Value):
     @cached_property
     def requested(self) -> frozenset[str]:
         """The names of what is requested, torch among them."""
-        return requirement_names(self.requirements) | {"torch"}
+        return names_of(self.requirements) | {"torch"}
 
     @property
-    def programs(self) -> tuple[ParsedRequirement, ...]:
+    def programs(self) -> tuple[Requirement, ...]:
         """What is requested beside the family, by name and in order, and what else is required of it."""
         return tuple(
             one
-            for one in map(parse_requirement, self.requirements)
+            for one in self.requirements
             if one.name not in self.catalog.family and self.counts(one)
         )
 
-    def counts(self, requirement: ParsedRequirement) -> bool:
+    def counts(self, requirement: Requirement) -> bool:
         """Whether the marker of a requirement holds here."""
         return requirement.counts_on(self.wanted.machine, self.python)
 
     @property
-    def constraints(self) -> tuple[str, ...]:
+    def constraints(self) -> tuple[Constraint, ...]:
         """The user's own constraints, and those that keep what a lock holds."""
         family = self.catalog.family
         constraints = self.wanted.request.constraints
-        own = [without_label(text, family) for text in constraints]
-        pins = [f"{name}=={public(pin)}" for name, pin in self.near.pinned.items()]
+        own = [without_label(one, family) for one in constraints]
+        pins = [
+            Constraint.of(name, f"=={public(pin)}")
+            for name, pin in self.near.pinned.items()
+        ]
         return (*own, *pins)
 
     @property
@@ -205,7 +209,7 @@ def pose(wanted: LockRequest, plan: Plan) -> Problem:
         problem,
         builds=plan.runnable or problem.builds,
         requirements=tuple(
-            without_label(text, family) for text in wanted.request.requirements
+            without_label(one, family) for one in wanted.request.requirements
         ),
     )
 
@@ -281,7 +285,7 @@ def newest_for(name: str, torch: Version) -> str:
 
 
 def holders(requests: Requests, chosen: Version) -> dict[str, Version]:
-    """Return the targets without which a newer torch would be selected, each with that torch."""
+    """Return the targets that prevent a newer torch, each with that torch."""
     members = {request.label: request for request in requests}
     torches = {
         name: {build.torch for build in one.plan.runnable}
@@ -335,15 +339,11 @@ def without_versions(
 ) -> LockRequest:
     """Return a request that leaves the versions of some packages open."""
     requirements = []
-    for requirement in request.request.parsed:
+    for requirement in request.request.requirements:
         is_open = requirement.name in packages and not requirement.url
-        requirements.append(
-            requirement.with_specifier("") if is_open else requirement.text
-        )
+        requirements.append(requirement.with_specifier("") if is_open else requirement)
     constraints = request.request.constraints
-    kept = [
-        text for text in constraints if parse_requirement(text).name not in packages
-    ]
+    kept = [one for one in constraints if one.name not in packages]
     return request.asking(requirements=tuple(requirements), constraints=tuple(kept))
 
 
@@ -352,11 +352,10 @@ def public(version: str) -> Version:
     return Version(Version(version).public)
 
 
-def without_label(text: str, family: frozenset[str]) -> str:
+def without_label(requirement: RequirementT, family: frozenset[str]) -> RequirementT:
     """Return a requirement of the family without the backend in its versions: the page has builds of that one alone."""
-    requirement = parse_requirement(text)
     if requirement.name not in family or "+" not in str(requirement.specifier):
-        return text
+        return requirement
     clauses = []
     for clause in requirement.specifier or ():
         public, _, label = clause.version.partition("+")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from packaging.version import Version
 
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.base.requirement import Requirement
 from gpuinstall.lock.solve.facts import Fact
 from gpuinstall.lock.solve.loop import Loop
 from gpuinstall.lock.solve.remarks import NO_CODE, other_name, without_marker
@@ -66,7 +66,7 @@ def _program_with(package: str, loop: Loop) -> str:
     return package
 
 
-def _requirements_of_newest(name: str, loop: Loop) -> Sequence[ParsedRequirement]:
+def _requirements_of_newest(name: str, loop: Loop) -> Sequence[Requirement]:
     """Return what METADATA requires in the newest wheel of a program that is not known to fail here."""
     newest = loop.judge.newest(name)
     wheel = loop.shelf.wheel(name, newest) if newest else None
@@ -79,8 +79,7 @@ def _refused_by_machine(conflict: Conflict, loop: Loop) -> Conflict:
     wanted = problem.wanted
     if loop.shelf.limits("torch"):
         return conflict
-    texts = problem.requirements
-    others = [text for text in texts if parse_requirement(text).name != "torch"]
+    others = [one for one in problem.requirements if one.name != "torch"]
     refusals = list[Rejected]()
     for name in loop.shelf.newest_releases:
         for torch in _requirements_of_newest(name, loop):

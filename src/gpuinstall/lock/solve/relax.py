@@ -18,7 +18,7 @@ from gpuinstall.base.errors import (
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
@@ -37,7 +37,7 @@ from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.relax import RelaxedRequest, nearest_request, version_limits
 from gpuinstall.sources.session import Session
 
-Pins = tuple[ParsedRequirement, ...]
+Pins = tuple[Requirement, ...]
 
 ALONE = 6
 """How many pins are tried alone, the last named first."""
@@ -67,12 +67,12 @@ def resolve_relaxed(
     """
     opened, metadata = _with_requirements_of_folders(requests, session)
     refusals = [one.outcome for one in opened if isinstance(one.outcome, Rejected)]
-    moved: list[ParsedRequirement] = []
+    moved: list[Requirement] = []
     if refusals:
         nearest = _nearest_request(opened)
         if nearest is None:
             raise refusal
-        moved = list(map(parse_requirement, nearest.moved))
+        moved = list(nearest.moved)
         opened = [
             one.asking(
                 requirements=nearest.request.requirements,
@@ -137,7 +137,7 @@ def name_relax(
     with suppress(GpuInstallError):
         answer = resolve_near(requests, Near(yielding=pins), quiet)
         if not isinstance(answer, Conflict):
-            fallen = some([*answer[0].relaxed.values()])
+            fallen = some([*map(str, answer[0].relaxed.values())])
             hint = f"Run it again with --relax: there is an answer without {fallen}"
             hints = filter(None, (hint, refusal.hint))
             refusal.hint = "\n".join(hints)
@@ -160,8 +160,8 @@ def _with_requirements_of_folders(
     """
     requirements = dict.fromkeys(requests[0].request.requirements)
     rows = []
-    for text in requests[0].request.requirements:
-        project = read_folder_project(parse_requirement(text), session.folder)
+    for requirement in requests[0].request.requirements:
+        project = read_folder_project(requirement, session.folder)
         if project:
             row, required = project
             rows.append(row)
@@ -188,7 +188,7 @@ def _nearest_request(requests: Requests) -> RelaxedRequest | None:
 
 def _explained(
     resolution: Resolution,
-    moved: Sequence[ParsedRequirement],
+    moved: Sequence[Requirement],
     why: str,
     why_torch: str,
     failed: Pins,
@@ -203,13 +203,13 @@ def _explained(
         failed: The pins of what cannot be built.
     """
     versions = resolution.versions
-    causes: dict[ParsedRequirement, str] = {}
+    causes: dict[Requirement, str] = {}
     for requirement in moved:
         causes[requirement] = f"it goes with torch {versions['torch']}"
         if requirement.name == "torch":
             causes[requirement] = why_torch
-    for text in resolution.relaxed.values():
-        causes[parse_requirement(text)] = shortened(why)
+    for requirement in resolution.relaxed.values():
+        causes[requirement] = shortened(why)
     for pin in failed:
         causes[pin] = "it has no wheel here, and building it failed"
     reasons = []
@@ -219,5 +219,5 @@ def _explained(
         reasons.append(
             Reason("relaxed", f"{now} in place of {requirement.text}: {cause}")
         )
-    relaxed = {requirement.name: requirement.text for requirement in causes}
+    relaxed = {requirement.name: requirement for requirement in causes}
     return replace(resolution.warned_of(reasons), relaxed=relaxed)

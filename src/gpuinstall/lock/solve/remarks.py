@@ -11,9 +11,10 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog import COMPANIONS, Wheel
 from gpuinstall.lock.file.target import glibc_needed
@@ -48,7 +49,7 @@ class Remarks:
         known = map(loop.judge.facts.get, self._versions.items())
         self._facts_here = [*filter(None, known)]
         """Those of the versions of the answer."""
-        self._required: dict[Wheel, list[ParsedRequirement]] = {}
+        self._required: dict[Wheel, list[Requirement]] = {}
         """What was read of METADATA."""
 
     def constraints(self) -> ProgramConstraints:
@@ -162,7 +163,7 @@ class Remarks:
         for wheel, requirements in zip(users, found, strict=True):
             for one in requirements:
                 if one.name == name and not one.allows(newest):
-                    words = without_marker(one)
+                    words = without_marker(one).text
                     if one.is_exact:
                         words = words.replace("==", " ")
                     version = wheel.version.public
@@ -192,14 +193,14 @@ class Remarks:
             return sentence
         return f"{sentence}, and {demand.name} {version} requires {without_marker(further)}"
 
-    def _unmet(self, name: str, version: Version) -> ParsedRequirement | None:
+    def _unmet(self, name: str, version: Version) -> Requirement | None:
         """Return the first requirement of a version of a package that the answer does not meet."""
         own = self._shelf.wheel(name, version)
         if own is None:
             return None
         excluded = {fact.package for fact in self._facts if fact.excludes}
 
-        def place(one: ParsedRequirement) -> tuple[bool, bool, bool]:
+        def place(one: Requirement) -> tuple[bool, bool, bool]:
             """Put what cannot be had first, and what a fact forbids: torch is another because of it."""
             is_unlisted = self._is_unlisted(one.name)
             return not is_unlisted, one.name not in excluded, one.name != "torch"
@@ -217,7 +218,7 @@ class Remarks:
                 return one
         return None
 
-    def _follows_torch(self, requirement: ParsedRequirement) -> bool:
+    def _follows_torch(self, requirement: Requirement) -> bool:
         """Whether what a torch requires could be had with it: then it is another because torch is."""
         name = requirement.name
         if name not in self._shelf.names:
@@ -228,14 +229,13 @@ class Remarks:
         """Whether a package comes from the sources of torch, and none of them has it."""
         return name in self._shelf.names and not self._shelf.releases(name)
 
-    def _requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
+    def _requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return what a wheel requires here, and of torch what its METADATA leaves out."""
         if wheel not in self._required:
             requirements = self._shelf.metadata_requirements(wheel)
             if wheel.package == "torch":
                 torch = Version(wheel.version.public)
-                texts = self._problem.catalog.constraints(torch)
-                requirements += map(parse_requirement, texts)
+                requirements += self._problem.catalog.constraints(torch)
             self._required[wheel] = requirements
         return self._required[wheel]
 
@@ -367,10 +367,10 @@ def other_name(package: str, loop: Loop) -> str:
     return f"; for CUDA {toolkit[0]} it is {name}"
 
 
-def without_marker(requirement: ParsedRequirement) -> str:
+def without_marker(requirement: Requirement) -> Requirement:
     """Return a requirement without its marker."""
-    text = requirement.with_specifier(str(requirement.specifier or ""))
-    return text.partition(" ;")[0]
+    unmarked = replace(requirement, marker=None)
+    return unmarked.with_specifier(str(requirement.specifier or ""))
 
 
 def shortened(account: str) -> str:

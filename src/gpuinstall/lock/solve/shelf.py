@@ -17,7 +17,7 @@ from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.base.requirement import Requirement, parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
@@ -268,7 +268,7 @@ class Shelf:
     def newest_companions(self, build: Build) -> dict[str, Version]:
         """Return the newest version that a build's source has, and the request allows, of what is paired with torch."""
         newest: dict[str, Version] = {}
-        for requirement in self.problem.wanted.request.parsed:
+        for requirement in self.problem.wanted.request.requirements:
             if requirement.name not in COMPANIONS:
                 continue
             of_build = [
@@ -324,7 +324,7 @@ class Shelf:
     def _is_allowed(
         self,
         release: Wheel | SourceRelease,
-        limits: Sequence[ParsedRequirement],
+        limits: Sequence[Requirement],
     ) -> bool:
         """Whether a release is final, and for the Python and the versions of the request."""
         version = release.version
@@ -353,11 +353,10 @@ class Shelf:
                     days.append(file.uploaded[:10])
         return min(filter(None, days), default="")
 
-    def limits(self, package: str) -> list[ParsedRequirement]:
+    def limits(self, package: str) -> list[Requirement]:
         """Return what the request says of the versions of a package."""
         problem = self.problem
-        texts = problem.requirements + problem.constraints
-        requirements = map(parse_requirement, texts)
+        requirements = (*problem.requirements, *problem.constraints)
         return [
             one for one in requirements if one.name == package and problem.counts(one)
         ]
@@ -378,12 +377,12 @@ class Shelf:
         platform = f"{build.os}-{build.arch}"
         return self.reader.companion(wheel, build.backend, platform, depth)
 
-    def metadata_requirements(self, wheel: Wheel) -> list[ParsedRequirement]:
+    def metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return what METADATA of a wheel requires here, with the extras that are requested; nothing if it cannot be read."""
         extras = {""}
         for program in self.problem.programs:
             if program.name == wheel.package:
-                extras.update(program.extra_names)
+                extras.update(program.extras)
         environment = self.problem.target.environment(self.problem.python)
         with suppress(InstallationError):
             texts = self.reader.metadata(wheel).get_all("Requires-Dist", ())
@@ -392,7 +391,7 @@ class Shelf:
         return []
 
 
-def requirements_of_metadata(texts: Iterable[str]) -> Iterator[ParsedRequirement]:
+def requirements_of_metadata(texts: Iterable[str]) -> Iterator[Requirement]:
     """Yield what METADATA requires: that of old wheels may have what is no requirement."""
     for text in texts:
         with suppress(UsageError):

@@ -11,7 +11,6 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
@@ -149,8 +148,8 @@ def _refuse_lost_torch(
 def _overridden(requests: Requests, session: Session) -> Requests:
     """Return requests in which what uv's settings have in place of requirements of the family limits our builds."""
     family = requests[0].catalog.family
-    overrides = map(parse_requirement, session.sources.overrides)
-    limits = tuple(one.text for one in overrides if one.name in family)
+    overrides = session.sources.overrides
+    limits = tuple(one.constraint for one in overrides if one.name in family)
     return [
         one.asking(constraints=one.request.constraints + limits) for one in requests
     ]
@@ -260,7 +259,7 @@ def _kept_hashes(locks: Sequence[Lock], moving: Collection[str]) -> dict[str, st
 
 def _may_have(request: LockRequest, torch: str) -> bool:
     """Whether a request allows a version of torch and it runs."""
-    for requirement in request.request.parsed:
+    for requirement in request.request.requirements:
         if requirement.name == "torch" and not requirement.allows(torch):
             return False
     return isinstance(request.outcome_with(torch=public(torch)), Plan)
@@ -270,11 +269,11 @@ def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
     """Whether a program is requested that no lock was made for: its version is chosen before torch's."""
     locked = set(_by_name(request.request.preferred))
     for lock in locks:
-        locked |= requirement_names(lock.record.inputs)
+        locked |= lock.requested
     # What is requested by its address, such as the project itself, has one version; what is tied to torch goes with it.
     new = [
         one.name
-        for one in request.request.parsed
+        for one in request.request.requirements
         if one.url is None and one.name not in locked
     ]
     return any(not request.catalog.is_tied(name) for name in new)

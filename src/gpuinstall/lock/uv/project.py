@@ -26,7 +26,7 @@ from packaging.version import Version
 from gpuinstall.base import process, uv
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.process import Finished
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import Wheel, load_catalog
@@ -78,7 +78,7 @@ _STOPPED = re.compile(
 class ResolverProject(Value):
     """What uv is to resolve."""
 
-    requirements: tuple[str, ...]
+    requirements: tuple[Requirement, ...]
     python: str
     """``X.Y``."""
 
@@ -86,7 +86,7 @@ class ResolverProject(Value):
     pages: Pages
     """The files that each package with a page may come from, whoever requires it."""
 
-    constraints: tuple[str, ...]
+    constraints: tuple[Constraint, ...]
     """They hold for the packages that turn up, and request none."""
 
     preferred: Mapping[str, Sequence[str]]
@@ -111,8 +111,8 @@ class ResolverProject(Value):
             folder: The folder.
             default_index: The default index, if uv is not told by a variable.
         """
-        for text in self.requirements + self.constraints:
-            self.sources.check_handed_over(parse_requirement(text))
+        for requirement in (*self.requirements, *self.constraints):
+            self.sources.check_handed_over(requirement)
         self.write_index(folder)
         requirements = requirement_lines(self.requirements, self.folder)
         constraints = requirement_lines(self.constraints, self.folder)
@@ -148,8 +148,7 @@ class ResolverProject(Value):
         # Also if torch comes from the default index: a project that is installed editable may name another for it.
         bound = load_catalog().family.union(self.pages)
         # What is requested by its address has that source. With this setting uv finds no member of a workspace.
-        requirements = map(parse_requirement, self.requirements)
-        bound |= {one.name for one in requirements if " @ " in one.text}
+        bound |= {one.name for one in self.requirements if one.has_name}
         settings["pip"] = {"no-sources-package": sorted(bound)}
         if self.sources.exclude_newer:
             # Our pages have no dates: uv would take none of their files.
@@ -185,8 +184,8 @@ class ResolverProject(Value):
     def overrides(self) -> list[str]:
         """The requirements that stand in place of those of packages; in place of the family's stands what we choose."""
         family = load_catalog().family
-        requirements = map(parse_requirement, self.sources.overrides)
-        return [one.text for one in requirements if one.name not in family]
+        overrides = self.sources.overrides
+        return [one.text for one in overrides if one.name not in family]
 
 
 MISSING_EXTRAS = "missing-extras"
@@ -300,23 +299,23 @@ class _Resolver:
         self.only_wheels = session.sourcing.only_binary
         """Whether only what is requested by its address may be built; what the command excludes never is."""
         requirements = project.requirements
-        addresses = [text for text in requirements if parse_requirement(text).url]
-        self.addresses = requirement_lines(addresses, project.folder)
+        self.addresses = [one for one in requirements if one.url]
         """What is requested by its address, of which uv has learned nothing yet."""
         self.exceptions = set[str]()
         """What may be built although only wheels are allowed."""
-        texts = requirements + project.constraints
-        remote = [one for one in map(parse_requirement, texts) if one.is_remote]
+        everything = (*requirements, *project.constraints)
+        remote = [one for one in everything if one.is_remote]
         # That their code runs is said first: before it does, uv fetches what builds them.
         self.unannounced = {one.name for one in remote}
         # uv cannot be told not to build what has no name; a wheel is not built.
         self.are_named = all(
-            " @ " in one.text or one.text.endswith(".whl") for one in remote
+            one.has_name or one.text.endswith(".whl") for one in remote
         )
 
     def resolve(self) -> Finished:
         """Run uv on the project; every package whose code has to run is named before."""
-        is_known = self.are_named and self.session.outdated.isdisjoint(self.addresses)
+        lines = requirement_lines(self.addresses, self.project.folder)
+        is_known = self.are_named and self.session.outdated.isdisjoint(lines)
         failed = None if is_known else self.build_addresses()
         tried = set[str]()
         while failed is None:
@@ -375,14 +374,14 @@ class _Resolver:
         Raises:
             NoBuildError: if a file of the folder has it built, and only wheels are allowed.
         """
-        addresses, self.addresses = self.addresses, []
-        for address in addresses:
+        requirements, self.addresses = self.addresses, []
+        for requirement in requirements:
+            address = _located(requirement, self.project.folder)
             words = ["--no-deps"]
             if address in self.session.outdated:
                 words.append("--refresh")
             done = self.alone(address, *words, *_WHEELS_ALONE, code=False)
             if _STOPPED.search(unwrapped(done.err)):
-                requirement = parse_requirement(address)
                 setting = self.session.sources.chooser_of(requirement.url or "")
                 if self.only_wheels and setting:
                     raise without_wheel(f"{setting.value} in {setting.file}")
@@ -441,28 +440,23 @@ def _built(package: str) -> str:
     return f"--no-binary={package}"
 
 
-def requirement_lines(texts: Iterable[str], folder: Path) -> list[str]:
-    """Write requirements for uv, parsed and written again: a line break in one would be an option of uv's.
+def requirement_lines(requirements: Iterable[Requirement], folder: Path) -> list[str]:
+    """Write requirements for uv.
 
     Args:
-        texts: The requirements.
-        folder: Where paths in them begin: uv stands elsewhere, so they become absolute.
+        requirements: The requirements.
+        folder: The base of relative paths, which become absolute because uv runs in another folder.
     """
-    return [_located(text, folder) for text in texts]
+    return [_located(requirement, folder) for requirement in requirements]
 
 
-def _located(text: str, folder: Path) -> str:
-    requirement = parse_requirement(text)
+def _located(requirement: Requirement, folder: Path) -> str:
     address = requirement.path
     if address is None:
         return requirement.text
     path = folder / expanded_home(address)
     path = path.absolute()
-    has_name = not requirement.text.startswith(address)
-    if requirement.editable or not has_name:
-        place = f"{path}{requirement.extras}"
-    else:
-        place = f"{requirement.name}{requirement.extras} @ {path.as_uri()}"
-    option = "-e " if requirement.editable else ""
-    marker = f" ; {requirement.marker}" if requirement.marker else ""
-    return f"{option}{place}{marker}"
+    if requirement.editable:
+        return requirement.with_url(str(path), has_name=False).text
+    place = path.as_uri() if requirement.has_name else str(path)
+    return requirement.with_url(place).text

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
@@ -54,7 +54,7 @@ class Resolution(Value):
     apart: frozenset[str] = frozenset()
     """The packages that could not have one version for all targets."""
 
-    relaxed: Mapping[str, str] = {}
+    relaxed: Mapping[str, Requirement] = {}
     """The requirements that it does not hold to, by package, as ``--relax`` asks for."""
 
     @property
@@ -358,7 +358,7 @@ def with_own_indexes(
 
 
 def requested_hashes(
-    requirements: Iterable[str],
+    requirements: Iterable[Requirement],
     packages: Packages,
     sources: Sources,
 ) -> dict[str, frozenset[str]]:
@@ -377,7 +377,7 @@ def requested_hashes(
             hashes = sources.hashes.get(f"{name}=={package.get('version')}")
         if hashes:
             requested[name] = hashes
-    for requirement in map(parse_requirement, requirements):
+    for requirement in requirements:
         sha256 = re.search(r"[#&]sha256=([0-9a-f]{64})\b", requirement.url or "")
         if sha256:
             known = requested.get(requirement.name, frozenset())

@@ -1,6 +1,7 @@
 from typing import Any
 
 from gpuinstall.lock.request.project import build_files_digest
+from tests.lab.parsed import required
 
 STATIC = '[project]\nname = "a"\ndependencies = ["numpy"]\n'
 X = '[project]\nname = "a"\noptional-dependencies.x = ["numpy"]\n'
@@ -82,7 +83,7 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
         for text in texts:
             for file, contents in (name, text), *beside:
                 (folder / file).write_text(contents, encoding="utf-8", newline="")
-            digests.add(build_files_digest([requirement], folder))
+            digests.add(build_files_digest(required(requirement), folder))
         is_known = not is_other or "" not in digests
         if not is_known or (len(digests) > 1) != is_other:
             wrong.append((requirement, name, digests))
@@ -91,10 +92,10 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
 
 def test_an_archive_that_cannot_be_read_is_left_to_uv(tmp_path):
     (tmp_path / WHEEL).touch(0)
-    assert isinstance(build_files_digest([f"./{WHEEL}"], tmp_path), str)
+    assert isinstance(build_files_digest(required(f"./{WHEEL}"), tmp_path), str)
 
 
 def test_nothing_is_recorded_where_nothing_is_built(tmp_path):
     (tmp_path / "pyproject.toml").write_text(STATIC, "utf-8")
-    requirements = ["torch", "https://files.example/a-1.tar.gz", "./gone"]
+    requirements = required("torch", "https://files.example/a-1.tar.gz", "./gone")
     assert build_files_digest(requirements, tmp_path) == ""

@@ -17,6 +17,7 @@ from gpuinstall.sources.provenance import Effect
 from gpuinstall.sources.requirements_file import joined_files
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
+from tests.lab.parsed import required, written
 
 PROJECT = '[project]\nname = "thing"\ndependencies = ["torch>=2.9", "numpy"]\n[dependency-groups]\ndev = ["pytest"]\n'
 BACKEND = '[build-system]\nrequires = ["hatchling"]\n'
@@ -39,11 +40,11 @@ variables:
 
 
 def lines(declared):
-    return {name: file.lines for name, file in declared.files.items()}
+    return {name: written(file.lines) for name, file in declared.files.items()}
 
 
 def whole(declared):
-    return joined_files(declared.files.values()).requirements
+    return written(joined_files(declared.files.values()).requirements)
 
 
 def write(folder, **files):
@@ -104,17 +105,15 @@ def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(
         limits__txt="rich<15\n",
     )
     listed = read_inputs(str(tmp_path / "environment.yml"))
-    assert listed.requirements == ("scipy", "torch>=2.9", "numpy<3", "rich")
-    assert listed.constraints == ("rich<15",)
+    assert written(listed.requirements) == ("scipy", "torch>=2.9", "numpy<3", "rich")
+    assert written(listed.constraints) == ("-c rich<15",)
     assert listed.conda == ("python=3.11", "conda-forge::ffmpeg >=6", "scipy")
 
 
 def test_a_project_is_read_as_a_list_of_requirements(tmp_path):
     write(tmp_path, pyproject__toml=PROJECT + BACKEND)
-    assert read_inputs(str(tmp_path / "pyproject.toml")).requirements == (
-        "torch>=2.9",
-        "numpy",
-    )
+    listed = read_inputs(str(tmp_path / "pyproject.toml"))
+    assert written(listed.requirements) == ("torch>=2.9", "numpy")
 
 
 def test_members_of_a_workspace_without_a_project_are_not_passed_over(tmp_path):
@@ -126,7 +125,7 @@ def test_members_of_a_workspace_without_a_project_are_not_passed_over(tmp_path):
     setting = '[tool.gpuinstall] requirements = ["-e ./lib", "-e ./more/new"]'
     unread = {"the workspace in pyproject.toml": setting}
     assert read_declaration(tmp_path).unread == unread
-    assert read_declaration(tmp_path, ["-e ./lib"]).unread == {}
+    assert read_declaration(tmp_path, required("-e ./lib")).unread == {}
     write(tmp_path, pyproject__toml=PROJECT + root)
     assert read_declaration(tmp_path).unread == {}
 
@@ -142,7 +141,7 @@ def test_what_a_workspace_has_is_taken_from_its_member(tmp_path):
         folder.mkdir(parents=True)
         write(folder, pyproject__toml=project.format(name, requires, "lib_b"))
     requirements = [
-        read_declaration(folder).listed.requirements
+        written(read_declaration(folder).listed.requirements)
         for folder in (root, root / "packages/of lib-a", root / "packages/of lib-b")
     ]
     assert requirements == [
@@ -194,7 +193,7 @@ def test_an_extra_is_named_as_a_group_that_is_not_there(tmp_path):
     read = [
         read_inputs(str(tmp_path / f"pyproject.toml:{name}")) for name in ("gpu", "dev")
     ]
-    assert [one.requirements for one in read] == [("six", "rich"), ("pytest",)]
+    assert [written(one.requirements) for one in read] == [("six", "rich"), ("pytest",)]
 
 
 def test_a_script_is_no_list_of_requirements(tmp_path):

@@ -9,11 +9,11 @@ from gpuinstall.lock.request.declaration import (
     read_limits,
 )
 from gpuinstall.lock.request.project import changed_files
-from gpuinstall.sources.requirements_file import parse_lines
+from tests.lab.parsed import listed, required, written
 
 
 def lines_of(files, folder):
-    return {name: listed.lines for name, listed in by_place(files, folder).items()}
+    return {name: written(one.lines) for name, one in by_place(files, folder).items()}
 
 
 def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
@@ -25,7 +25,7 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
         str(path): read_inputs(str(path))
         for path in (folder / "in.txt", tmp_path / "base.txt")
     }
-    files["/dev/null"] = parse_lines(["numpy"])
+    files["/dev/null"] = listed(["numpy"])
     assert lines_of(files, folder) == {
         "": ("numpy",),
         "../base.txt": ("torch",),
@@ -51,7 +51,7 @@ def test_a_file_that_asks_for_something_else_has_changed(tmp_path, text, changed
     today = {}
     if text is not None:
         file.write_text(text, "utf-8")
-        today = {"in.txt": read_again("in.txt", before["in.txt"], tmp_path).lines}
+        today = {"in.txt": read_again("in.txt", required("torch"), tmp_path).lines}
     record = Record(requirements_files=before)
     assert [*changed_files(record, today, tmp_path)] == changed
 
@@ -59,7 +59,7 @@ def test_a_file_that_asks_for_something_else_has_changed(tmp_path, text, changed
 def test_a_record_of_what_is_no_file_is_not_read(tmp_path):
     for name in ("/dev/zero", "..", "a\0b"):
         with pytest.raises(UsageError):
-            read_again(name, ("torch",), tmp_path)
+            read_again(name, required("torch"), tmp_path)
 
 
 def test_a_file_of_constraints_is_read_again_as_such(tmp_path):
@@ -68,7 +68,8 @@ def test_a_file_of_constraints_is_read_again_as_such(tmp_path):
     (tmp_path / "more.txt").write_text("numpy<2\n", "utf-8")
     before = lines_of({str(file): read_limits(str(file))}, tmp_path)
     assert before == {"only.txt": ("-c torch<2.14", "-c numpy<2")}
-    assert read_again("only.txt", before["only.txt"], tmp_path).lines == (
+    again = read_again("only.txt", required(*before["only.txt"]), tmp_path)
+    assert written(again.lines) == (
         "-c torch<2.14",
         "-c numpy<2",
     )

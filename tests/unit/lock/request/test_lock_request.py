@@ -6,6 +6,7 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest, pin_torch
 from gpuinstall.lock.solve.problem import pose_together
 from tests.frozen import frozen_catalog
+from tests.lab.parsed import required, written
 
 CATALOG = frozen_catalog()
 
@@ -74,6 +75,7 @@ def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest
 
 
 def test_a_pin_replaces_what_was_asked_of_torch_and_keeps_its_extras():
-    asked = ("torch[opt-einsum]>=2.5", "numpy", "Torch<3")
-    assert pin_torch(asked, "2.13.0+cu126") == ("torch[opt-einsum]==2.13.0", "numpy")
-    assert pin_torch(("vllm",), "2.13.0") == ("torch==2.13.0", "vllm")
+    asked = required("torch[opt-einsum]>=2.5", "numpy", "Torch<3")
+    pinned = pin_torch(asked, "2.13.0+cu126")
+    assert written(pinned) == ("torch[opt-einsum]==2.13.0", "numpy")
+    assert written(pin_torch(required("vllm"), "2.13.0")) == ("torch==2.13.0", "vllm")

@@ -2,6 +2,7 @@
 
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.request.project import nested_requirements, read_folder_project
+from tests.lab.parsed import required, written
 
 WHOLE = """
 [project]
@@ -19,7 +20,7 @@ def test_the_requirements_are_those_of_the_extras_too(tmp_path):
     project = read_folder_project(parse_requirement("-e ./paper[train]"), tmp_path)
 
     row = {"name": "paper-code", "version": "0.1", "requires-dist": []}
-    assert project == (row, ["torch==2.0.1", "wandb"])
+    assert project == (row, [*required("torch==2.0.1", "wandb")])
 
 
 def test_what_only_a_build_tells_is_not_guessed(tmp_path):
@@ -52,12 +53,12 @@ def test_members_of_a_workspace_that_a_member_requires_are_requested_too(tmp_pat
     project = '[project]\nname = "{}"\ndependencies = ["{}"]\n[tool.uv.sources]\n{} = {{ workspace = true }}\n'
     root = '[tool.uv.workspace]\nmembers = ["*"]\n'
     (tmp_path / "pyproject.toml").write_text(root, "utf-8")
-    for name, required in ("a", "b"), ("b", "c"), ("c", "a"):
+    for name, further in ("a", "b"), ("b", "c"), ("c", "a"):
         (tmp_path / name).mkdir()
-        text = project.format(name, required, required)
+        text = project.format(name, further, further)
         (tmp_path / name / "pyproject.toml").write_text(text, "utf-8")
-    found = nested_requirements(["-e ./a", "c==1", "six"], tmp_path)
-    assert [*found] == [
+    found = nested_requirements(required("-e ./a", "c==1", "six"), tmp_path)
+    assert written(found) == (
         f"-e b @ {tmp_path}/a/../b",
         f"-e a @ {tmp_path}/c/../a",
-    ]
+    )

@@ -1,4 +1,8 @@
-"""The Python interpreters at hand, found by looking: nothing is run, no shim is woken."""
+"""The Python interpreters on this machine.
+
+The paths of most interpreters show their versions. Others, such as the shims of a
+version manager, are started once.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,96 @@ import json
 import os
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
-from gpuinstall.base.process import is_startable
+from gpuinstall.base.codec import read_object
+from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.process import is_startable, run
+from gpuinstall.base.values import Value
 from gpuinstall.base.versions import numbers
-from gpuinstall.machine.children import json_or_none
+from gpuinstall.machine.children import how_it_ended, json_lines, json_or_none
 from gpuinstall.machine.source import Source, home_folder
 
-_FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
+_FINAL = r"(3\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 """A released version, ``3.11`` or ``3.11.7``: no alpha and no release candidate."""
 
-_NAME = rf"python(?:[0-9]|{_FINAL})?(?:\.exe)?"
+_NAME = rf"python(?:3|{_FINAL})?(?:\.exe)?"
 _FOLDER = rf"/(?:versions/|cpython-){_FINAL}[/-]"
-"""That of a version which pyenv or uv manages: it has the patch release too, the program's name only ``3.11``."""
+"""The folder of a version that pyenv or uv manages. It has the patch release, the program's name only ``3.11``."""
+
+_START_SECONDS = 5.0
+_SCRIPT = """
+import json, sys
+print(json.dumps({
+    "implementation": sys.implementation.name,
+    "version": "%d.%d.%d" % sys.version_info[:3],
+    "level": sys.version_info[3],
+    "flags": getattr(sys, "abiflags", ""),
+    "base": getattr(sys, "_base_executable", None) or sys.executable,
+}))
+"""
+
+
+class Python(Value):
+    """A CPython that was started."""
+
+    version: str
+    """Its release, ``3.12.1``."""
+    base: str
+    """The interpreter to create environments from, such as the one behind a shim or an environment."""
+    implementation: str
+    level: str
+    """``final``, ``candidate``, ``beta``, or ``alpha``."""
+    flags: str
+
+    @property
+    def minor(self) -> str:
+        """The version as a request has it: ``3.12``, or ``3.13t`` if it is free-threaded."""
+        suffix = "t" if "t" in self.flags else ""
+        return ".".join(self.version.split(".")[:2]) + suffix
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it is a final release with the global interpreter lock."""
+        return self.level == "final" and "t" not in self.flags
+
+
+@cache
+def start_python(program: Path) -> Python | Rejection[Path]:
+    """Start an interpreter to read its version. Each is started once in a run."""
+    argv = (program, "-I", "-S", "-c", _SCRIPT)
+    try:
+        done = run(argv, seconds=_START_SECONDS, group=True)
+    except OSError as error:
+        return _unusable(program, error.strerror or str(error))
+    for answer in reversed(json_lines(done)):
+        with suppress(ValueError):
+            python = read_object(Python, answer)
+            if python.implementation == "cpython":
+                return python
+            return _unusable(program, f"it is {python.implementation}, not CPython")
+    return _unusable(program, how_it_ended(done, _START_SECONDS))
+
+
+def _unusable(program: Path, reason: str) -> Rejection[Path]:
+    return Rejection(program, Reason("python-unusable", reason))
+
+
+def named_python(name: str) -> Path | None:
+    """Return the interpreter that a path, or the name of a program on PATH, selects; None if there is none."""
+    program = shutil.which(name)
+    # An environment's links are not followed: they lead to its base interpreter.
+    return Path(program).absolute() if program else None
 
 
 def read_pythons(source: Source) -> tuple[str, ...]:
-    """Read the versions of the interpreters here, oldest first; ``3.11`` if only that much can be seen."""
+    """Read the versions of the interpreters on this machine, oldest first; ``3.11`` if the patch release is unknown."""
 
     def look() -> str:
         versions = {version for version, _ in _installed()}
@@ -34,39 +109,75 @@ def read_pythons(source: Source) -> tuple[str, ...]:
 
 
 def newest_patches(versions: Sequence[str]) -> tuple[str, ...]:
-    """Return versions, oldest first; a bare ``3.11`` is dropped if a full one of it is there."""
+    """Return versions, oldest first, without a bare ``3.11`` next to a ``3.11.7``."""
     minors_of_patches = {version.rpartition(".")[0] for version in versions}
     return tuple(sorted(set(versions) - minors_of_patches, key=numbers))
 
 
 def find_python(version: str) -> Path | None:
-    """Return the newest interpreter here for ``X.Y``; None if there is none."""
-    paths: dict[str, Path] = {}
-    for installed, path in _installed():
-        # With a dot behind both, 3.1 is not the beginning of 3.11.
-        if f"{installed}.".startswith(f"{version}."):
-            paths.setdefault(installed, path)
-    return paths.get(max(paths, key=numbers, default=""))
+    """Return the newest interpreter for ``X.Y`` that starts; None if there is none."""
+    installed = [one for one in _installed() if _is_of(one[0], version)]
+    newest_first = sorted(installed, key=lambda one: numbers(one[0]), reverse=True)
+    for _, program in newest_first:
+        python = start_python(program)
+        if isinstance(python, Python) and _is_of(python.version, version):
+            return Path(python.base)
+    return None
 
 
-def _installed() -> Iterator[tuple[str, Path]]:
-    """Yield the version and the path of each interpreter; of one version, the first is taken."""
-    # Not the Python of the tool's own environment, but the one that it was made of.
+def _is_of(installed: str, version: str) -> bool:
+    # With a dot behind both, 3.1 is not the beginning of 3.11.
+    return f"{installed}.".startswith(f"{version}.")
+
+
+def _installed() -> list[tuple[str, Path]]:
+    """Return the version and the path of each interpreter."""
+    # The base of the tool's own environment.
     base = getattr(sys, "_base_executable", sys.executable)
-    yield platform.python_version(), Path(base)
+    found = [(platform.python_version(), Path(base))]
+    unknown = []
     for program in (*_on_path(), *_managed()):
-        version = _version_of(program)
-        if version:
-            yield version, program
+        if is_startable(program):
+            version = _version_of(program)
+            if version:
+                found.append((version, program))
+            else:
+                unknown.append(program)
+    seen = [version for version, _ in found]
+    started = [one for one in unknown if not _is_known(one, seen)]
+    with ThreadPoolExecutor() as pool:
+        pythons = pool.map(start_python, started)
+    for program, python in zip(started, pythons, strict=True):
+        if isinstance(python, Python) and python.is_usual:
+            found.append((python.version, program))
+    return found
+
+
+def _is_known(program: Path, versions: Sequence[str]) -> bool:
+    """Return whether a shim is for a version that was found without it."""
+    if not _is_shims(program.parent):
+        return False
+    version = _version_in_name(program)
+    # A manager has a shim for each version next to the bare one.
+    return not version or any(_is_of(one, version) for one in versions)
+
+
+def _is_shims(folder: Path) -> bool:
+    return folder.name == "shims"
 
 
 def _on_path() -> Iterator[Path]:
-    for entry in os.environ.get("PATH", "").split(os.pathsep):
-        folder = Path(entry)
-        # To look into a shim of pyenv or asdf would mean running it.
-        if folder.is_absolute() and folder.name != "shims":
-            for name in Source().names(entry, "python"):
-                yield folder / name
+    for folder in _path():
+        # Apple's stub opens a window if the developer tools are missing.
+        if sys.platform != "darwin" or folder != Path("/usr/bin"):
+            for name in Source().names(str(folder), "python"):
+                if re.fullmatch(_NAME, name):
+                    yield folder / name
+
+
+def _path() -> list[Path]:
+    entries = map(Path, os.environ.get("PATH", "").split(os.pathsep))
+    return [entry for entry in entries if entry.is_absolute()]
 
 
 def _managed() -> Iterator[Path]:
@@ -76,10 +187,13 @@ def _managed() -> Iterator[Path]:
     data = _folder("XDG_DATA_HOME", home / ".local" / "share")
     if is_windows:
         data = _folder("APPDATA", home)
-    for versions in (
+    roots = [
         _folder("PYENV_ROOT", home / ".pyenv") / "versions",
         _folder("UV_PYTHON_INSTALL_DIR", data / "uv" / "python"),
-    ):
+    ]
+    # pyenv's folder may be in another user's home.
+    roots += [folder.parent / "versions" for folder in _path() if _is_shims(folder)]
+    for versions in dict.fromkeys(roots):
         for name in Source().names(str(versions)):
             yield versions / name / ("python.exe" if is_windows else "bin/python3")
 
@@ -89,10 +203,14 @@ def _folder(variable: str, otherwise: Path) -> Path:
 
 
 def _version_of(program: Path) -> str | None:
-    """Return the version of an interpreter, by the folder of its manager, else by its real name; None if it is none."""
-    real = Path(os.path.realpath(program))
-    name = re.fullmatch(_NAME, real.name)
-    if name is None or not is_startable(program):
+    """Return the version in an interpreter's real path, preferably its manager's; None if it has none, or is a shim."""
+    if _is_shims(program.parent):
         return None
+    real = Path(os.path.realpath(program))
     folder = re.search(_FOLDER, real.as_posix())
-    return folder[1] if folder else name[1]
+    return folder[1] if folder else _version_in_name(real)
+
+
+def _version_in_name(program: Path) -> str | None:
+    name = re.fullmatch(_NAME, program.name)
+    return name[1] if name else None

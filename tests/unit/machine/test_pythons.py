@@ -1,10 +1,19 @@
-"""Interpreters, found by looking into the folders of those who bring them."""
+"""Interpreters on PATH and of version managers."""
 
+import json
 import platform
+import sys
+from pathlib import Path
 
 import pytest
 
-from gpuinstall.machine.pythons import newest_patches, read_pythons
+from gpuinstall.machine import pythons
+from gpuinstall.machine.pythons import (
+    find_python,
+    newest_patches,
+    read_pythons,
+    start_python,
+)
 from gpuinstall.machine.source import Source
 
 
@@ -36,10 +45,61 @@ def test_every_manager_is_looked_at(home):
     assert {"3.9.18", "3.13.1", "3.10"} <= found(home)
 
 
-def test_a_shim_is_passed_by_and_never_run(home, monkeypatch):
-    program(home / ".pyenv/shims/python3.14")
-    monkeypatch.setenv("PATH", str(home / ".pyenv/shims"))
-    assert not any(version.startswith("3.14") for version in found(home))
+def shim(home, version, command):
+    path = home / f".asdf/shims/python{version}"
+    program(path)
+    path.write_text(f'#!/bin/sh\necho "$0" >> {home}/started\n{command}\n', "utf-8")
+
+
+def test_a_shim_counts_only_if_it_starts(home, monkeypatch):
+    monkeypatch.setenv("PATH", str(home / ".asdf/shims"))
+    answer = json.dumps(
+        {"implementation": "cpython", "version": "3.14.2", "level": "final"}
+        | {"flags": "", "base": "/opt/python3.14"}
+    )
+    shim(home, "3.14", f"echo '{answer}'")
+    shim(home, "3.13", "exit 127")
+    shim(home, "3.12", f"echo '{answer}'")
+    assert found(home) == {"3.14.2"}
+    assert find_python("3.14") == Path("/opt/python3.14")
+    assert find_python("3.13") is find_python("3.12") is None
+    assert len((home / "started").read_text("utf-8").splitlines()) == 3
+
+
+def test_a_shim_of_a_found_version_stays_unstarted(home, monkeypatch):
+    monkeypatch.setenv("PATH", str(home / ".asdf/shims"))
+    program(home / ".asdf/versions/3.13.1/bin/python3")
+    shim(home, "3.13", "exit 1")
+    assert found(home) == {"3.13.1"}
+    assert not (home / "started").exists()
+
+
+def test_an_interpreter_that_fails_is_not_selected(home):
+    program(home / "bin/python3.10")
+    assert "3.10" in found(home)
+    assert find_python("3.10") is None
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("exit 3", "ended with status 3: no output"),
+        ("echo 127 {}", "ended with status 0: no output"),
+        ("while :; do :; done", "not finished after 0 s"),
+    ],
+)
+def test_start_reports_why_it_failed(home, monkeypatch, command, reason):
+    if "while" in command:
+        monkeypatch.setattr(pythons, "_START_SECONDS", 0.2)
+    shim(home, "3.9", command)
+    rejection = start_python(home / ".asdf/shims/python3.9")
+    assert rejection.reason.message == reason
+
+
+def test_start_reads_version_and_base():
+    python = start_python(Path(sys.executable))
+    assert python.version == platform.python_version().rstrip("+")
+    assert Path(python.base).exists()
 
 
 def test_a_link_is_followed_to_its_manager(home):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from os.path import isdir, isfile
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +22,7 @@ from gpuinstall.cli.options import (
     REQUEST,
     SOURCING,
     CommandOptions,
+    find_interpreter,
     is_typed,
     names_environment,
     python_version,
@@ -78,12 +78,12 @@ def command(options: CommandOptions) -> Outcome:
                 f"{name} is an environment in this folder, and no package",
                 hint=f"gpuinstall install --into --venv {quoted(name)}",
             )
-    named = options.python or ""
-    if python_version(named):
-        named = ""
     if options.into:
         from gpuinstall.install.into import dry_run_into, install_into
 
+        named = options.python
+        if named and python_version(named):
+            named = None  # a variable; _check_combination refuses the option
         python = interpreter_of_others(named, options.venv)
         # Behind --into, --python names the interpreter of the environment and requests no version.
         request = replace(options.settings.request, python=None)
@@ -93,14 +93,6 @@ def command(options: CommandOptions) -> Outcome:
                 return _dry_run(dry_run_into(project, python))
             done = install_into(project, python)
         return Outcome(done.to_dict(), list(_rows_into(done)))
-    if which(named):
-        # Its environment is not ours to replace.
-        raise UsageError(
-            "python-is-a-path",
-            f"--python takes a version, and {named} is an interpreter",
-            hint="Run it again with --python 3.12: makes an environment of that Python\n"
-            "Run it again with --into: installs torch into its environment",
-        )
     with options.open(anew=options.only) as project:
         if not names_environment():
             check_started(project.paths.venv, project.reporter)
@@ -137,15 +129,7 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
         UsageError: if there is none.
     """
     if python:
-        program = which(python)
-        if program is None:
-            raise UsageError(
-                "python-missing",
-                f"no such interpreter: {python}",
-                hint="Check the path",
-            )
-        # No link is followed: an environment's leads to the Python behind it.
-        return Path(program).absolute()
+        return find_interpreter(python)
     folder = venv.absolute()
     application = find_application(folder.parent)
     if application and not isdir(folder):

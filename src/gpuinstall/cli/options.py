@@ -20,6 +20,7 @@ from click.core import ParameterSource
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, decoded, parse_json
+from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import COMMAND_LINE, is_remote, parse_requirement
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.machine.pythons import Python
     from gpuinstall.project import Project, Settings
     from gpuinstall.sources.requirements_file import RequirementsFile
 
@@ -211,8 +213,8 @@ class CommandOptions:
         _marked_path_from,
     )
     python: str | None = _row(
-        "--python X.Y",
-        "The Python to install for.",
+        "--python X.Y|PATH",
+        "The Python to install for: a version, or the interpreter to create the environment from.",
         _marked_path_from,
         envvar="GPUINSTALL_PYTHON",
     )
@@ -411,15 +413,22 @@ class CommandOptions:
         for name in files:
             self.terminal.step("Requested", f"{name}, read as -r {name}")
         python = self.python and (python_version(self.python) or self.python)
+        base = None
+        if python and not self.into:
+            base = self._base_python(python)
+        if base:
+            python = base.minor
         places = {}
-        for name, value in (("python", python), ("backend", self.backend)):
+        typed = ("python", python, self.python), ("backend", self.backend, self.backend)
+        for name, value, text in typed:
             if value:
-                places[value] = f"--{name} {value}"
+                places[value] = f"--{name} {text}"
                 if _is_of_variable(name):
                     places[value] = str(_ROWS[name].settings["envvar"])
         request = Request(
             requirements,
             python=python,
+            preferred_pythons=(base.minor,) if base else (),
             backend=self.backend or split_torch_index(self.torch_index or "")[1],
             places=places,
             gpus=gpus,
@@ -431,9 +440,38 @@ class CommandOptions:
             files=self._read_files(files),
             only=self.only,
             venv=self.venv,
+            base_python=Path(base.base) if base else None,
             cuda_compat=self.cuda_compat,
             typed_in=self.typed_in,
         )
+
+    def _base_python(self, name: str) -> Python | None:
+        """Start the interpreter that ``--python`` selects by its path or name.
+
+        Args:
+            name: The value of the option.
+
+        Returns:
+            None if it is a version, or malformed.
+
+        Raises:
+            UsageError: It does not exist, or cannot be started.
+        """
+        from gpuinstall.machine.pythons import named_python, start_python
+
+        is_path = re.search(r"[/\\]", name)
+        if python_version(name) or not (is_path or named_python(name)):
+            return None
+        program = find_interpreter(name)
+        python = start_python(program)
+        if isinstance(python, Rejection):
+            raise UsageError(
+                "python-unusable",
+                f"{program} cannot be run as a Python interpreter",
+                why=python.reason.message,
+                hint="Run it again with --python 3.12",
+            )
+        return python
 
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
         """Return the requirements files, among them ``more``, and groups by their names, each read once."""
@@ -490,6 +528,22 @@ def python_version(text: str) -> str | None:
     if version:
         return version[1]
     return text if text.startswith(("<", ">", "=", "!", "~")) else None
+
+
+def find_interpreter(name: str) -> Path:
+    """Return the interpreter that a path, or a name on PATH, selects.
+
+    Raises:
+        UsageError: It does not exist.
+    """
+    from gpuinstall.machine.pythons import named_python
+
+    program = named_python(name)
+    if program is None:
+        raise UsageError(
+            "python-missing", f"no such interpreter: {name}", hint="Check the path"
+        )
+    return program
 
 
 EVERYWHERE = ("as_json", "as_events", "quiet", "verbose")

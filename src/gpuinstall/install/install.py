@@ -60,6 +60,7 @@ from gpuinstall.install.state import (
     check_folder,
     check_movable,
     inspect_environment,
+    is_created_from,
     stamp_file,
 )
 from gpuinstall.install.transaction import (
@@ -380,6 +381,9 @@ def read_state(
     folder = project.paths.folder
     here = project.here(request)
     existing = inspect_environment(project.paths, here)
+    base = project.settings.base_python
+    if base and existing.has_python and not is_created_from(project.paths, base):
+        existing = replace(existing, has_python=False)
     if not options.upgrade:
         existing = replace(existing, locks=tuple(read_locks(folder)))
     if check_ownership and not options.replace:

@@ -112,6 +112,7 @@ class ExistingEnvironment(Value):
     packages: tuple[InstalledPackage, ...] = ()
     """The packages in its own folders."""
     has_python: bool = False
+    """Whether its interpreter exists, and is the requested one."""
     locks: tuple[Lock, ...] = ()
     """The locks in the folder that holds it."""
     made_here: bool = True
@@ -287,6 +288,12 @@ def inspect_environment(
         made_here=was_made_here(venv),
         stamp=standing_stamp(venv, marker, here),
     )
+
+
+def is_created_from(paths: EnvironmentPaths, base: Path) -> bool:
+    """Return whether an environment was created from an interpreter."""
+    # Windows has a copy in the environment. Its version is compared elsewhere.
+    return os.name == "nt" or paths.python.samefile(base)
 
 
 def standing_stamp(

@@ -85,7 +85,7 @@ def unpack_packages(
     staging.mkdir(parents=True)
     python: Path | None = interpreter(staging)
     if priced.change.is_rebuild:
-        _create(fit, staging, session)
+        _create(fit, staging, project)
         relocate_activation(staging, place.venv)
     elif place.is_ours and priced.change.comes:
         _create_before(place, staging, session)
@@ -143,16 +143,17 @@ def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> 
 def _create(
     fit: Fit,
     venv: Path,
-    session: Session,
+    project: Project,
 ) -> None:
-    """Make an empty environment, with a pip: an activated shell calls it.
+    """Create an empty environment with pip, which an activated shell calls.
 
     Args:
         fit: The lock, and its Python.
         venv: The folder.
-        session: The run, in which uv makes it.
+        project: The run, which can select the interpreter.
     """
-    base = _base_python(fit.choice.python, session)
+    session = project.session
+    base = project.settings.base_python or _base_python(fit.choice.python, session)
     run_uv(uv.create(base, venv), session)
     try:
         carried = carried_pip(base)
@@ -392,7 +393,7 @@ def carried_pip(base: Path) -> Path | None:
 
 
 def _base_python(version: str, session: Session) -> Path:
-    """Find an interpreter for ``X.Y``, or have uv fetch one."""
+    """Find an interpreter for ``X.Y``, or download one with uv."""
     python = find_python(version)
     if python is None:
         session.reporter.wait(f"downloading Python {version}")

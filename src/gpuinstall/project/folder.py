@@ -54,6 +54,9 @@ class Settings(Value):
     venv: Path | None = None
     """The environment; None: ``.venv`` in the folder."""
 
+    base_python: Path | None = None
+    """The interpreter to create the environment from; None: any of the selected version."""
+
     script: RequirementsFile | None = None
     """What the block of a script asks for, in place of the user's own words."""
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.base.finding import Rejection
 from gpuinstall.machine import pythons
 from gpuinstall.machine.pythons import (
+    Python,
     find_python,
     newest_patches,
     read_pythons,
@@ -93,11 +95,13 @@ def test_start_reports_why_it_failed(home, monkeypatch, command, reason):
         monkeypatch.setattr(pythons, "_START_SECONDS", 0.2)
     shim(home, "3.9", command)
     rejection = start_python(home / ".asdf/shims/python3.9")
+    assert isinstance(rejection, Rejection)
     assert rejection.reason.message == reason
 
 
 def test_start_reads_version_and_base():
     python = start_python(Path(sys.executable))
+    assert isinstance(python, Python)
     assert python.version == platform.python_version().rstrip("+")
     assert Path(python.base).exists()
 

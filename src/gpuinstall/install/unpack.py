@@ -286,8 +286,9 @@ def _check_files(
 
 
 def _unpack_all(priced: PricedLock, place: EnvironmentPaths, project: Project) -> Fit:
-    """Unpack all packages. Builds that only a lock introduced run apart from others.
+    """Unpack all packages.
 
+    Builds that only a lock introduced run apart from others.
     uv has one set of variables for all builds of a run.
 
     Returns:

@@ -31,7 +31,10 @@ _FINAL = r"(3\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 
 _NAME = rf"python(?:3|{_FINAL})?(?:\.exe)?"
 _FOLDER = rf"/(?:versions/|cpython-){_FINAL}[/-]"
-"""The folder of a version that pyenv or uv manages. It has the patch release, the program's name only ``3.11``."""
+"""The folder of a version that pyenv or uv manages.
+
+It has the patch release, the program's name only ``3.11``.
+"""
 
 _START_SECONDS = 5.0
 _SCRIPT = """
@@ -52,7 +55,7 @@ class Python(Value):
     version: str
     """Its release, ``3.12.1``."""
     base: str
-    """The interpreter to create environments from, such as the one behind a shim or an environment."""
+    """The interpreter that a shim or an environment leads to."""
     implementation: str
     level: str
     """``final``, ``candidate``, ``beta``, or ``alpha``."""
@@ -60,7 +63,7 @@ class Python(Value):
 
     @property
     def minor(self) -> str:
-        """The version as a request has it: ``3.12``, or ``3.13t`` if it is free-threaded."""
+        """The version to request: ``3.12``, or ``3.13t`` if free-threaded."""
         suffix = "t" if "t" in self.flags else ""
         return ".".join(self.version.split(".")[:2]) + suffix
 
@@ -72,7 +75,7 @@ class Python(Value):
 
 @cache
 def start_python(program: Path) -> Python | Rejection[Path]:
-    """Start an interpreter to read its version. Each is started once in a run."""
+    """Start an interpreter, once in a run, and read its version."""
     argv = (program, "-I", "-S", "-c", _SCRIPT)
     try:
         done = run(argv, seconds=_START_SECONDS, group=True)
@@ -92,14 +95,17 @@ def _unusable(program: Path, reason: str) -> Rejection[Path]:
 
 
 def named_python(name: str) -> Path | None:
-    """Return the interpreter that a path, or the name of a program on PATH, selects; None if there is none."""
+    """Return the interpreter at a path, or of a name on PATH, if it exists."""
     program = shutil.which(name)
     # An environment's links are not followed: they lead to its base interpreter.
     return Path(program).absolute() if program else None
 
 
 def read_pythons(source: Source) -> tuple[str, ...]:
-    """Read the versions of the interpreters on this machine, oldest first; ``3.11`` if the patch release is unknown."""
+    """Read the versions of the interpreters on this machine, oldest first.
+
+    A version is ``3.11`` if the patch release is unknown.
+    """
 
     def look() -> str:
         versions = {version for version, _ in _installed()}
@@ -109,13 +115,13 @@ def read_pythons(source: Source) -> tuple[str, ...]:
 
 
 def newest_patches(versions: Sequence[str]) -> tuple[str, ...]:
-    """Return versions, oldest first, without a bare ``3.11`` next to a ``3.11.7``."""
+    """Return versions, oldest first, without ``3.11`` next to ``3.11.7``."""
     minors_of_patches = {version.rpartition(".")[0] for version in versions}
     return tuple(sorted(set(versions) - minors_of_patches, key=numbers))
 
 
 def find_python(version: str) -> Path | None:
-    """Return the newest interpreter for ``X.Y`` that starts; None if there is none."""
+    """Return the newest interpreter for ``X.Y``, if one starts."""
     installed = [one for one in _installed() if _is_of(one[0], version)]
     newest_first = sorted(installed, key=lambda one: numbers(one[0]), reverse=True)
     for _, program in newest_first:
@@ -203,7 +209,11 @@ def _folder(variable: str, otherwise: Path) -> Path:
 
 
 def _version_of(program: Path) -> str | None:
-    """Return the version in an interpreter's real path, preferably its manager's; None if it has none, or is a shim."""
+    """Return the version in the real path of an interpreter.
+
+    Returns:
+        The version in the folder of its manager, or else in its name. None if they have none, or it is a shim.
+    """
     if _is_shims(program.parent):
         return None
     real = Path(os.path.realpath(program))

@@ -55,7 +55,7 @@ class Settings(Value):
     """The environment; None: ``.venv`` in the folder."""
 
     base_python: Path | None = None
-    """The interpreter to create the environment from; None: any of the selected version."""
+    """The base interpreter of the environment; None: any of its version."""
 
     script: RequirementsFile | None = None
     """What the block of a script asks for, in place of the user's own words."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from gpuinstall.base.alternatives import join_alternatives
 
@@ -38,6 +40,20 @@ def poetry_label(text: str) -> str | None:
     """Return the local label in a constraint (``cu121``), or None."""
     label = re.search(_LABEL, text)
     return label[0][1:] if label else None
+
+
+def poetry_marker(entry: Mapping[str, Any]) -> str:
+    """Return the marker of a dependency: its ``python``, ``platform``, and ``markers``.
+
+    Raises:
+        ValueError: One of them is malformed.
+    """
+    conditions = (
+        poetry_python(entry.get("python", "")),
+        poetry_platform(entry.get("platform", "")),
+        entry.get("markers", ""),
+    )
+    return " and ".join(f"({one})" for one in conditions if one)
 
 
 def poetry_platform(text: str) -> str:

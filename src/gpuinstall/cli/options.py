@@ -439,6 +439,7 @@ class CommandOptions:
             request,
             files=self._read_files(files),
             only=self.only,
+            names_gpus=bool(self.gpu_names),
             venv=self.venv,
             base_python=Path(base.base) if base else None,
             cuda_compat=self.cuda_compat,

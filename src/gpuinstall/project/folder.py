@@ -51,6 +51,9 @@ class Settings(Value):
     machine: Machine | None = None
     """Another one than this."""
 
+    names_gpus: bool = False
+    """Whether the caller names the GPUs of that machine."""
+
     venv: Path | None = None
     """The environment; None: ``.venv`` in the folder."""
 

@@ -12,8 +12,10 @@ from gpuinstall.base.request import ANY_TORCH, FOLDERS_OWN, Request
 from gpuinstall.base.requirement import (
     marker_environment,
     names_of,
+    standard_marker,
 )
 from gpuinstall.base.values import replace
+from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.declaration import by_place
 from gpuinstall.lock.request.history import following, renewed, without
 from gpuinstall.lock.request.tools import read_team_lock, team_lock_in
@@ -76,7 +78,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
         request = without(request, settings.without)
         if not quiet:
             _announce(project, request, len(preferred))
-    return _completed(following(request, recorded), project, preferred)
+    return _completed(following(request, recorded), project, preferred, is_quiet=quiet)
 
 
 def todays_request(project: Project) -> Request:
@@ -137,7 +139,11 @@ def _files_of_conda(project: Project) -> dict[str, RequirementsFile]:
 
 
 def _completed(
-    listed: Request, project: Project, preferred: tuple[str, ...]
+    listed: Request,
+    project: Project,
+    preferred: tuple[str, ...],
+    *,
+    is_quiet: bool = True,
 ) -> Request:
     """Return a request for what is listed, with how it is to be had.
 
@@ -145,6 +151,7 @@ def _completed(
         listed: The requirements and constraints that count, with their files.
         project: The run.
         preferred: The versions that stay if nothing stands against them.
+        is_quiet: Whether nothing is reported.
 
     Raises:
         UsageError: A path of this machine does not exist.
@@ -153,7 +160,8 @@ def _completed(
     config = project.contents.config
     request = settings.request
     conda = _conda_request(project)
-    speakers = request, config, conda
+    selected = _selected_backend(project, is_quiet=is_quiet)
+    speakers = request, config, conda, selected
     decided = {}
     for name in _SAID_BY_ONE:
         values = [getattr(one, name, None) for one in speakers]
@@ -162,7 +170,7 @@ def _completed(
         decided[name] = next(iter(said), getattr(FOLDERS_OWN, name))
     of_conda = (conda.python, conda.backend) if conda else ()
     places = dict.fromkeys(filter(None, of_conda), "environment.yml")
-    places |= {**config.places, **request.places}
+    places |= {**selected.places, **config.places, **request.places}
     if not settings.only:
         _check_python(decided["python"], config, places)
     overrides = project.sources.overrides
@@ -193,6 +201,46 @@ def _completed(
         build_files_digest=_build_files_digest(requirements, project.folder),
         sourcing=project.sourcing,
     )
+
+
+def _selected_backend(project: Project, *, is_quiet: bool) -> Request:
+    """Return the CPU request or the preferred backend in settings of pip, uv, and Poetry.
+
+    The folder's settings precede the user's configuration. Targets and ``--gpu``
+    override a CPU request.
+    """
+    settings = sorted(project.sources.settings, key=lambda one: one.is_own)
+    for setting in settings:
+        if setting.backend and _holds(project, setting.marker):
+            break
+    else:
+        return FOLDERS_OWN
+    place = f"{setting.row.key} in {setting.place}"
+    if setting.backend != CPU.tag:
+        return replace(FOLDERS_OWN, preferred_backend=setting.backend)
+    is_overridden = project.settings.names_gpus or project.contents.config.targets
+    if not is_quiet:
+        options = (
+            "--gpu and targets override it"
+            if is_overridden
+            else "--backend overrides it"
+        )
+        project.reporter.step("Backend", f"{place} requests the CPU build; {options}")
+    if is_overridden:
+        return FOLDERS_OWN
+    return replace(FOLDERS_OWN, backend=CPU.tag, places={CPU.tag: place})
+
+
+def _holds(project: Project, marker: str) -> bool:
+    """Return whether a marker holds on the machine of the request."""
+    if not marker:
+        return True
+    python = project.settings.request.python or RUNNING_PYTHON
+    if not _VERSION.fullmatch(python):
+        python = RUNNING_PYTHON
+    machine = project.machine
+    values = marker_environment(machine.os, machine.arch, python)
+    return standard_marker(marker).evaluate(dict(values))
 
 
 def _check_python(

@@ -107,6 +107,8 @@ def lock_requests(
         here = LockRequest(project.machine, _with_compat(project, request), catalog)
         return _locked_requests(project, here) or (here,)
     parsed = dict.fromkeys(map(Target.parse, targets))
+    if not project.settings.request.backend:
+        request = _without_cpu_setting(project, request)
     if request.backend and any(target.backend != request.backend for target in parsed):
         raise UsageError(
             "backend-and-target",
@@ -114,6 +116,15 @@ def lock_requests(
             hint=f"Leave out {request.places.get(request.backend, 'the backend at the end of --torch-index')}",
         )
     return tuple(LockRequest.for_target(target, request, catalog) for target in parsed)
+
+
+def _without_cpu_setting(project: Project, request: Request) -> Request:
+    """Drop a file's request for the CPU build, which targets override."""
+    if not request.backend:
+        return request
+    place = request.places.get(request.backend, "a setting")
+    project.reporter.step("Backend", f"targets override {request.backend} of {place}")
+    return replace(request, backend=None)
 
 
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:

@@ -73,6 +73,7 @@ _UV_WORDS = {
     "UV_RESOLUTION": "resolution",
     "UV_PRERELEASE": "prerelease",
     "UV_FORK_STRATEGY": "fork-strategy",
+    "UV_TORCH_BACKEND": "torch-backend",
 }
 """The same, of settings that are no addresses."""
 

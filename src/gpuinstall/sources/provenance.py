@@ -16,9 +16,11 @@ from urllib.parse import urlsplit
 
 from gpuinstall.base.files import read_json
 from gpuinstall.base.location import malformed_address
+from gpuinstall.base.request import split_torch_index
 from gpuinstall.base.requirement import fault_in
 from gpuinstall.base.text import TOKEN, without_logins
 from gpuinstall.base.values import Value
+from gpuinstall.base.versions import known_backend
 
 OFFICIAL_HOSTS = ".pytorch.org"
 
@@ -123,8 +125,8 @@ class Effect(Enum):
         "requirements",
     )
     TORCH = EffectRow(
-        "answered: the build of torch is chosen here",
-        why_ignored="the build of torch is chosen here",
+        "a CPU build is requested, a CUDA build is preferred; otherwise gpuinstall selects the build",
+        why_ignored="gpuinstall selects the build of torch",
     )
     REFUSED = EffectRow("refused")
     UNRELATED = EffectRow(
@@ -191,6 +193,8 @@ class SourceSetting(Value):
     package: str = ""
     is_own: bool = False
     """Whether the user says it, by configuration or in words, and not a file of the folder."""
+    marker: str = ""
+    """The condition of a source; empty: always."""
 
     def __str__(self) -> str:
         role = (self.effect.value.role or "").format(self.package)
@@ -206,8 +210,22 @@ class SourceSetting(Value):
         return effect
 
     @property
+    def backend(self) -> str | None:
+        """The tag of the torch build that it selects, such as ``cpu``."""
+        if self.effect not in {Effect.TORCH, Effect.INDEX, Effect.EXTRA_INDEX}:
+            return None
+        if self.row.key == "torch-backend":
+            return self.value if known_backend(self.value) else None
+        # Poetry and others declare sources that only some packages use.
+        if self.row.tool == OTHER_TOOLS:
+            return None
+        return split_torch_index(self.value)[1]
+
+    @property
     def why_ignored(self) -> str:
-        """Why it is not obeyed, or what to do instead; empty if it is obeyed."""
+        """The reason why it is not obeyed, or an alternative; empty if it is obeyed."""
+        if self.backend:
+            return ""
         if self.effect is Effect.REFUSED:
             return f"instead: {self.row.instead}"
         row: EffectRow = self.effect.value
@@ -262,6 +280,7 @@ def source_setting(
     *,
     line: int | None = None,
     package: str = "",
+    marker: str = "",
 ) -> SourceSetting:
     """Return a setting with its row; one that the table does not have is refused.
 
@@ -272,6 +291,7 @@ def source_setting(
         file: Where it stands, or the name of a variable.
         line: The number of the line, if one is known.
         package: The package that it is about; empty: all.
+        marker: The condition of a source; empty: always.
 
     Raises:
         UsageError: Its address is malformed.
@@ -283,7 +303,7 @@ def source_setting(
     fault = fault_in(value) if is_address else ""
     if is_address and TOKEN.search(value):
         fault = "it has a token, which locks would record; put it into a netrc file"
-    setting = SourceSetting(row, value, file, line, package)
+    setting = SourceSetting(row, value, file, line, package, marker=marker)
     if fault:
         error = malformed_address(value, fault)
         error.message = f"{setting.place}: {error.message}"

@@ -544,7 +544,7 @@ def read_sources(
                 # A stranger's would end the command; of this one the user knows.
                 sources = sources.obeying(setting)
                 continue
-            elif not effect.value.is_obeyed:
+            elif not (effect.value.is_obeyed or setting.backend):
                 continue
         _check_form(setting)
         # Of several default indexes the strongest configuration's counts.

@@ -542,22 +542,14 @@ def poetry_requirement(name: str, entry: Table) -> str:
     Raises:
         UsageError: A value cannot be understood. Names the key and the text.
     """
-    from gpuinstall.base.poetry import (
-        poetry_platform,
-        poetry_python,
-        poetry_specifier,
-    )
+    from gpuinstall.base.poetry import poetry_marker, poetry_specifier
 
     address = address_of(entry)
     try:
         place = (
             f" @ {address}" if address else poetry_specifier(entry.get("version", ""))
         )
-        conditions = [
-            poetry_python(entry.get("python", "")),
-            poetry_platform(entry.get("platform", "")),
-            entry.get("markers", ""),
-        ]
+        marker = poetry_marker(entry)
     # InvalidSpecifier is a ValueError.
     except ValueError as error:
         raise UsageError(
@@ -567,8 +559,7 @@ def poetry_requirement(name: str, entry: Table) -> str:
     extras = ""
     if "extras" in entry:
         extras = f"[{','.join(text_list(entry['extras'], 'extras'))}]"
-    given = [f"({one})" for one in conditions if one]
-    return _with_marker(f"{name}{extras}{place}", " and ".join(given))
+    return _with_marker(f"{name}{extras}{place}", marker)
 
 
 def _with_marker(requirement: str, marker: object) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, real_path, text_list
+from gpuinstall.base.poetry import poetry_marker
 from gpuinstall.base.requirement import normalized, standard_marker
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import index_address, index_key, project_tables
@@ -95,11 +96,25 @@ def project_settings(
     yield from _uv_sources(table_in(tool, "uv"), file, packages)
     for name in _TABLES:
         yield from tool_settings(table_in(tool, name), file)
-    for package, dependency in poetry_entries(table_in(tool, "poetry")):
+    poetry = table_in(tool, "poetry")
+    indexes = {
+        row.get("name"): row["url"] for row in poetry.get("source", ()) if "url" in row
+    }
+    for package, dependency in poetry_entries(poetry):
         address = address_of(dependency)
-        if address and package not in load_catalog().family:
+        is_family = package in load_catalog().family
+        if address and not is_family:
             key = "git, url, path of a package"
             yield source_setting("Poetry", key, address, file, package=package)
+        elif is_family and dependency.get("source") in indexes:
+            yield source_setting(
+                "Poetry",
+                "source of torch",
+                indexes[dependency["source"]],
+                file,
+                package=package,
+                marker=poetry_marker(dependency),
+            )
 
 
 def _uv_sources(
@@ -112,14 +127,15 @@ def _uv_sources(
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
             indexes[row["name"]] = index_address(row, file, os.environ)
+    yield from _torch_sources(uv, file)
     for package, source in uv_sources(uv, file):
         setting = partial(source_setting, "uv", file=file, package=package)
         address = address_of(source)
         # Also the index of a package that nothing requires: it may be requested by hand.
         index = indexes.get(source.get("index"))
         if package in load_catalog().family:
-            yield setting("sources of torch", "")
-        elif index and not {"marker", "extra"} & source.keys():
+            continue
+        if index and not {"marker", "extra"} & source.keys():
             yield setting("sources (index)", index)
         elif address:
             yield setting("sources (git, url, path)", address)
@@ -128,6 +144,32 @@ def _uv_sources(
         else:
             # A dependency may require it: then the command ends.
             yield setting("sources (git, url, path)", "")
+
+
+def _torch_sources(uv: Table, file: Path) -> Iterator[SourceSetting]:
+    """Yield the indexes of torch-family packages, each with its marker.
+
+    A source of an extra or a group counts only for a request of that extra.
+    """
+    indexes = {
+        row["name"]: index_address(row, file, os.environ)
+        for row in uv.get("index", [])
+        if "name" in row
+    }
+    for name, source in uv.get("sources", {}).items():
+        if normalized(name) not in load_catalog().family:
+            continue
+        for row in source if isinstance(source, list) else [source]:
+            if {"extra", "group"} & row.keys():
+                continue
+            yield source_setting(
+                "uv",
+                "sources of torch",
+                indexes.get(row.get("index"), ""),
+                file,
+                package=normalized(name),
+                marker=row.get("marker", ""),
+            )
 
 
 def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:

@@ -54,8 +54,9 @@ ELSEWHERE = {
 
 
 def is_ignored(sources):
-    """Whether a setting is named as one without effect."""
-    return sources.ignored_settings and sources.places == Sources().places
+    """Return whether a setting adds no source; one that selects a backend is not reported."""
+    selects = any(setting.backend for setting in sources.settings)
+    return (selects or sources.ignored_settings) and sources.places == Sources().places
 
 
 DOES: dict[Effect, Callable[[Sources], object]] = {
@@ -168,7 +169,7 @@ def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path):
         for option in ("-i", "--extra-index-url", "-f"):
             settings = settings_in(tmp_path, "requirements.txt", f"{option} {address}")
             sources = Sources().with_settings(settings)
-            if sources.chosen or not sources.ignored_settings:
+            if sources.chosen or sources.places != Sources().places:
                 obeyed.append((option, address))
     assert obeyed == []
     strange = settings_in(

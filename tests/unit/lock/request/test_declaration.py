@@ -266,8 +266,8 @@ def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_ind
     pyproject = {"project": project, "tool": {"uv": {"sources": sources}}}
     settings = parse_project(pyproject).listed.settings
     assert [(one.package, one.effect) for one in settings] == [
-        ("numpy", Effect.REFUSED),
         ("torch", Effect.TORCH),
+        ("numpy", Effect.REFUSED),
     ]
     with pytest.raises(
         UsageError, match=r"sources \(workspace.*\) of numpy cannot be obeyed"

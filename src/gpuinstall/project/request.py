@@ -204,7 +204,9 @@ def _completed(
 
 
 def _selected_backend(project: Project, *, is_quiet: bool) -> Request:
-    """Return the CPU request or the preferred backend in settings of pip, uv, and Poetry.
+    """Return the backend that settings of pip, uv, and Poetry select.
+
+    A CPU build is a request, and a CUDA build a preference.
 
     The folder's settings precede the user's configuration. Targets and ``--gpu``
     override a CPU request.

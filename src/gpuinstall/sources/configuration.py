@@ -440,7 +440,7 @@ def _pip_settings(
 
 
 def _pip_options(text: str) -> dict[str, str]:
-    """Return what a ``pip.conf`` sets; its section install counts more than global."""
+    """Return the options of a ``pip.conf``; [install] precedes [global]."""
     options = dict[str, str]()
     if text:
         sections = parse_ini(text)

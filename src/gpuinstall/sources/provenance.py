@@ -223,7 +223,7 @@ class SourceSetting(Value):
 
     @property
     def why_ignored(self) -> str:
-        """The reason why it is not obeyed, or an alternative; empty if it is obeyed."""
+        """The reason why it is not obeyed; empty if it is."""
         if self.backend:
             return ""
         if self.effect is Effect.REFUSED:
@@ -244,7 +244,10 @@ RECORDED_HASHES = "--hash of"
 
 
 def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
-    """Return what a lock records of settings: no login, paths from their files on, one digest of all hashes."""
+    """Return the sources that a lock records.
+
+    It has no logins, paths relative to their files, and one digest of all hashes.
+    """
     lines = []
     hashes = set()
     for setting in settings:

@@ -54,7 +54,7 @@ ELSEWHERE = {
 
 
 def is_ignored(sources):
-    """Return whether a setting adds no source; one that selects a backend is not reported."""
+    """Return whether a setting adds no source."""
     selects = any(setting.backend for setting in sources.settings)
     return (selects or sources.ignored_settings) and sources.places == Sources().places
 

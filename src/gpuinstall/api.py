@@ -5,6 +5,7 @@ docs/api.md has examples, and what is stable. Whoever only chooses loads nothing
 
 from __future__ import annotations
 
+import os
 from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +15,11 @@ from gpuinstall.base.environment_paths import (
     environment_of,
     interpreter,
 )
-from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing
+from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, listed
+from gpuinstall.base.shell import quoted
 from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.plan import Plan, Rejected, choose
@@ -125,7 +127,7 @@ def lock(
     folder: str | Path,
     request: Request = FOLDERS_OWN,
     *,
-    targets: Sequence[str] = (),
+    targets: str | Sequence[str] = (),
     machine: Machine | None = None,
     upgrade: bool = False,
     reporter: Reporter = SILENT,
@@ -149,13 +151,17 @@ def lock(
     from gpuinstall.project.request import read_request
     from gpuinstall.project.targets import lock_requests
 
+    names = listed("targets", targets)
+    if not os.path.isdir(folder):
+        message = f"{folder} is not a folder"
+        raise UsageError("folder-missing", message, hint=f"mkdir {quoted(str(folder))}")
     settings = Settings(request, only=bool(request.requirements), only_looks=True)
     with (
         open_project(Path(folder).absolute(), settings, reporter) as project,
         only_run_that_locks(project.paths, reporter),
     ):
         request = read_request(project)
-        requests = lock_requests(project, request, targets, machine)
+        requests = lock_requests(project, request, names, machine)
         return write_locks(project.folder, requests, project.session, upgrade=upgrade)
 
 

@@ -88,7 +88,8 @@ def fit(
         return Rejection(lock, reason)
     build = locked_build(lock, machine, catalog)
     if build is None:
-        message = f"the catalogue has no torch {lock.versions.get('torch')}"
+        locked = lock.versions.get("torch")
+        message = f"the catalog has no torch {locked}" if locked else "it has no torch"
         return Rejection(lock, Reason("unknown-build", message))
     published = replace(build.published(), pythons=(python,))
     alone = catalog.only(published)

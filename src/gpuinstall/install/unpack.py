@@ -329,7 +329,12 @@ def _unpack_beside(
     write_atomically(
         settings,
         sync_settings(
-            builds, site, served, default, project.sources.policy.build_variables
+            builds,
+            site,
+            served,
+            default,
+            extra=project.sources.policy.build_variables,
+            logins=session.sources.login_indexes(),
         ),
         is_cached=True,
     )

@@ -17,9 +17,7 @@ from gpuinstall.base import uv
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
-    expanded_home,
     own_cache_folder,
-    read_document,
     write_atomically,
 )
 from gpuinstall.base.in_use import remove_abandoned, scratch_folder
@@ -29,7 +27,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.configuration import OFF
-from gpuinstall.sources.sources import OFFICIAL, Sources
+from gpuinstall.sources.sources import OFFICIAL, Sources, server_of
 from gpuinstall.sources.web import AnswerCache, Client, FileHash, Page
 
 
@@ -137,12 +135,10 @@ def open_session(
             # One for all steps of this run, as uv's own would not be.
             variables["UV_CACHE_DIR"] = str(scratch / "uv")
         yield Session(
-            sources,
+            replace(sources, logins=logins),
             client,
             AnswerCache(own_cache_folder() / "hashes", FileHash),
-            variables
-            | _logins(logins, scratch)
-            | _git_logins(sources.addresses, logins, variables, scratch),
+            variables | _git_logins(sources.addresses, logins, variables, scratch),
             Path(sys.executable),
             reporter,
             scratch,
@@ -157,8 +153,9 @@ def _with_passwords(
 ) -> Iterator[tuple[str, str]]:
     """Ask the program ``keyring`` for the password of a user who has none: for an address, then for its host, as uv does."""
     addresses = sources.places + sources.addresses
-    for host, login in sources.logins.items():
-        own = [address for address in addresses if urlsplit(address).netloc == host]
+    for server, login in sources.logins.items():
+        host = urlsplit(server).netloc
+        own = [address for address in addresses if server_of(address) == server]
         complete = login
         for service in (*own, host):
             if ":" in complete:
@@ -168,31 +165,7 @@ def _with_passwords(
             password = answer.out.rstrip()
             if answer.ok and password:
                 complete = f"{login}:{password}"
-        yield host, complete
-
-
-def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Hand uv the credentials of every host in a netrc file of this run, which only we can read."""
-    if not logins:
-        return {}
-    netrc = scratch / "netrc"
-    own = os.environ.get("NETRC")
-    usual = "~/_netrc" if sys.platform == "win32" else "~/.netrc"
-    lines = []
-    # The user's own, which that of this run takes the place of.
-    with suppress(OSError, ValueError):
-        lines.append(f"{read_document(expanded_home(own or usual))}\n")
-    for host, login in logins.items():
-        user, _, password = login.partition(":")
-        words = ["machine", host.partition(":")[0], "login", user]
-        if password:
-            words += ["password", password]
-        line = " ".join(words)
-        # Such a file cannot hold a blank.
-        if line.split() == words:
-            lines.append(f"{line}\n")
-    write_atomically(netrc, "".join(lines), is_private=True, is_cached=True)
-    return {"NETRC": str(netrc)}
+        yield server, complete
 
 
 def _git_logins(
@@ -207,14 +180,14 @@ def _git_logins(
 
     Args:
         addresses: Those of requirements and constraints.
-        logins: ``user:password`` by host.
+        logins: ``user:password`` by scheme, host, and port.
         variables: Those of the run, which may configure Git already.
         scratch: The folder of this run.
     """
     sections = []
     for address in addresses:
         parts = urlsplit(address)
-        login = logins.get(parts.netloc)
+        login = logins.get(server_of(address))
         if not login or not parts.scheme.startswith("git+http"):
             continue
         host = parts.netloc.replace('"', '\\"')

@@ -82,7 +82,7 @@ class Sources(Value):
     """What the user allows folders to do."""
 
     logins: Mapping[str, str] = {}
-    """``user:password`` by host, for the client and for uv's environment alone."""
+    """``user:password`` by scheme, host, and port, for the client and for uv's environment alone."""
 
     def __repr__(self) -> str:
         # Shown by a traceback too: without the logins.
@@ -295,16 +295,34 @@ class Sources(Value):
         """
         variables = {}
         if self.default_index:
-            parts = urlsplit(self.default_index)
-            login = self.logins.get(parts.netloc)
-            if login is not None:
-                parts = parts._replace(
-                    netloc=f"{quote(login, safe=':')}@{parts.netloc}"
-                )
-            variables["UV_DEFAULT_INDEX"] = parts.geturl()
+            variables["UV_DEFAULT_INDEX"] = self._with_login(self.default_index)
         if self.certificates:
             variables["SSL_CERT_FILE"] = self.certificates
         return variables
+
+    def _with_login(self, address: str) -> str:
+        """Return an address with the login of its server, for uv alone."""
+        login = self.logins.get(server_of(address))
+        if login is None:
+            return address
+        parts = urlsplit(address)
+        netloc = f"{quote(login, safe=':')}@{parts.netloc}"
+        return parts._replace(netloc=netloc).geturl()
+
+    def login_indexes(self) -> list[dict[str, Any]]:
+        """Return indexes for uv's settings that give it the login of each server.
+
+        uv asks none of them for packages, and sends a login to no other port.
+        """
+        servers = [server for server in self.logins if server.startswith("http")]
+        return [
+            {
+                "name": f"login-{number}",
+                "url": self._with_login(server),
+                "explicit": True,
+            }
+            for number, server in enumerate(servers)
+        ]
 
     def uv_settings(self) -> dict[str, Any]:
         """Return uv's settings for what comes neither from the sources of the family nor from the default index."""
@@ -628,17 +646,24 @@ def _bare(address: str) -> str:
     return re.sub(r"@[^/@]*\Z", "", bare.removeprefix("git+"))
 
 
+def server_of(address: str) -> str:
+    """Return the scheme, host, and port of an address, as its login is bound to them."""
+    parts = urlsplit(address)
+    return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"
+
+
 def _logins(address: str) -> dict[str, str]:
-    """Return the login of an address by its host, if it has one; raise UsageError for one that is malformed."""
+    """Return the login of an address by its server, if it has one; raise UsageError for one that is malformed."""
     try:
-        netloc = urlsplit(address).netloc
+        server = server_of(address)
     except ValueError as error:
         raise malformed_address(address, str(error)) from error
     if without_logins(address) == address:
         return {}
+    scheme, _, netloc = server.partition("://")
     written, _, host = netloc.rpartition("@")
     login = unquote(written)
     # It would be an option of keyring, or a line of a netrc file.
     if login.startswith("-") or not login.isprintable():
         raise malformed_address(address, "its login has odd characters")
-    return {host: login}
+    return {f"{scheme}://{host}": login}

@@ -157,7 +157,7 @@ class Client:
 
     Args:
         certificates: The path of a CA bundle.
-        logins: "user:password" by host, as addresses carry none.
+        logins: "user:password" by scheme, host, and port, as addresses carry none.
         offline: Whether only what is cached may be had.
         cache: The folder for what can be had again; None: the user's own.
         patience: How long to wait.
@@ -302,7 +302,9 @@ class Client:
         login: bool = True,
         redirects: bool = True,
     ) -> Response:
-        host = urlsplit(url).netloc
+        parts = urlsplit(url)
+        host = parts.netloc
+        server = f"{parts.scheme}://{host}"
         if self._offline:
             raise UnreachableError(host, OFFLINE)
         session = self._opened()
@@ -316,8 +318,8 @@ class Client:
         )
         if not login:
             auth = _no_credentials
-        elif host in self._logins:
-            user, _, password = self._logins[host].partition(":")
+        elif server in self._logins:
+            user, _, password = self._logins[server].partition(":")
             auth = (user, password)
         send = partial(
             session.request,

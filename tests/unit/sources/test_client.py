@@ -97,8 +97,7 @@ def test_offline_client_asks_nobody_and_knows_what_it_holds(
 def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(
     host, tmp_path
 ):
-    netloc = host.url.removeprefix("http://")
-    with Client(cache=tmp_path, logins={netloc: "me:secret"}) as client:
+    with Client(cache=tmp_path, logins={host.url: "me:secret"}) as client:
         page = client.page(f"{host.url}/secret/")
     assert page is not None
     assert page.text == "open"
@@ -121,9 +120,7 @@ def test_who_logs_in_as_nobody_is_sent_as_nobody(tmp_path, monkeypatch):
             200, headers.get("authorization", "").encode(), "text/html"
         ),
     )
-    with Client(
-        cache=tmp_path / "cache", logins={served.url.removeprefix("http://"): ":"}
-    ) as client:
+    with Client(cache=tmp_path / "cache", logins={served.url: ":"}) as client:
         page = client.page(f"{served.url}/simple/")
     served.close()
     assert page is not None

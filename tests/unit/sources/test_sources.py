@@ -1,7 +1,6 @@
 """Where packages come from, read from the user's wishes, the environment and real configuration files."""
 
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources
-from gpuinstall.sources.session import _logins as netrc_of
 from gpuinstall.sources.sources import naming
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
@@ -146,7 +144,10 @@ def test_further_indexes_of_the_user_keep_login_and_origin(read, environ, tmp_pa
     )
     environ["UV_INDEX"] = "corp=https://me:secret@corp.example/simple"
     sources = read()
-    assert sources.logins == {"corp.example": "me:secret", "other.example": "you:pw"}
+    assert sources.logins == {
+        "https://corp.example": "me:secret",
+        "https://other.example": "you:pw",
+    }
     origins = {
         "https://corp.example/simple": "UV_INDEX",
         "https://other.example/simple": str(file),
@@ -193,8 +194,8 @@ def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ, tm
     )
     assert sources.environment()["UV_DEFAULT_INDEX"] == environ["UV_DEFAULT_INDEX"]
     assert sources.logins == {
-        "torch.example:8443": "token:t0p",
-        "index.example": "me:s@cret",
+        "https://torch.example:8443": "token:t0p",
+        "https://index.example": "me:s@cret",
     }
     assert (sources.torch_index, sources.default_index) == (
         "https://torch.example:8443/whl",
@@ -370,15 +371,14 @@ def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(
     assert user not in caught.value.message
 
 
-def test_a_password_with_a_space_is_no_further_line_of_the_netrc_file(tmp_path):
-    logins = {
-        "a.example": "ann:pw",
-        "b.example": "bob:x machine c.example login y password z",
-        "d.example": "dan",
-    }
-
-    variables = netrc_of(logins, tmp_path)
-    # Some indexes take a token in the place of the user, and no password.
-    assert Path(variables["NETRC"]).read_text() == (
-        "machine a.example login ann password pw\nmachine d.example login dan\n"
-    )
+def test_logins_are_bound_to_scheme_host_and_port(environ, tmp_path):
+    environ["UV_INDEX"] = "https://me:s3cret@corp.example:8443/simple"
+    sources = read_sources(None, environ, tmp_path)
+    assert sources.logins == {"https://corp.example:8443": "me:s3cret"}
+    assert sources.login_indexes() == [
+        {
+            "name": "login-0",
+            "url": "https://me:s3cret@corp.example:8443",
+            "explicit": True,
+        }
+    ]

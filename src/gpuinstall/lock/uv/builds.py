@@ -280,7 +280,9 @@ def sync_settings(
     site: BuildSite,
     index: str | None = None,
     default_index: str | None = None,
+    *,
     extra: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    logins: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Return uv's settings to install with: what is built beside the torch that it imports, and that torch's index.
 
@@ -292,9 +294,10 @@ def sync_settings(
         site: Where.
         index: The index of torch, if it serves.
         extra: The variables of the user's settings for single packages.
+        logins: The indexes that give uv the logins of servers.
         default_index: The default index with its login, which no variable tells the code of packages.
     """
-    settings: dict[str, Any] = {"index": []}
+    settings: dict[str, Any] = {"index": [*logins]}
     if index:
         # What a build needs is looked for there too, and many an index answers 403 for what it has not.
         settings["index"].append({"url": index, "ignore-error-codes": [403]})

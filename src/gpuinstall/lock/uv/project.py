@@ -129,6 +129,7 @@ class ResolverProject(Value):
     def settings(self, default_index: str | None) -> dict[str, Any]:
         """Return uv's settings: indexes, metadata that needs no build, and no project's source for the family."""
         settings = self.sources.uv_settings()
+        settings["index"] += self.sources.login_indexes()
         if default_index:
             settings["index"].append(
                 {

@@ -647,13 +647,17 @@ def _bare(address: str) -> str:
 
 
 def server_of(address: str) -> str:
-    """Return the scheme, host, and port of an address, as its login is bound to them."""
+    """Return the scheme, host, and port of an address."""
     parts = urlsplit(address)
     return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"
 
 
 def _logins(address: str) -> dict[str, str]:
-    """Return the login of an address by its server, if it has one; raise UsageError for one that is malformed."""
+    """Return the login of an address by its server, if it has one.
+
+    Raises:
+        UsageError: The address is malformed.
+    """
     try:
         server = server_of(address)
     except ValueError as error:

@@ -379,7 +379,7 @@ def _check(response: Response, url: str) -> None:
 
 
 class HostGate:
-    """Limits the time of requests to one host, and sends none after a failure."""
+    """Time limits of one host. After a failure it receives no request."""
 
     def __init__(self, host: str, patience: Patience, *, is_quick: bool) -> None:
         self._host = host

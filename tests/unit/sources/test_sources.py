@@ -49,7 +49,10 @@ def lines_of(sources):
     return [
         *(f"{name}={value}" for name, value in variables.items()),
         *(" ".join(index.values()) for index in indexes),
-        *(f"{login} at {host}" for host, login in sources.logins.items()),
+        *(
+            f"{login} at {server.partition('://')[2]}"
+            for server, login in sources.logins.items()
+        ),
         *(f"override {override}" for override in sources.overrides),
     ]
 

@@ -82,7 +82,7 @@ class Sources(Value):
     """What the user allows folders to do."""
 
     logins: Mapping[str, str] = {}
-    """``user:password`` by scheme, host, and port, for the client and for uv's environment alone."""
+    """``user:password`` by scheme, host, and port, for the client and uv alone."""
 
     def __repr__(self) -> str:
         # Shown by a traceback too: without the logins.
@@ -310,7 +310,7 @@ class Sources(Value):
         return parts._replace(netloc=netloc).geturl()
 
     def login_indexes(self) -> list[dict[str, Any]]:
-        """Return indexes for uv's settings that give it the login of each server.
+        """Return indexes that give uv the login of each server.
 
         uv asks none of them for packages, and sends a login to no other port.
         """

@@ -120,17 +120,26 @@ def check_startable(venv: Path, reporter: Reporter) -> None:
     from gpuinstall.environments.records import check_start
     from gpuinstall.sources.configuration import read_policy
 
-    if os.path.lexists(venv) and is_foreign(venv, venv.parent):
-        owner = f"{venv} belongs to {owner_of(venv)}"
-        if not names_environment():
-            raise UsageError(
-                "environment-of-another-user",
-                owner,
-                hint=f"Run it again with --venv {quoted(venv)}: runs that user's programs",
-            )
-        reporter.notice("Owner", owner)
-    if_others = names_environment() or read_policy(os.environ).runs(venv)
+    is_named = names_environment()
+    if not is_named and _is_of_another_user(venv):
+        raise UsageError(
+            "environment-of-another-user",
+            f"{venv} belongs to {owner_of(venv)}",
+            hint=f"Run it again with --venv {quoted(venv)}: runs that user's programs",
+        )
+    report_owner(venv, reporter)
+    if_others = is_named or read_policy(os.environ, venv.parent).runs(venv)
     check_start(venv, reporter, if_others=if_others)
+
+
+def report_owner(venv: Path, reporter: Reporter) -> None:
+    """Print the owner of another user's environment, which the user selected."""
+    if _is_of_another_user(venv):
+        reporter.notice("Owner", f"{venv} belongs to {owner_of(venv)}")
+
+
+def _is_of_another_user(venv: Path) -> bool:
+    return os.path.lexists(venv) and is_foreign(venv, venv.parent)
 
 
 def name_active(

@@ -13,6 +13,7 @@ from gpuinstall.cli.active import (
     check_startable,
     environment_to_read,
     name_active,
+    report_owner,
 )
 from gpuinstall.cli.install import interpreter_of_others
 from gpuinstall.cli.options import CommandOptions
@@ -71,7 +72,9 @@ def command(options: CommandOptions) -> Outcome:
         if others:
             names = ", ".join(others)
             options.terminal.warn(f"this environment was made without {names}")
-        if not python:
+        if python:
+            report_owner(folder, options.terminal)
+        else:
             check_startable(folder, options.terminal)
             say_unfinished(folder, options.terminal)
         _warn_of_damage(folder, options.terminal)

@@ -23,13 +23,7 @@ def check_rights(paths: EnvironmentPaths) -> None:
     Raises:
         InstallationError: Another user owns it, a folder of it cannot be written, or its Python cannot be started.
     """
-    root = paths.root
-    if os.path.lexists(root) and is_foreign(root, root.parent):
-        raise InstallationError(
-            "environment-of-another-user",
-            f"{root} cannot be changed: it belongs to {owner_of(root)}",
-            hint=_fix(root),
-        )
+    check_owner(paths)
     for folder in _written_folders(paths):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise InstallationError(
@@ -50,6 +44,21 @@ def check_rights(paths: EnvironmentPaths) -> None:
                 f"the Python of {paths.venv} cannot be started: {part}: {_reason(part)}",
                 hint=_fix(part),
             )
+
+
+def check_owner(paths: EnvironmentPaths) -> None:
+    """Check that an environment does not belong to another user.
+
+    Raises:
+        InstallationError: It does.
+    """
+    root = paths.root
+    if os.path.lexists(root) and is_foreign(root, root.parent):
+        raise InstallationError(
+            "environment-of-another-user",
+            f"{root} cannot be changed: it belongs to {owner_of(root)}",
+            hint=_fix(root),
+        )
 
 
 def _fix(path: Path) -> str:

@@ -18,6 +18,7 @@ from gpuinstall.base.files import read_document, write_atomically, writing
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.transaction import clear_away, heal, roll_back
 
 WAIT_S = 600.0
@@ -81,7 +82,9 @@ def take_back(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) 
 
     Raises:
         UsageError: there is none by this user.
+        InstallationError: Another user owns the environment.
     """
+    check_owner(place)
     with hold(place, reporter, takes_over=takes_over) as (_, was_unfinished):
         if not was_unfinished:
             roll_back(place, reporter)

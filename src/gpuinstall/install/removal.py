@@ -19,6 +19,7 @@ from gpuinstall.base.text import some
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.environments.records import changed_by_into, forget, remembered
+from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.hold import WAIT_S, hold
 from gpuinstall.install.journal import replaced_environment
 from gpuinstall.install.scripts import cached_folders, script_environments
@@ -48,8 +49,10 @@ def remove(
 
     Raises:
         UsageError: there is none, it is not ours, or it cannot be removed from here.
+        InstallationError: Another user owns it.
     """
     paths.check_left(typed_in, "removed")
+    check_owner(paths)
     removable = find_removable(paths)
     if shutil.disk_usage(paths.folder).free < _ROOM and not exists(paths.work):
         # A full disk takes not even a new folder: the bytecode of what is about to go makes room.

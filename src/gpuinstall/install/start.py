@@ -73,7 +73,9 @@ def environment_to_start(
         for warning in fit.plan.warnings:
             reporter.warn(warning.message)
     venv = existing.paths.venv
-    check_start(venv, reporter, if_others=read_policy(os.environ).runs(venv))
+    check_start(
+        venv, reporter, if_others=read_policy(os.environ, project.folder).runs(venv)
+    )
     verdict: Mapping[str, Any] = {"status": "passed"}
     if action is Action.BUILD:
         verdict = _install_lock(fit, existing.paths, project, installing)

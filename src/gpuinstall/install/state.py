@@ -273,7 +273,10 @@ def inspect_environment(
     venv = paths.venv
     marker = read_marker(venv)
     if marker is None:
-        is_empty_folder = isdir(venv) and not any(venv.iterdir())
+        # A folder that this user cannot list is not empty.
+        is_empty_folder = (
+            isdir(venv) and os.access(venv, os.R_OK) and not any(venv.iterdir())
+        )
         is_empty = is_empty_folder or not os.path.lexists(venv)
         return ExistingEnvironment(paths, is_empty=is_empty)
     packages = read_packages(paths.packages_folders)

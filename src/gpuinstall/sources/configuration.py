@@ -25,6 +25,7 @@ from gpuinstall.base.files import (
     text_list,
 )
 from gpuinstall.base.location import Location
+from gpuinstall.base.owners import is_foreign
 from gpuinstall.base.requirement import Constraint, TextOrigin, parse_constraint
 from gpuinstall.base.text import (
     BrokenBlockError,
@@ -362,8 +363,15 @@ def pip_words(
     return tuple(value.split())
 
 
-def read_policy(environ: _Environ) -> Policy:
-    """Read what the user allows folders to do.
+def read_policy(environ: _Environ, folder: Path) -> Policy:
+    """Read what the user allows a folder to do.
+
+    A folder of another user, or with settings or locks of another user, is trusted
+    only by the variable.
+
+    Args:
+        environ: The variables.
+        folder: The folder of the project.
 
     Returns:
         ``trust-folder`` of the variable, or of the user's own file, and its
@@ -386,13 +394,22 @@ def read_policy(environ: _Environ) -> Policy:
         for prefix in prefixes:
             if not re.match(r"(https?|ssh)://[^/]|file:///", prefix):
                 raise ValueError(f"trusted-sources: {prefix} is not a URL")
+        is_own = not any(is_foreign(one, folder) for one in _deciding(folder))
         names = text_list(table.get("pass-build-variables", []), "pass-build-variables")
         return Policy(
-            trusts_folder=variable == "1" if variable else trusted,
+            trusts_folder=variable == "1" if variable else trusted and is_own,
             trusted_sources=tuple(map(Location.parse, prefixes)),
             pass_build_variables=tuple(names),
             build_variables=_build_variables(environ),
         )
+
+
+def _deciding(folder: Path) -> Iterator[Path]:
+    """Yield a folder, and its files that select sources."""
+    if isdir(folder):
+        yield folder
+        for pattern in ("*.toml", "*.lock", "requirements*.txt"):
+            yield from folder.glob(pattern)
 
 
 def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:

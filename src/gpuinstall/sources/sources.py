@@ -547,7 +547,7 @@ def read_sources(
         torch_index=torch_index_of(index),
         is_torch_index_requested=bool(index),
         certificates=next(filter(None, certificates), None),
-        policy=read_policy(environ),
+        policy=read_policy(environ, folder),
         logins=_logins(index or OFFICIAL),
     )
     for written in settings:

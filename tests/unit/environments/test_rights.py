@@ -12,6 +12,9 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli import active
 from gpuinstall.environments.records import check_records
 from gpuinstall.environments.rights import check_rights, reason_not_ours
+from gpuinstall.install.hold import take_back
+from gpuinstall.install.removal import remove
+from gpuinstall.sources.configuration import read_policy
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
 from tests.lab.nobody import NOBODY, open_folder, said_to_nobody
@@ -40,6 +43,51 @@ def test_what_can_be_written_is_let_through(folder):
         EnvironmentPaths(folder / "new" / ".venv"),
     ):
         assert said_to_nobody(partial(check_rights, paths)) == "None"
+
+
+def test_another_users_environment_is_neither_removed_nor_rolled_back(
+    folder, monkeypatch
+):
+    monkeypatch.setattr("gpuinstall.base.owners.in_container", lambda: False)
+    paths = make_for_nobody(folder / ".venv")
+    message = f"{paths.venv} cannot be changed: it belongs to nobody"
+    with pytest.raises(InstallationError, match=message):
+        remove(paths, Reporter())
+    with pytest.raises(InstallationError, match=message):
+        take_back(paths, Reporter(), takes_over=False)
+    assert not paths.work.exists()
+
+
+def test_another_users_folder_is_untrusted(folder, monkeypatch):
+    assert read_policy({}, folder).trusts_folder
+    lock = folder / "pylock.cpu.toml"
+    lock.touch()
+    os.chown(lock, NOBODY, NOBODY)
+    assert not read_policy({}, folder).trusts_folder
+    os.chown(folder, NOBODY, NOBODY)
+    monkeypatch.setattr("gpuinstall.base.owners.in_container", lambda: False)
+    assert not read_policy({}, folder).trusts_folder
+    assert read_policy({"GPUINSTALL_TRUST_FOLDER": "1"}, folder).trusts_folder
+    monkeypatch.setattr("gpuinstall.base.owners.in_container", lambda: True)
+    assert read_policy({}, folder).trusts_folder
+
+
+def test_verify_prints_the_owner_of_a_named_interpreter(folder, monkeypatch):
+    monkeypatch.setattr("gpuinstall.base.owners.in_container", lambda: False)
+    paths = make_for_nobody(folder / ".venv")
+    terminal = Notices()
+    active.report_owner(paths.venv, terminal)
+    assert terminal.notices == [("Owner", f"{paths.venv} belongs to nobody")]
+
+
+class Notices(Reporter):
+    """Keep the notices."""
+
+    def __init__(self):
+        self.notices = []
+
+    def notice(self, label, text):
+        self.notices.append((label, text))
 
 
 def test_the_owner_of_a_folder_that_cannot_be_written_is_named(folder):

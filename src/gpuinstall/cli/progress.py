@@ -54,7 +54,8 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
             leave=False,
             dynamic_ncols=stream is not None,
             mininterval=DRAWN_EVERY_S if stream else seconds,
-            delay=0 if stream else seconds,
+            # No bar before the first bytes: uv's cache may have all files.
+            delay=DRAWN_EVERY_S if stream else seconds,
         )
 
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:

@@ -233,7 +233,7 @@ def _install(project: Project, options: InstallOptions) -> InstallResult:
         action=action,
         misfits=state.misfits,
         changes=priced.changes if is_built else (),
-        bytes=priced.bill.fetch,
+        bytes=project.session.client.received if is_built else 0,
         rollback=place.last_change if is_built and exists(place.last_change) else None,
         is_proof_kept=proof.is_kept,
     )

@@ -113,7 +113,7 @@ def _install_into(project: Project, python: Path) -> IntoResult:
         fit=fit,
         changes=priced.changes,
         verdict=proof.verdict,
-        bytes=priced.bill.fetch,
+        bytes=project.session.client.received,
         rollback=place.last_change if exists(place.last_change) else None,
         guard=None if reason else constraints,
         uv_guard=uv_guard,

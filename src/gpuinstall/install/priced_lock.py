@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from functools import partial
-from os.path import exists, isfile
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from gpuinstall.base.files import (
     expanded_home,
     real_path,
 )
+from gpuinstall.base.removal import size_of
 from gpuinstall.base.requirement import names_of
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
@@ -51,39 +52,66 @@ UNPACKED = 2.3
 
 
 class Bill(Value):
-    """What an installation costs, in bytes."""
+    """Upper bound of an installation's size in bytes.
+
+    uv does not report which files its cache has.
+    """
 
     missing: Mapping[LockedFile, int]
-    """The size of each file to fetch; 0 if that is not known."""
+    """Sizes of files to download, unless uv's cache has them; 0 if unknown."""
     folders: Mapping[Path, int]
-    """What is written into each folder, as far as it takes space there; each lies on a file system of its own."""
+    """Space required in each folder. Each is on a file system of its own."""
+    copied: int = 0
+    """The part of this space that copies of uv's cache require."""
+    cache: Path | None = None
+    """uv's cache, which may have some of the files; None if it is empty."""
 
     @property
     def fetch(self) -> int:
-        """The bytes to fetch."""
+        """Bytes to download."""
         return sum(self.missing.values())
 
-    def check(self) -> None:
-        """Check that every file system has the space that is needed on it.
+    def check(self, reporter: Reporter) -> None:
+        """Check the free space of every file system.
+
+        A shortage that files in uv's cache may cover is a warning.
 
         Raises:
-            InstallationError: one has less.
+            InstallationError: A file system has too little space.
         """
         for folder, size in self.folders.items():
             free = _free(folder)
-            if size > free:
-                raise InstallationError(
-                    "no-space",
-                    f"{readable(size)} required in {display_path(folder)}, {readable(free)} free",
-                    hint="Free some space\n"
-                    "Name a folder on another disk with --venv\n"
-                    "Set UV_CACHE_DIR to a folder on another disk for uv's cache",
+            if size <= free:
+                continue
+            place = f"in {display_path(folder)}, {readable(free)} free"
+            if self._least(size) <= free:
+                reporter.warn(
+                    f"up to {readable(size)} required {place}; uv's cache may have some of the files"
                 )
+                continue
+            raise InstallationError(
+                "no-space",
+                f"{readable(size)} required {place}",
+                hint="Free some space\n"
+                "Name a folder on another disk with --venv\n"
+                "Set UV_CACHE_DIR to a folder on another disk for uv's cache",
+            )
+
+    def _least(self, size: int) -> int:
+        """Return the least space required, if the cache has only these files."""
+        if not self.cache:
+            return size
+        # Unpacked, a wheel is at least as large as its file.
+        cached = int(UNPACKED * size_of(self.cache))
+        return max(size - cached, min(size, self.copied))
 
     def __str__(self) -> str:
-        texts = [readable(self.fetch) if self.fetch else "nothing to download"]
+        most = "up to " if self.cache else ""
+        texts = [
+            f"{most}{readable(self.fetch)}" if self.fetch else "nothing to download"
+        ]
         for folder, size in self.folders.items():
-            space = f"{readable(size)} in {display_path(folder)}"
+            space = f"{most}{readable(size)} in {display_path(folder)}"
             texts.append(f"unpacked {space} ({readable(_free(folder))} free)")
         return ", ".join(texts)
 
@@ -144,14 +172,14 @@ class PricedLock(Value):
         return [f"+ {some([str(change).removeprefix('+ ') for change in changes])}"]
 
     def announce(self, reporter: Reporter) -> None:
-        """Report what it is and costs.
+        """Report the build, the changes, and their size.
 
         Raises:
-            InstallationError: there is no space for it.
+            InstallationError: A file system has too little space.
         """
         for label, text in self.lines():
             reporter.step(label, text)
-        self.bill.check()
+        self.bill.check(reporter)
 
 
 def price_lock(
@@ -379,21 +407,22 @@ def price_files(
     venv: Path,
     session: Session,
 ) -> Bill:
-    """Reckon what will be fetched, and written where: uv unpacks into its cache what comes.
+    """Return the size of the downloads and the space they require.
 
-    On one file system the environment is made of links into uv's cache; on two, or as the user wishes, of copies.
+    uv unpacks every file into its cache. On the file system of the cache, the environment consists of links. On
+    another, or if the user chose so, it consists of copies.
 
     Args:
-        files: What is to be installed.
-        listed: The sizes that are known, by address.
+        files: The files to install.
+        listed: Known sizes by URL.
         venv: The environment.
         session: The clients of this run.
 
     Raises:
-        InstallationError: uv's cache is not to be trusted.
+        InstallationError: uv's cache cannot be trusted.
     """
-    # They take long to load.
-    from gpuinstall.lock.file.fetch import is_cached, near_file
+    # These modules load slowly.
+    from gpuinstall.lock.file.fetch import near_file
     from gpuinstall.sources.web import UnreachableError
 
     wheels = session.sourcing.wheels
@@ -402,8 +431,6 @@ def price_files(
     # uv links files of its cache into an environment on the same file system, and copies them onto another.
     is_near = _device(venv) == _device(cache)
     is_linked = is_near and session.environment.get("UV_LINK_MODE") != "copy"
-    new = [file for file in files if not is_cached(file, cache)]
-    counted = new if is_linked else list(files)
 
     def size(file: LockedFile) -> int:
         near = near_file(file, wheels)
@@ -413,24 +440,27 @@ def price_files(
             return listed.get(file.url) or session.client.head(file.url).size or 0
         return 0
 
-    found = side_by_side(size, counted)
-    sizes = dict(zip(counted, found, strict=True))
-    unpacked = int(UNPACKED * sum(sizes[file] for file in new))
-    copied = 0 if is_linked else int(UNPACKED * sum(sizes.values()))
+    sizes = dict(zip(files, side_by_side(size, files), strict=True))
+    unpacked = int(UNPACKED * sum(sizes.values()))
+    copied = 0 if is_linked else unpacked
     folders = {cache: unpacked, venv: copied}
     if copied and is_near:
         # One file system takes both.
         folders = {venv: unpacked + copied}
-    missing = {file: sizes[file] for file in new if not near_file(file, wheels)}
+    missing = {
+        file: size for file, size in sizes.items() if not near_file(file, wheels)
+    }
     if wheels and missing:
         names = some([file.package for file in missing])
         session.reporter.warn(
-            f"neither in {wheels} nor in uv's cache: {names}; "
-            f"gpuinstall lock download {quoted(wheels)} brings what is locked"
+            f"not in {wheels}, and downloaded unless uv's cache has them: {names}; "
+            f"`gpuinstall lock download {quoted(wheels)}` downloads all locked files"
         )
     return Bill(
         missing=missing,
         folders={folder: size for folder, size in folders.items() if size},
+        copied=copied,
+        cache=cache if isdir(cache) and any(cache.iterdir()) else None,
     )
 
 

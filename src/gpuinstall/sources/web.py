@@ -175,6 +175,8 @@ class Client:
         quick_hosts: Collection[str] = (),
     ) -> None:
         self.patience = patience
+        self.received = 0
+        """Bytes of files that were downloaded."""
         self._quick_hosts = quick_hosts
         self._certificates = certificates
         self._logins = logins or {}
@@ -261,6 +263,8 @@ class Client:
                 response, url, size or declared(response), self.patience
             ):
                 came += len(chunk)
+                with self._lock:
+                    self.received += len(chunk)
                 yield chunk
         # An answer that declares no length of its own ends wherever its connection does.
         if size is not None and came != size:

@@ -88,6 +88,7 @@ def test_a_terminal_that_moves_no_cursor_gets_lines_without_colour(
     with screen(80) as (stream, drawn):
         terminal = Terminal(err=stream)
         with terminal.progress("Download", WHEELS) as advance:
+            time.sleep(0.11)  # as often as it is drawn
             advance("torch", 5_000_000)
         is_colored = terminal.colored(stream)
     assert (is_colored, bool("".join(drawn).strip())) == (is_drawn, is_drawn)

@@ -18,7 +18,6 @@ from gpuinstall.base.errors import InstallationError, InterruptedByUserError, Lo
 from gpuinstall.base.files import (
     open_regular,
     parse_toml,
-    read_raw,
     sha256_of,
     write_atomically,
     written,
@@ -429,29 +428,6 @@ class Transfer(Value):
             entry["path"] = str(near)
         elif is_served(file.url):
             entry["url"] = address(file)
-
-
-def is_cached(file: LockedFile, uv_cache: Path) -> bool:
-    """Whether uv's cache holds a wheel, unpacked, so that it need not be fetched.
-
-    Args:
-        file: The wheel; without a hash it is none that could be recognised.
-        uv_cache: uv's cache, whose files are read as far as the name of the folder stands in them.
-    """
-    if not file.sha256:
-        return False
-    # What uv knows of a wheel, its sha256 and its folder's name among it, is in wheels-v7/pypi/<package>/*.http, or
-    # for other indexes than its own default in wheels-v7/index/<digest>/<package>/*.http (seen with 0.13.8).
-    for index in ("pypi", "index/*"):
-        for entry in uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http"):
-            try:
-                facts = read_raw(entry)
-            except OSError:
-                continue
-            if file.sha256.encode() in facts:
-                folders = uv_cache.glob("archive-v*/*")
-                return any(folder.name.encode() in facts for folder in folders)
-    return False
 
 
 def build_index(choice: Choice, session: Session) -> str | None:

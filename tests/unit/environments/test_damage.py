@@ -28,6 +28,7 @@ class Projects:
             **os.environ,
             "UV_CACHE_DIR": str(folder / "cache"),
             "UV_FIND_LINKS": str(folder),
+            "UV_DEFAULT_INDEX": (folder / "no index").as_uri(),
             "UV_LINK_MODE": "hardlink",
         }
 
@@ -36,9 +37,7 @@ class Projects:
         assert done.ok, done.err
 
     def install(self, venv, *words):
-        self.run(
-            "pip", "install", "--no-index", "--python", venv / "bin" / "python", *words
-        )
+        self.run("pip", "install", "--python", venv / "bin" / "python", *words)
 
     def environment(self, name):
         venv = self.folder / name

@@ -1,4 +1,3 @@
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.verify.devices import CPU_TARGET
 from gpuinstall.verify.interpreter import FoundTorch, Interpreter, inspect_interpreter
 from gpuinstall.verify.kernel_run import KernelRun
-from tests.lab.own_home import USER_HOME
+from tests.lab.pythons import interpreter
 
 HERE = Path(sys.executable)
 
@@ -96,24 +95,15 @@ def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path):
     assert caught.value.why == "No such file or directory"
 
 
-def installed(version):
-    """An interpreter of pyenv's, or on PATH."""
-    managed = USER_HOME.glob(f".pyenv/versions/{version}.*/bin/python")
-    python = next(managed, None) or shutil.which(f"python{version}")
-    if python is None:
-        pytest.skip(f"no Python {version} here")
-    return Path(python)
-
-
 def test_an_interpreter_that_is_too_old_for_the_checks_is_named():
     with pytest.raises(UsageError) as caught:
-        inspect_interpreter(installed("3.7"))
+        inspect_interpreter(interpreter("3.7"))
     words = "ended with status 1: it is Python 3.7, and the checks need 3.8 or newer"
     assert caught.value.why == words
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_the_kernels_start_on_old_and_new_interpreters(version):
-    argv = KernelRun(installed(version), ("-I",), "quick").argv(CPU_TARGET)
+    argv = KernelRun(interpreter(version), ("-I",), "quick").argv(CPU_TARGET)
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert '"message": "ModuleNotFoundError: No module named \'torch\'"' in done.stdout

@@ -22,7 +22,7 @@ from gpuinstall.cli.terminal import Terminal
 
 @contextmanager
 def served(terminal: Terminal, *, installs: bool = False) -> Iterator[Path]:
-    """Work in the folder that a command serves, the nearest project above, and report it.
+    """Work in the folder that a command serves, and report it.
 
     Args:
         terminal: Where it is reported.
@@ -133,7 +133,7 @@ def check_startable(venv: Path, reporter: Reporter) -> None:
 
 
 def report_owner(venv: Path, reporter: Reporter) -> None:
-    """Print the owner of another user's environment, which the user selected."""
+    """Print the owner of a selected environment of another user."""
     if _is_of_another_user(venv):
         reporter.notice("Owner", f"{venv} belongs to {owner_of(venv)}")
 

@@ -284,7 +284,7 @@ def get_uv(stage: Path) -> Path:
 
 
 def uv_from_folder(stage: Path) -> Path:
-    """Use the pinned uv wheel that is next to this file; no network is needed."""
+    """Use the pinned uv wheel next to this file, without a network."""
     name = re.compile(f"uv-{pinned_version(stage)}-.*{wheel_platform()}")
     for wheel in FOLDER.glob("uv-*.whl"):
         if name.match(wheel.name):
@@ -376,7 +376,11 @@ def wheel_platform() -> str:
 
 
 def fetch(url: str) -> "io.BytesIO":
-    """Download a file, and retry as uv does; raise PassedOverError with the reason if it cannot be read."""
+    """Download a file, and retry as uv does.
+
+    Raises:
+        PassedOverError: It cannot be read.
+    """
     if environment().get("UV_OFFLINE") == "1":
         raise PassedOverError("this run is offline")
     is_github = url.startswith(ARCHIVES)
@@ -528,7 +532,9 @@ def point_at(tool: Path) -> None:
 
 
 def check_owners(program: Path) -> None:
-    """Check that no other user could exchange a program of the data folder; warn if a parent is open to others.
+    """Check that no other user can replace a program of the data folder.
+
+    A parent that others can write to causes a warning.
 
     Raises:
         BootstrapError: Another user owns a part of the data folder, or root would have to trust everyone.
@@ -589,7 +595,7 @@ def is_mine(path: Path) -> bool:
 
 
 def is_own(path: Path) -> bool:
-    """Return whether a path belongs to this user, and no other can write to it."""
+    """Return whether only this user, who owns a path, can write to it."""
     if os.name != "posix":
         return True
     status = path.stat()
@@ -598,13 +604,13 @@ def is_own(path: Path) -> bool:
 
 
 def is_adoptable(folder: Path, project: Path) -> bool:
-    """Return whether a folder above a project is trusted, and not everyone can write to it."""
+    """Return whether a parent folder is trusted, and not world-writable."""
     is_posix = os.name == "posix"
     return not (is_foreign(folder, project) or (is_posix and _is_open(folder.stat())))
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether other users could exchange this user's files in a folder."""
+    """Return whether others can replace this user's files in a folder."""
     if os.name != "posix":
         return False
     status = folder.stat()
@@ -620,14 +626,16 @@ def has_same_owner(path: Path, other: Path) -> bool:
 
 
 def owner_of(path: Path) -> str:
-    """Return the name of the user who owns a path, or the number if there is no name."""
+    """Return the name of a path's owner, or the number without a name."""
     with suppress(KeyError, NotImplementedError):
         return path.owner()
     return f"uid {path.stat().st_uid}"
 
 
 def can_start(program: Path) -> bool:
-    """Return whether a program on PATH may be started. It may belong to anyone.
+    """Return whether a program on PATH may be started.
+
+    It may belong to anyone.
 
     In a sticky folder such as /tmp, only a trusted one. A folder in which everyone can exchange programs is refused only
     where ``exposures`` refuses it.
@@ -663,7 +671,7 @@ def exposures(path: Path) -> Iterator[Exposure]:
 
 
 def way_to(path: Path) -> Iterator[Path]:
-    """Yield each folder and link that a path leads through, from the root to the path itself."""
+    """Yield each folder and link that a path leads through, from the root."""
     for part in (*reversed(path.parents), path):
         yield part
         if os.path.islink(part):
@@ -676,7 +684,7 @@ def is_careful() -> bool:
 
 
 def in_container() -> bool:
-    """Return whether this process runs in a container, where other users are not people."""
+    """Return whether this process runs in a container."""
     marks = map(os.path.exists, ("/.dockerenv", "/run/.containerenv"))
     variables = {"container", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER"}
     return any(marks) or bool(variables & os.environ.keys())
@@ -748,7 +756,7 @@ def ways_out(seen: str) -> List[str]:
 
 
 def ways_to_pip() -> List[str]:
-    """Return the command that installs pip for this Python, if one is known."""
+    """Return the command that installs pip for this Python, or None."""
     is_of_system = sys.base_prefix == "/usr"
     if not is_of_system and find_spec("ensurepip"):
         return [f"{sys.executable} -m ensurepip"]

@@ -34,7 +34,7 @@ def write_single_files(folder: Path) -> None:
 
 
 def with_owners(script: str) -> str:
-    """Return the text of bootstrap.py with the present copy of the module that decides ownership."""
+    """Return bootstrap.py with the current copy of the ownership module."""
     module = ROOT / "src" / "gpuinstall" / "base" / "owners.py"
     copied = OWNERS.search(module.read_text(encoding="utf-8"))
     if copied is None or len(OWNERS.findall(script)) != 1:

@@ -1,4 +1,4 @@
-"""Generate the names of wheels for conda packages from the ``conda-pypi`` wheel.
+"""Generate the names of wheels for conda packages from conda-pypi.
 
 ``python -m tools.conda_names`` downloads the latest wheel with pip and writes
 ``src/gpuinstall/catalog/data/conda_mapping.txt``.
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def table_of(wheel: Path) -> str:
-    """Return one line per conda package: its name, and the wheel's if it differs."""
+    """Return a line per conda package, with the wheel's name if it differs."""
     with zipfile.ZipFile(wheel) as archive:
         rows = json.loads(archive.read(MAPPING)).values()
         info = archive.getinfo(MAPPING)

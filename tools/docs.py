@@ -2,9 +2,9 @@
 
 A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs
 the fourth column is filled: the build for ``| RTX 3090 (sm_86) | 610.43.02 | uv's |``. An example of docs/api.md is
-run for what it prints. The arrows of docs/architecture.md are those of the imports, the settings of docs/sources.md
-those of ``gpuinstall.sources.provenance``, the checks of docs/checks.md those of ``gpuinstall.verify``, the document of
-docs/documents.md a recorded one. Of the largest files of the catalogue, what a plan reads in their place is made.
+run for what it prints. The arrows of docs/architecture.md come from the imports, the settings of docs/sources.md from
+``gpuinstall.sources.provenance``, the checks of docs/checks.md from ``gpuinstall.verify``, and the document of
+docs/documents.md from a recorded one. It also generates the JSON of the largest files of the catalog.
 """
 
 from __future__ import annotations

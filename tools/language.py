@@ -2,7 +2,7 @@
 
 A line with ``prose: REASON`` in a comment exempts its docstring, comment block,
 or paragraph. If the repository does not have the commit ``SINCE``, every line is
-checked. Outside a repository, such as in an unpacked archive, none is.
+checked. In a shallow clone or an unpacked archive, none is.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ class Finding:
 
 def main() -> int:
     """Print the findings on changed lines; return 1 if there are any."""
-    if not _git("rev-parse", "--git-dir"):
-        sys.stdout.write("language checks skipped: this is not a git repository\n")
+    # A shallow clone lacks the commit, and its user did not write the other lines.
+    if _git("rev-parse", "--is-shallow-repository").strip() != "false":
+        sys.stdout.write("language checks skipped: this is not a full git clone\n")
         return 0
     changed = changed_lines(SINCE)
     files = [path for path in changed if is_checked(Path(path))]

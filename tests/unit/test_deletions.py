@@ -1,4 +1,4 @@
-"""The table of what is deleted, in ``docs/deletions.md``: each module that deletes, each with tests that exist."""
+"""Each module that deletes files is in docs/deletions.md, with its tests."""
 
 import ast
 import re

@@ -50,7 +50,7 @@ def is_mine(path: Path) -> bool:
 
 
 def is_own(path: Path) -> bool:
-    """Return whether a path belongs to this user, and no other can write to it."""
+    """Return whether only this user, who owns a path, can write to it."""
     if os.name != "posix":
         return True
     status = path.stat()
@@ -59,13 +59,13 @@ def is_own(path: Path) -> bool:
 
 
 def is_adoptable(folder: Path, project: Path) -> bool:
-    """Return whether a folder above a project is trusted, and not everyone can write to it."""
+    """Return whether a parent folder is trusted, and not world-writable."""
     is_posix = os.name == "posix"
     return not (is_foreign(folder, project) or (is_posix and _is_open(folder.stat())))
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether other users could exchange this user's files in a folder."""
+    """Return whether others can replace this user's files in a folder."""
     if os.name != "posix":
         return False
     status = folder.stat()
@@ -81,14 +81,16 @@ def has_same_owner(path: Path, other: Path) -> bool:
 
 
 def owner_of(path: Path) -> str:
-    """Return the name of the user who owns a path, or the number if there is no name."""
+    """Return the name of a path's owner, or the number without a name."""
     with suppress(KeyError, NotImplementedError):
         return path.owner()
     return f"uid {path.stat().st_uid}"
 
 
 def can_start(program: Path) -> bool:
-    """Return whether a program on PATH may be started. It may belong to anyone.
+    """Return whether a program on PATH may be started.
+
+    It may belong to anyone.
 
     In a sticky folder such as /tmp, only a trusted one. A folder in which everyone can exchange programs is refused only
     where ``exposures`` refuses it.
@@ -124,7 +126,7 @@ def exposures(path: Path) -> Iterator[Exposure]:
 
 
 def way_to(path: Path) -> Iterator[Path]:
-    """Yield each folder and link that a path leads through, from the root to the path itself."""
+    """Yield each folder and link that a path leads through, from the root."""
     for part in (*reversed(path.parents), path):
         yield part
         if os.path.islink(part):
@@ -137,7 +139,7 @@ def is_careful() -> bool:
 
 
 def in_container() -> bool:
-    """Return whether this process runs in a container, where other users are not people."""
+    """Return whether this process runs in a container."""
     marks = map(os.path.exists, ("/.dockerenv", "/run/.containerenv"))
     variables = {"container", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER"}
     return any(marks) or bool(variables & os.environ.keys())

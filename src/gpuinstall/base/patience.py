@@ -14,7 +14,7 @@ MORE_TIME = f"Run it again\nexport {SILENCE}=120   # allows a slow server more s
 
 
 RETRIES = 3
-"""How often a request is sent again if its host does not answer; uv's default."""
+"""Retries of a request whose host does not answer; uv's default."""
 
 
 class Patience(NamedTuple):
@@ -38,12 +38,12 @@ class Patience(NamedTuple):
 
     @property
     def first_answer(self) -> float:
-        """Seconds until the first answer of a host that other sources can replace."""
+        """Seconds until the first answer of a host with alternatives."""
         return self.silence / 5
 
     @property
     def answer(self) -> float:
-        """Seconds that a request may take until its answer, with all retries."""
+        """Seconds that a request may take, with all retries."""
         return (RETRIES + 2) * self.silence
 
     @property
@@ -77,7 +77,7 @@ class Patience(NamedTuple):
         return 36 * self.silence
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the same limits for uv, unless the user has set its variables."""
+        """Return the same limits for uv, unless its variables are set."""
         ours = {
             "UV_HTTP_TIMEOUT": str(max(1, round(self.silence))),
             "UV_HTTP_RETRIES": str(RETRIES),

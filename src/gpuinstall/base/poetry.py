@@ -43,7 +43,7 @@ def poetry_label(text: str) -> str | None:
 
 
 def poetry_marker(entry: Mapping[str, Any]) -> str:
-    """Return the marker of ``python``, ``platform``, and ``markers`` of an entry.
+    """Return the marker of a dependency's Python, platform, and markers.
 
     Raises:
         ValueError: One of them is malformed.
@@ -57,7 +57,7 @@ def poetry_marker(entry: Mapping[str, Any]) -> str:
 
 
 def poetry_platform(text: str) -> str:
-    """Return the marker of a ``platform`` such as ``!=win32`` or ``a || b``."""
+    """Return the marker of a platform such as ``!=win32``."""
     platforms = []
     for part in re.split(r"\|\|?", text):
         names = []

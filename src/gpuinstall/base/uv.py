@@ -187,7 +187,7 @@ class BuildVariables(Value):
     """Which variables the code of packages receives while it is built."""
 
     is_introduced: bool = False
-    """Whether only a lock introduced the build: then only an allow-list passes."""
+    """Whether only a lock introduced the build, which gets an allow-list."""
     passed: tuple[str, ...] = ()
     """The names that the user passes to every build."""
 
@@ -212,7 +212,7 @@ class BuildVariables(Value):
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Return whether a variable holds a login, by its name in capitals or its value."""
+    """Return whether a variable holds a login, by its name or value."""
     if name in _NO_SECRETS or name.startswith("GIT_CONFIG_"):
         return has_login(value)
     return bool(_SECRET.search(name) or _SECRET_VALUE.search(value)) or has_login(value)

@@ -141,7 +141,7 @@ def _write(
 
 
 def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
-    """Yield the GPUs and drivers that each lock supports; none for a build that the catalog lacks."""
+    """Yield the GPUs and drivers that each lock of a known build supports."""
     from gpuinstall.export.needs import machine_needs
 
     for lock in locks:
@@ -152,7 +152,11 @@ def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
 
 
 def _names_to_upgrade(options: CommandOptions) -> list[str]:
-    """Return the packages of ``--upgrade-package``; raise UsageError for one with a version."""
+    """Return the packages of ``--upgrade-package``.
+
+    Raises:
+        UsageError: One has a version.
+    """
     requirements = list(map(parse_requirement, options.upgrade_packages))
     for one in requirements:
         if one.text != one.name:

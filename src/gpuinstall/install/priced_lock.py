@@ -98,7 +98,7 @@ class Bill(Value):
             )
 
     def _least(self, size: int) -> int:
-        """Return the least space required, if the cache has only these files."""
+        """Return the least space, if the cache has only these files."""
         if not self.cache:
             return size
         # Unpacked, a wheel is at least as large as its file.

@@ -47,7 +47,7 @@ class Entry(Value):
     """The file that selects it."""
     location: Location
     is_reachable: bool = False
-    """Whether a path is in the repository of that file, or a requirement leads there."""
+    """Whether a path is in the repository, or a requirement leads there."""
     is_from_lock: bool = False
     is_requested: bool = False
     """Whether the user typed the package, or configured the source."""
@@ -72,7 +72,7 @@ class Policy(Value):
         return any(location.is_below(source) for source in self.trusted_sources)
 
     def runs(self, folder: Path) -> bool:
-        """Return whether what is installed in a folder of a repository may run."""
+        """Return whether packages installed in a repository may run."""
         return self.trusts_folder or self.trusts(Location.parse(str(folder)))
 
 

@@ -104,7 +104,7 @@ class Effect(Enum):
     )
     ADDRESS = EffectRow("obeyed: the package comes from this address", is_compared=True)
     LOCATED = EffectRow(
-        "obeyed: the package comes from this address, whoever requires it",
+        "obeyed: the package comes from this address, for every package that requires it",
         "the source of {}, and of what its own files name",
         _ANY_ADDRESS,
     )
@@ -117,7 +117,7 @@ class Effect(Enum):
     )
     CONSTRAINT = EffectRow("obeyed: a constraint")
     RESOLUTION = EffectRow(
-        "obeyed: uv is given it, but for the packages of PyTorch",
+        "passed to uv, except for the packages of PyTorch",
         is_obeyed=True,
     )
     FILE = EffectRow(

@@ -82,7 +82,7 @@ class Sources(Value):
     """What the user allows folders to do."""
 
     logins: Mapping[str, str] = {}
-    """``user:password`` by scheme, host, and port, for requests and uv alone."""
+    """``user:password`` by scheme, host, and port, for requests and uv."""
 
     def __repr__(self) -> str:
         # Shown by a traceback too: without the logins.

@@ -18,7 +18,7 @@ FILE = b"wheel" * 1000
 
 
 class ShortWindow(Patience):
-    """The usual patience with a short time over which a transfer is measured."""
+    """The usual patience, with a short time to measure a transfer."""
 
     window = 0.8
 

@@ -153,7 +153,7 @@ def _stale(
 
 
 def _withdrawn(lock: Lock, session: Session) -> Iterator[Reason]:
-    """Yield the files of a lock from strange hosts, or that their servers removed."""
+    """Yield files of a lock from unknown hosts, and files that are gone."""
     files = [file for file in lock.files if is_served(file.url)]
     for host, packages in locked_strange_hosts(lock, files, session).items():
         message = f"{', '.join(packages)} from {host}, which is not one of the configured sources"

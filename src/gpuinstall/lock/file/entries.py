@@ -31,7 +31,7 @@ Selected = tuple["Package", Any]
 
 @cache
 def repository_of(folder: Path) -> Path:
-    """Find the repository around a folder; the folder itself if there is none."""
+    """Find the repository around a folder, or the folder itself."""
     place = real_path(folder)
     for parent in (place, *place.parents):
         # A home folder under version control is no project.
@@ -43,7 +43,7 @@ def repository_of(folder: Path) -> Path:
 
 
 def all_sources(lock: Lock) -> list[Selected]:
-    """Return every source of a lock; an sdist only of a package without a wheel."""
+    """Return every source of a lock, and sdists of packages without wheels."""
     sources: list[Selected] = []
     for package in lock.pylock.packages:
         files: list[Any] = [*(package.wheels or ())]
@@ -61,7 +61,7 @@ class LockGate(Value):
     folder: Path
     """The folder in which paths of its locks begin."""
     is_resolved: bool = False
-    """Whether this run resolved the lock, and requirements select its paths."""
+    """Whether this run resolved the lock from requirements."""
 
     def rejections(
         self, lock: Lock, selected: Iterable[Selected] = ()

@@ -124,7 +124,7 @@ def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
 def locked_strange_hosts(
     lock: Lock, files: Iterable[LockedFile], session: Session
 ) -> dict[str, list[str]]:
-    """Return the packages of a lock by host, if no source leads to that host."""
+    """Return the packages of a lock by host, for hosts without a source."""
     torch = lock.versions.get("torch", "")
     label = torch.partition("+")[2]
     backend = known_backend(label)

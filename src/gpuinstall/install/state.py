@@ -53,6 +53,7 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import build_files
 from gpuinstall.lock.request.history import read_own_lock
 from gpuinstall.plan import Rejected
+from gpuinstall.sources.gate import TRUST
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -545,13 +546,17 @@ class InstallState(Value):
 
     def _misfit(self) -> LockError:
         """Return that no lock of the folder fits, with what would help."""
+        codes = {misfit.reason.code for misfit in self.misfits}
+        hint = "\n".join(
+            dict.fromkeys((*self._driver_hints(), self._command_for_here()))
+        )
+        if "folder-not-trusted" in codes:
+            hint = TRUST
         return LockError(
             "lock-does-not-fit",
             "no lock here fits this machine",
             evidence=misfit_lines(self.misfits),
-            hint="\n".join(
-                dict.fromkeys((*self._driver_hints(), self._command_for_here()))
-            ),
+            hint=hint,
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
 

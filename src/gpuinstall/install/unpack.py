@@ -17,7 +17,7 @@ from gpuinstall.base.environment_paths import (
     packages_folders,
 )
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import write_atomically
+from gpuinstall.base.files import real_path, write_atomically
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
@@ -364,7 +364,7 @@ def _unpack_beside(
     refreshed = list(fit.lock.incomplete)
     for package in fit.lock.pylock.packages:
         source = package.directory
-        if source and (folder / source.path).resolve() in project.named_folders:
+        if source and real_path(folder / source.path) in project.named_folders:
             # uv would take what it has built of the folder before.
             refreshed.append(package.name)
     for name in refreshed:

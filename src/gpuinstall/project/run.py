@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.files import expanded_home
+from gpuinstall.base.files import expanded_home, real_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import TextOrigin, names_of, normalized
@@ -118,7 +118,7 @@ class Project(Value):
             return set()
         requirements = self.settings.request.requirements
         paths = [one.path for one in requirements if one.path and not one.editable]
-        places = [(self.folder / expanded_home(path)).resolve() for path in paths]
+        places = [real_path(self.folder / expanded_home(path)) for path in paths]
         return {place for place in places if isdir(place)}
 
     @cached_property

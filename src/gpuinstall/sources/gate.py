@@ -15,9 +15,8 @@ from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.location import Location
 from gpuinstall.base.values import Value
 
-TRUST = """\
-Add the source to trusted-sources in ~/.config/gpuinstall/config.toml
-export GPUINSTALL_TRUST_FOLDER=1   # trust this folder"""
+LIST = "Add the source to trusted-sources in ~/.config/gpuinstall/config.toml"
+TRUST = f"{LIST}\nexport GPUINSTALL_TRUST_FOLDER=1   # trust this folder"
 """What to do about a source that is not trusted."""
 
 
@@ -42,9 +41,7 @@ class Entry(Value):
 
     kind: SourceKind
     shown: str
-    """The source for messages, such as ``demo from ../lib``."""
-    origin: str
-    """The file that selects it."""
+    """The source for messages, such as ``uv.toml: index-url`` or ``demo from ../lib``."""
     location: Location
     is_reachable: bool = False
     """Whether a path is in the repository, or a requirement leads there."""
@@ -99,7 +96,7 @@ def _inner_path(entry: Entry, _: Policy) -> Reason | None:
     # Windows knows every separator: a lock may be installed there.
     path = PureWindowsPath(entry.subdirectory)
     if ".." in path.parts or path.anchor:
-        message = f"{entry.origin}: the subdirectory of {entry.shown} is outside it"
+        message = f"{entry.shown} has a subdirectory outside it"
         return Reason("lock-traversal", message)
     return None
 
@@ -108,7 +105,7 @@ def _commit(entry: Entry, _: Policy) -> Reason | None:
     """Reject a repository in a lock without a full commit ID."""
     is_locked = entry.kind is SourceKind.VCS and entry.is_from_lock
     if is_locked and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", entry.commit):
-        message = f"{entry.origin}: {entry.shown} has no full commit ID"
+        message = f"{entry.shown} has no full commit ID"
         return Reason("unpinned", message)
     return None
 
@@ -120,7 +117,7 @@ def _outside(entry: Entry, policy: Policy) -> Reason | None:
         return None
     if entry.is_requested or policy.trusts(entry.location):
         return None
-    message = f"{entry.origin}: {entry.shown} is outside its repository"
+    message = f"{entry.shown} is outside its repository"
     return Reason("lock-traversal", message)
 
 
@@ -134,7 +131,7 @@ def _untrusted(entry: Entry, policy: Policy) -> Reason | None:
     # The hosts of wheels are compared with the configured sources.
     if is_served_wheel:
         return None
-    return Reason("folder-not-trusted", f"{entry.origin}: {entry.shown} is not trusted")
+    return Reason("folder-not-trusted", f"{entry.shown} is not trusted")
 
 
 _RULES = (_inner_path, _commit, _outside, _untrusted)

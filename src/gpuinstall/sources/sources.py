@@ -435,8 +435,7 @@ class Sources(Value):
         for index in self.indexes_for(name, default)[:1]:
             entry = Entry(
                 SourceKind.ARCHIVE,
-                shorten(package),
-                index,
+                f"{shorten(package)} from {index}",
                 source_location(index),
                 is_requested=name in self.policy.requested,
             )
@@ -490,10 +489,10 @@ class Sources(Value):
 def _entry(setting: SourceSetting) -> Entry:
     """Return a setting as an entry for the gate."""
     is_address = setting.row.key == BY_ADDRESS
+    shown = shorten(redacted(setting.value)) if is_address else setting.row.key
     return Entry(
         SourceKind.ADDRESS if is_address else SourceKind.INDEX,
-        shorten(redacted(setting.value)) if is_address else setting.row.key,
-        str(setting.file),
+        f"{setting.file}: {shown}",
         source_location(setting.value),
         is_requested=setting.is_own,
     )

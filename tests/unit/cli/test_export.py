@@ -67,7 +67,10 @@ def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(folder, expo
     assert 'url = "https://index.example/whl/cu126"' in export("uv").out
 
 
-def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(folder, export):
+def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(
+    folder, export, monkeypatch
+):
+    monkeypatch.setenv("UV_FIND_LINKS", "/w")
     text = cuda_lock().text.replace("https://index.example/torch-", "file:///w/torch-")
     (folder / "pylock.cu126.toml").write_text(text, "utf-8")
     written = export("requirements")

@@ -15,7 +15,14 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import redacted, shorten
 from gpuinstall.base.values import Value
-from gpuinstall.sources.gate import TRUST, Entry, SourceKind, admit, source_location
+from gpuinstall.sources.gate import (
+    LIST,
+    TRUST,
+    Entry,
+    SourceKind,
+    admit,
+    source_location,
+)
 from gpuinstall.sources.sources import Sources
 
 if TYPE_CHECKING:
@@ -83,9 +90,9 @@ class LockGate(Value):
         for reason in self.rejections(lock, selected):
             raise LockError(
                 reason.code,
-                reason.message,
+                f"{lock.name}: {reason.message}",
                 why="locks pass the same checks as requirements",
-                hint=TRUST,
+                hint=LIST if reason.code == "lock-traversal" else TRUST,
             )
 
     def _entries(self, lock: Lock, sources: Iterable[Selected]) -> Iterator[Entry]:
@@ -107,7 +114,6 @@ class LockGate(Value):
             yield Entry(
                 _kind(package, source, written),
                 f"{package.name} from {shorten(redacted(written))}",
-                lock.name,
                 location,
                 is_reachable=is_reachable,
                 is_from_lock=not self.is_resolved,

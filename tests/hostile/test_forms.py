@@ -21,8 +21,7 @@ from gpuinstall.lock.request.declaration import read_inputs, read_limits
 from gpuinstall.lock.request.lock_sources import check_hosts
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_request
-from gpuinstall.sources.configuration import TRUST_FOLDER
-from gpuinstall.sources.provenance import Effect
+from gpuinstall.sources.provenance import TRUST_FOLDER, Effect
 from gpuinstall.sources.session import Session
 from tests.lab.host import Answer
 from tests.lab.index_text import steps_of

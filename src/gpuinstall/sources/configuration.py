@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
+from fnmatch import fnmatchcase
 from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -36,11 +37,14 @@ from gpuinstall.base.text import (
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.provenance import (
+    RESOLVER_TABLES,
+    TRUST_FOLDER,
     Effect,
-    SettingRule,
     SourceSetting,
     is_known,
+    load_rules,
     source_setting,
+    unknown_setting,
 )
 from gpuinstall.sources.requirements_file import (
     PROJECT,
@@ -52,13 +56,14 @@ from gpuinstall.sources.requirements_file import (
     requirements_path,
 )
 
-TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
-
 _Environ: TypeAlias = Mapping[str, str]
 _Tables: TypeAlias = tuple[Path, dict[str, Any]]
 
 OFF = {"", "0", "false", "no", "off", "n", "f"}
 """What pip and uv take for no (uv's list is clap's, ``BoolishValueParser``)."""
+
+_ON = {"1", "true", "yes", "on", "y", "t"}
+"""The same for yes."""
 
 _UV_VARIABLES = {
     "UV_DEFAULT_INDEX": "index-url",
@@ -69,15 +74,6 @@ _UV_VARIABLES = {
 }
 """The settings that they stand for, the stronger first."""
 
-_UV_WORDS = {
-    "UV_EXCLUDE_NEWER": "exclude-newer",
-    "UV_RESOLUTION": "resolution",
-    "UV_PRERELEASE": "prerelease",
-    "UV_FORK_STRATEGY": "fork-strategy",
-    "UV_TORCH_BACKEND": "torch-backend",
-}
-"""The same, of settings that are no addresses."""
-
 NEVER = '; python_version < "0"'
 """The marker of a requirement that is left out."""
 
@@ -85,26 +81,14 @@ _UV_LISTS = {
     "UV_OVERRIDE": "override-dependencies",
     "UV_EXCLUDE": "exclude-dependencies",
 }
-"""The same, of settings that are lists, which stand in files."""
-
-_NOT_OBEYED = {
-    # Some images of NVIDIA set it to what only their own torch goes with, and uv does not read it.
-    "PIP_CONSTRAINT": "-c FILE",
-    "UV_NO_DEV": "default-groups = [] below [tool.uv]",
-    "UV_NO_DEFAULT_GROUPS": "default-groups = [] below [tool.uv]",
-    "UV_NO_INSTALL_PROJECT": "package = false below [tool.uv]",
-    "UV_NO_EDITABLE": "gpuinstall install .",
-    "UV_NO_BUILD": "GPUINSTALL_ONLY_BINARY=1",
-    "UV_PYTHON": "GPUINSTALL_PYTHON",
-}
-"""Variables that change what pip or uv chooses, with what to do instead."""
+"""Variables that name files, and their settings."""
 
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
 _UV_FILE = Path("uv", "uv.toml")
 
-_READ_ELSEWHERE = {"index", "constraint-dependencies"}
-"""The keys of uv that are read on their own."""
+_READ_ELSEWHERE = {Effect.REQUEST, Effect.CONSTRAINT, Effect.HARMLESS}
+"""The effects of settings that other functions read, and that need none."""
 
 
 class ConfigurationFiles(Value):
@@ -449,7 +433,11 @@ def _pip_settings(
     option: str, value: str, place: Path, folder: Path
 ) -> Iterator[SourceSetting]:
     key = option if option == "cert" else f"--{option}"
-    if value.lower() in OFF or not is_known("pip", key):
+    if not is_known("pip", key):
+        yield unknown_setting("pip", option, place)
+        return
+    effect = load_rules()["pip", key].declared_effect
+    if value.lower() in OFF or effect in _READ_ELSEWHERE:
         return
     is_list = option in {"extra-index-url", "find-links"}
     for word in value.split() if is_list else [value]:
@@ -483,19 +471,33 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
             located = _with_login(_located(key, address, folder), index, environ)
             yield source_setting("uv", key, located, Path(name))
-    for name, key in _UV_WORDS.items():
-        if environ.get(name):
-            yield source_setting("uv", key, environ[name], Path(name))
     for name, key in _UV_LISTS.items():
         listed = _files_of(name, environ, folder).requirements
         texts = list(map(str, listed))
         if texts:
             yield from _uv_settings(key, texts, Path(name))
-    for name, instead in _NOT_OBEYED.items():
-        if environ.get(name, "").lower() not in OFF:
-            key = name.partition("_")[2].lower()
-            rule = SettingRule("uv", key, Effect.REFUSED, instead)
-            yield SourceSetting(rule, environ[name], Path(name))
+    for name, value in environ.items():
+        if name.startswith("UV_") and name not in _UV_VARIABLES and value:
+            yield from _uv_variable(name, value)
+
+
+def _uv_variable(name: str, value: str) -> Iterator[SourceSetting]:
+    """Yield the setting of a variable, which has the key of the file's setting."""
+    place = Path(name)
+    key = name.removeprefix("UV_").lower().replace("_", "-")
+    patterns = [one for tool, one in load_rules() if tool == "uv" and "*" in one]
+    if is_known("uv", name):
+        key = name
+    elif any(fnmatchcase(name, pattern) for pattern in patterns):
+        return
+    if not is_known("uv", key):
+        yield unknown_setting("uv", name, place)
+    elif value.lower() in OFF:
+        return
+    elif key.endswith("-package"):
+        yield from _uv_settings(key, value.split(), place)
+    else:
+        yield from _uv_settings(key, value.lower() in _ON or value, place)
 
 
 def index_address(index: Mapping[str, Any], file: Path, environ: _Environ) -> str:
@@ -543,7 +545,9 @@ def uv_settings(
             settings.append(source_setting("uv", index_key(index), address, file))
     for part in (table.get("pip", {}), table):
         for key, value in part.items():
-            if value and is_known("uv", key) and key not in _READ_ELSEWHERE:
+            if not is_known("uv", key):
+                settings.append(unknown_setting("uv", key, file))
+            elif value and key != "index":
                 settings += _uv_settings(key, value, file)
     # PyTorch's own index as a default is answered, and none the less a second one.
     defaults = [
@@ -556,29 +560,43 @@ def uv_settings(
 
 
 def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
+    """Yield the settings of one known key of uv."""
+    if load_rules()["uv", key].declared_effect in _READ_ELSEWHERE:
+        return
     values = value if isinstance(value, list) else [value]
-    if key in {"override-dependencies", "exclude-dependencies"}:
-        text_list(value, key)
     if key in _UV_VARIABLES.values():
         for address in values:
             located = _located(key, address, file.parent)
             yield source_setting("uv", key, located, file)
         return
+    if key in {"override-dependencies", "exclude-dependencies"}:
+        text_list(value, key)
     if key == "exclude-dependencies":
         key = "override-dependencies"
         values = [f"{name}{NEVER}" for name in values]
-    if value is True:
-        text = ":all:"
-    else:
-        text = " ".join(map(str, values))
-    if key in {"override-dependencies", "dependency-metadata"}:
-        if "@" in text:
-            key = f"{key} (by URL)"
-        else:
-            text = json.dumps(values)
-    # This one is what happens here in any case, and uv's default.
+    key, text = _written(key, value, values)
+    # gpuinstall does this anyway, and it is uv's default.
     if (key, text) != ("index-strategy", "first-index"):
         yield source_setting("uv", key, text, file)
+
+
+def _written(key: str, value: object, values: list[Any]) -> tuple[str, str]:
+    """Return the key of the rule for a value, and its text.
+
+    Raises:
+        TypeError: A table of values by package has another form.
+    """
+    if value is True:
+        return key, ":all:"
+    if key in RESOLVER_TABLES:
+        if not isinstance(value, dict):
+            raise TypeError(f"{key} is {value!r}, and no table")
+        # TOML has dates.
+        return key, json.dumps(value, default=str)
+    text = " ".join(map(str, values))
+    if key not in {"override-dependencies", "dependency-metadata"}:
+        return key, text
+    return (f"{key} (by URL)", text) if "@" in text else (key, json.dumps(values))
 
 
 def index_key(index: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ of that name too, and anybody may have put it there.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cache
@@ -23,6 +24,8 @@ from gpuinstall.base.values import Value
 from gpuinstall.base.versions import known_backend
 
 OFFICIAL_HOSTS = ".pytorch.org"
+
+TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
 
 class Form(Value):
@@ -128,6 +131,17 @@ class Effect(Enum):
         "a CPU build is requested, a CUDA build is preferred; otherwise gpuinstall selects the build",
         why_ignored="gpuinstall selects the build of torch",
     )
+    NO_BINARY = EffectRow(
+        "obeyed: these packages are built, except PyTorch's", is_obeyed=True
+    )
+    NO_SOURCES = EffectRow(
+        "obeyed: [tool.uv.sources] is not applied, except to torch", is_obeyed=True
+    )
+    REQUEST = EffectRow("read with the requirements")
+    HARMLESS = EffectRow("harmless: it selects no source, version, or build")
+    UNKNOWN = EffectRow(
+        "a warning", why_ignored="gpuinstall does not know this setting"
+    )
     REFUSED = EffectRow("refused")
     UNRELATED = EffectRow(
         "not read: no package comes from elsewhere because of it",
@@ -159,24 +173,31 @@ OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Hatch, Pipenv"
 """Tools whose sources are read to be compared with those that are known, and nothing else."""
 
 RESOLVER_WORDS = ("prerelease", "resolution", "fork-strategy")
-"""uv's settings of a word for which of the versions that go together it takes."""
+"""uv's settings of one word that select among compatible versions."""
+
+RESOLVER_TABLES = ("prerelease-package", "exclude-newer-package")
+"""uv's settings with a value for each package."""
 
 ANY_FILE = "any file"
-BY_MARKER = "sources (workspace without the member, marker, list)"
+WITHOUT_MEMBER = "sources (workspace without the member)"
 BY_ADDRESS = "name @ address, required or as a constraint"
 
 
 @cache
 def load_rules() -> Mapping[tuple[str, str], SettingRule]:
-    """Return what becomes of every setting, by tool and key.
+    """Return the rule of every setting, by tool and key.
 
-    The table has the name of an ``Effect``, or what would work instead of a setting that is refused. uv's count in
-    uv.toml, in ``[tool.uv]`` and in the block of a script; pip's also in a pip.conf.
+    A value of the table is the name of an effect, or the alternative to a refused
+    setting. The name of an effect is also the key of a list of settings.
     """
     rules = {}
     # Many machines have a setting of pip, and what parses TOML takes longer to load than a table.
     for tool, settings in read_json(Path(__file__).with_name("settings.json")).items():
         for key, effect in settings.items():
+            if isinstance(effect, list):
+                for name in effect:
+                    rules[tool, name] = SettingRule(tool, name, Effect[key])
+                continue
             known = Effect.__members__.get(effect)
             instead = "" if known else effect
             rules[tool, key] = SettingRule(tool, key, known or Effect.REFUSED, instead)
@@ -301,6 +322,10 @@ def source_setting(
     """
     unknown = SettingRule(tool, key, Effect.REFUSED, "remove it")
     row = load_rules().get((tool, key), unknown)
+    if row.declared_effect is Effect.NO_BINARY:
+        names = re.split(r"[\s,]+", value)
+        if {":all:", "torch"}.intersection(names):
+            row = load_rules()[tool, f"{key} (torch)"]
     effect = row.declared_effect
     is_address = effect.is_named or effect.value.is_compared
     fault = fault_in(value) if is_address else ""
@@ -315,8 +340,14 @@ def source_setting(
 
 
 def is_known(tool: str, key: str) -> bool:
-    """Whether the table has a setting."""
+    """Return whether the table has a setting."""
     return (tool, key) in load_rules()
+
+
+def unknown_setting(tool: str, key: str, file: Path) -> SourceSetting:
+    """Return a setting of configuration that the table lacks."""
+    rule = SettingRule(tool, key, Effect.UNKNOWN, f"remove it, or unset {TRUST_FOLDER}")
+    return SourceSetting(rule, "", file)
 
 
 def is_of_pytorch(address: str) -> bool:

@@ -37,6 +37,7 @@ from gpuinstall.sources.gate import (
 )
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
+    RESOLVER_TABLES,
     RESOLVER_WORDS,
     Effect,
     SourceSetting,
@@ -144,7 +145,20 @@ class Sources(Value):
         for setting in self._of(Effect.RESOLUTION):
             if setting.row.key in RESOLVER_WORDS:
                 words.setdefault(setting.row.key, setting.value)
+            elif setting.row.key == "--pre":
+                words.setdefault("prerelease", "allow")
         return words
+
+    @property
+    def resolver_tables(self) -> dict[str, dict[str, Any]]:
+        """uv's settings by package, the strongest setting's of each package."""
+        tables: dict[str, dict[str, Any]] = {}
+        for setting in self._of(Effect.RESOLUTION):
+            if setting.row.key in RESOLVER_TABLES:
+                table = tables.setdefault(setting.row.key, {})
+                for name, value in json.loads(setting.value).items():
+                    table.setdefault(normalized(name), value)
+        return tables
 
     @property
     def takes_lowest(self) -> bool:
@@ -195,8 +209,21 @@ class Sources(Value):
     @property
     def only_binary(self) -> frozenset[str]:
         """The packages that are never built; ``:all:`` stands for each."""
-        values = self._addresses(Effect.ONLY_BINARY)
-        names = " ".join(values).replace(",", " ").split()
+        return self._names_in(Effect.ONLY_BINARY)
+
+    @property
+    def no_binary(self) -> frozenset[str]:
+        """The packages that are built from source."""
+        return self._names_in(Effect.NO_BINARY)
+
+    @property
+    def no_sources(self) -> frozenset[str]:
+        """The packages without ``[tool.uv.sources]``; ``:all:`` stands for each."""
+        return self._names_in(Effect.NO_SOURCES)
+
+    def _names_in(self, effect: Effect) -> frozenset[str]:
+        """Return the package names in the values of settings."""
+        names = " ".join(self._addresses(effect)).replace(",", " ").split()
         return frozenset(map(normalized, names)) - {":none:"}
 
     @property
@@ -331,7 +358,9 @@ class Sources(Value):
         settings: dict[str, Any] = {"index": indexes}
         if self.exclude_newer:
             settings["exclude-newer"] = self.exclude_newer
-        return settings | self.resolver_words
+        if ":all:" in self.no_sources:
+            settings["no-sources"] = True
+        return settings | self.resolver_words | self.resolver_tables
 
     def with_settings(
         self,
@@ -349,10 +378,20 @@ class Sources(Value):
         """
         sources = self
         for written in dict.fromkeys(settings):
-            _check_form(written)
+            sources.check_form(written)
             setting = sources._located(written, folder or Path.cwd())
             sources = sources.obeying(setting)
         return sources
+
+    def check_form(self, setting: SourceSetting) -> None:
+        """Raise UsageError for a refused setting, or a value of another form."""
+        effect = setting.effect
+        is_untrusted = not (setting.is_own or self.policy.trusts_folder)
+        if effect is Effect.REFUSED or (effect is Effect.UNKNOWN and is_untrusted):
+            raise _not_obeyed(setting)
+        form = effect.value.form
+        if not re.fullmatch(form.pattern, setting.value):
+            raise _not_obeyed(setting, form.instead)
 
     def _located(self, setting: SourceSetting, folder: Path) -> SourceSetting:
         """Return what a file says as the folder's own or as a stranger's.
@@ -442,13 +481,17 @@ class Sources(Value):
             _check([admit(entry, self.policy)])
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
-        """Report which settings of files are not obeyed, and why."""
-        texts = [
-            f"{setting.row.key} in {setting.place}: {setting.why_ignored}"
-            for setting in self.ignored_settings
-        ]
-        for text in dict.fromkeys(texts):
-            reporter.step("Ignored", text)
+        """Report which settings are not obeyed, and why; warn of unknown ones."""
+        texts = {}
+        for setting in self.ignored_settings:
+            key = setting.row.key
+            name = key if key == setting.place else f"{key} in {setting.place}"
+            texts[f"{name}: {setting.why_ignored}"] = setting.effect
+        for text, effect in texts.items():
+            if effect is Effect.UNKNOWN:
+                reporter.warn(text)
+            else:
+                reporter.step("Ignored", text)
 
     def check_known_indexes(self, read_default: Callable[[], str | None]) -> None:
         """Raise UsageError if a file of another tool has packages from an index that is not among the sources.
@@ -557,13 +600,13 @@ def read_sources(
             if effect.is_named:
                 value = with_variables(setting.value, environ)
                 setting = replace(setting, value=value)
-            elif effect is Effect.REFUSED:
+            elif effect in {Effect.REFUSED, Effect.UNRELATED, Effect.UNKNOWN}:
                 # A stranger's would end the command; of this one the user knows.
                 sources = sources.obeying(setting)
                 continue
             elif not (effect.value.is_obeyed or setting.backend):
                 continue
-        _check_form(setting)
+        sources.check_form(setting)
         # Of several default indexes the strongest configuration's counts.
         sources = sources.obeying(setting, overrides=False)
     return sources
@@ -583,15 +626,6 @@ def torch_index_of(requested: str | None) -> str:
             "torch-index", f"the torch index {requested!r} is not a URL", hint=hint
         )
     return without_logins(requested.rstrip("/"))
-
-
-def _check_form(setting: SourceSetting) -> None:
-    """Raise UsageError for a setting that is refused, or whose value has another form than it must have."""
-    if setting.effect is Effect.REFUSED:
-        raise _not_obeyed(setting)
-    form = setting.effect.value.form
-    if not re.fullmatch(form.pattern, setting.value):
-        raise _not_obeyed(setting, form.instead)
 
 
 def links_url(place: str) -> str:

@@ -1,5 +1,6 @@
 """Every setting of the table is read from a file as its tool writes it, and obeyed, answered or refused as it says."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -7,19 +8,30 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.process import run
 from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.request.declaration import (
     read_declaration,
     read_inputs,
 )
 from gpuinstall.lock.request.tools import TOOL_FILES, read_team_settings
+from gpuinstall.lock.uv.errors import unwrapped
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import declared_request
 from gpuinstall.sources import Sources, read_sources
-from gpuinstall.sources.provenance import Effect, load_rules, recorded_sources
+from gpuinstall.sources.configuration import uv_variables
+from gpuinstall.sources.provenance import (
+    TRUST_FOLDER,
+    Effect,
+    is_known,
+    load_rules,
+    recorded_sources,
+)
 from tests.lab.index_text import steps_of
+from tests.lab.listener import Listener
 from tests.lab.own_sources import naming
 from tests.lab.parsed import written
 
@@ -83,12 +95,18 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
         sources.uv_settings()["exclude-newer"] == "2026-01-01"
     ),
     Effect.RESOLUTION: lambda sources: (
-        sources.overrides in (["mine<2"], ["mine ; python_version < '0'"])
+        written(sources.overrides) in (("mine<2",), ('mine; python_version < "0"',))
         or sources.metadata == [{"name": "mine", "requires-dist": ["a"]}]
-        or {"allow", "lowest-direct", "fewest"}.issuperset(
-            sources.resolver_words.values()
+        or sources.resolver_tables
+        in (
+            {"prerelease-package": {"mine": "allow"}},
+            {"exclude-newer-package": {"mine": "2026-01-01"}},
         )
+        or {*sources.resolver_words.values()}
+        in ({"allow"}, {"lowest-direct"}, {"fewest"})
     ),
+    Effect.NO_BINARY: lambda sources: sources.no_binary == {"mine"},
+    Effect.NO_SOURCES: lambda sources: sources.no_sources in ({"mine"}, {":all:"}),
     Effect.TORCH: is_ignored,
     Effect.UNRELATED: is_ignored,
 }
@@ -119,8 +137,96 @@ def environ(tmp_path):
     return {"HOME": str(tmp_path / "home"), "PIP_CONFIG_FILE": "/dev/null"}
 
 
+WITHOUT_EXAMPLE = {Effect.HARMLESS, Effect.REQUEST, Effect.UNRELATED}
+
+
 def test_every_setting_has_its_example():
-    assert {*EXAMPLES} | ELSEWHERE == {*load_rules()}
+    rules = {
+        place
+        for place, rule in load_rules().items()
+        if rule.declared_effect not in WITHOUT_EXAMPLE
+        and not place[1].startswith("UV_")
+    }
+    assert {*EXAMPLES} | ELSEWHERE == rules | {
+        place
+        for place in EXAMPLES
+        if load_rules()[place].declared_effect in WITHOUT_EXAMPLE
+    }
+
+
+@pytest.mark.parametrize("start", ["", "[pip]\n"])
+def test_the_table_has_every_key_of_uv(tmp_path, start):
+    (tmp_path / "uv.toml").write_text(f"{start}zzz = 1\n", "utf-8")
+    answer = run([uv.uv(), "pip", "list"], cwd=tmp_path)
+    [listed] = re.findall("expected one of (.*)", unwrapped(answer.err))
+    keys = re.findall("`([a-z-]+)`", listed)
+    assert len(keys) > 50
+    assert [key for key in keys if not is_known("uv", key)] == []
+
+
+COMMANDS = ("lock", "sync", "add", "run", "build", "venv", "publish", "pip compile")
+
+
+def test_the_table_has_every_variable_of_uv(tmp_path):
+    names = set()
+    for command in COMMANDS:
+        answer = run([uv.uv(), "help", "--no-pager", *command.split()], cwd=tmp_path)
+        names.update(re.findall(r"\[env: (UV_\w+)", answer.out))
+    settings = [
+        setting
+        for name in names - {"UV_OVERRIDE", "UV_EXCLUDE", "UV_CONSTRAINT"}
+        for setting in uv_variables({name: "1"}, tmp_path)
+    ]
+    assert len(names) > 50
+    assert [one.row.key for one in settings if one.effect is Effect.UNKNOWN] == []
+
+
+VARIABLES = {
+    "UV_NO_BUILD=1": "only-binary",
+    "UV_NO_BUILD_PACKAGE=mine": "only-binary",
+    "UV_NO_BINARY_PACKAGE=mine": "no-binary",
+    "UV_NO_SOURCES=1": "no-sources",
+    "PIP_PRE=1": "prerelease",
+    "PIP_ONLY_BINARY=mine": "only-binary",
+    "PIP_NO_BINARY=mine": "no-binary",
+    "UV_NO_BINARY=1": "UV_NO_BINARY: instead:",
+    "UV_INDEX_STRATEGY=unsafe-best-match": "UV_INDEX_STRATEGY: instead: remove it",
+    "UV_NO_GROUP=dev": "UV_NO_GROUP: instead: default-groups",
+    "PIP_PREFER_BINARY=1": "PIP_PREFER_BINARY: it is not read",
+    "UV_NO_BUILD_ISOLATION=1": "UV_NO_BUILD_ISOLATION: it is not read",
+    "UV_ZZZ=1": "warning: UV_ZZZ: gpuinstall does not know",
+    "UV_REQUIRE_HASHES=1": "",
+    "UV_LINK_MODE=copy": "",
+    "UV_INDEX_CORP_PASSWORD=x": "",
+}
+
+
+def test_no_variable_is_dropped(tmp_path, environ):
+    wrong = {}
+    for text, expected in VARIABLES.items():
+        name, _, value = text.partition("=")
+        sources = read_sources(None, {**environ, name: value}, tmp_path)
+        listener = Listener()
+        sources.explain_ignored_settings(listener)
+        seen = [
+            *(["only-binary"] if sources.only_binary else []),
+            *(["no-binary"] if sources.no_binary else []),
+            *(["no-sources"] if sources.no_sources else []),
+            *sources.resolver_words,
+            *listener.steps,
+            *(f"warning: {one}" for one in listener.warnings),
+        ]
+        if len(seen) != bool(expected) or expected not in "".join(seen):
+            wrong[text] = seen
+    assert wrong == {}
+
+
+def test_an_unknown_setting_is_refused_without_trust(tmp_path, environ):
+    (tmp_path / "uv.toml").write_text('zzz = "1"\n', "utf-8")
+    with pytest.raises(UsageError, match=r"uv\.toml: zzz cannot be obeyed"):
+        read_sources(None, {**environ, TRUST_FOLDER: "0"}, tmp_path)
+    [setting] = read_sources(None, environ, tmp_path).ignored_settings
+    assert setting.effect is Effect.UNKNOWN
 
 
 def test_a_setting_is_obeyed_answered_or_refused(tmp_path, environ):
@@ -140,8 +246,9 @@ def is_kept(rule, folder, environ):
     name, text = EXAMPLES[rule.tool, rule.key]
     effect = rule.declared_effect
     try:
-        if name == "uv.toml":
+        if name in {"uv.toml", "pip.conf"}:
             (folder / name).write_text(text, "utf-8")
+            environ = {**environ, "PIP_CONFIG_FILE": str(folder / "pip.conf")}
             sources = read_sources(None, environ, folder)
         else:
             read = [
@@ -208,7 +315,7 @@ def test_what_no_source_can_be_is_refused_with_its_line(tmp_path):
 def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashes(
     tmp_path,
 ):
-    lines = f"-i https://me:secret@corp.example/simple\n-f ./wheels\na --hash={HASH}\nb --hash={HASH}\n--pre"
+    lines = f"-i https://me:secret@corp.example/simple\n-f ./wheels\na --hash={HASH}\nb --hash={HASH}\n--prefer-binary"
     recorded = recorded_sources(settings_in(tmp_path, "requirements.txt", lines))
     assert recorded[:2] == (
         "--index-url https://corp.example/simple",

@@ -36,7 +36,12 @@ from gpuinstall.lock.request.declaration import (
     optional_dependencies,
     read_whole_project,
 )
-from gpuinstall.sources.provenance import BY_ADDRESS, BY_MARKER, Effect, SourceSetting
+from gpuinstall.sources.provenance import (
+    BY_ADDRESS,
+    WITHOUT_MEMBER,
+    Effect,
+    SourceSetting,
+)
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
@@ -105,7 +110,7 @@ def nested_settings(
     for place, described in _projects(requirements, folder, set()):
         for listed in described:
             for setting in listed.settings:
-                is_by_key = setting.row.key in {BY_ADDRESS, BY_MARKER}
+                is_by_key = setting.row.key in {BY_ADDRESS, WITHOUT_MEMBER}
                 if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
                     value = setting.value
                     if setting.row.key == BY_ADDRESS and not is_remote(value):

@@ -18,15 +18,22 @@ from gpuinstall.base.files import parse_toml, real_path, text_list
 from gpuinstall.base.poetry import poetry_marker
 from gpuinstall.base.requirement import normalized, standard_marker
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.sources.configuration import index_address, index_key, project_tables
+from gpuinstall.sources.configuration import (
+    index_address,
+    index_key,
+    project_tables,
+    read_configuration,
+    uv_settings,
+)
 from gpuinstall.sources.provenance import (
-    BY_MARKER,
     OTHER_TOOLS,
     TEAM_LOCK,
+    WITHOUT_MEMBER,
     SourceSetting,
     source_setting,
 )
 from gpuinstall.sources.requirements_file import PROJECT, read_listed, reading
+from gpuinstall.sources.sources import Sources
 
 Table = Mapping[str, Any]
 
@@ -140,7 +147,7 @@ def _uv_sources(
         elif address:
             yield setting("sources (git, url, path)", address)
         elif package in packages:
-            yield setting(BY_MARKER, "")
+            yield setting(WITHOUT_MEMBER, "")
         else:
             # A dependency may require it: then the command ends.
             yield setting("sources (git, url, path)", "")
@@ -178,7 +185,11 @@ def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
     A list of them by marker is empty, and so is what the root of a workspace has for all, but for members: what it is, the
     member has to say.
     """
+    ignored = ignored_sources(uv, file)
+    if ":all:" in ignored:
+        return
     own = uv.get("sources", {})
+    own = {name: own[name] for name in own if normalized(name) not in ignored}
     sources = {**own}
     root = Path()
     workspace: Table = {}
@@ -207,6 +218,29 @@ def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
         if package in members:
             row = {**members[package], **source}
         yield package, row if isinstance(row, dict) else {}
+
+
+def ignored_sources(uv: Table, file: Path) -> frozenset[str]:
+    """Return the packages without sources by ``no-sources``; ``:all:`` is each.
+
+    Args:
+        uv: uv's table of the file.
+        file: Its path.
+    """
+    folder = file.absolute().parent
+    settings = (
+        *uv_settings(
+            {
+                name: uv[name]
+                for name in ("no-sources", "no-sources-package")
+                if name in uv
+            },
+            file,
+            os.environ,
+        ),
+        *read_configuration(os.environ, folder),
+    )
+    return Sources(settings=settings).no_sources
 
 
 def workspace_members(workspace: Table, root: Path) -> list[str]:

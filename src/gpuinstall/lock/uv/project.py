@@ -150,11 +150,16 @@ class ResolverProject(Value):
         bound = load_catalog().family.union(self.pages)
         # What is requested by its address has that source. With this setting uv finds no member of a workspace.
         bound |= {one.name for one in self.requirements if one.has_name}
-        settings["pip"] = {"no-sources-package": sorted(bound)}
-        if self.sources.exclude_newer:
-            # Our pages have no dates: uv would take none of their files.
+        without_source = bound | (self.sources.no_sources - {":all:"})
+        settings["pip"] = {"no-sources-package": sorted(without_source)}
+        dates = settings.get("exclude-newer-package", {})
+        if dates or self.sources.exclude_newer:
+            # Pages of this run have no dates, so uv would reject all their files.
             undated = dict.fromkeys(sorted(self.pages), False)
-            settings["exclude-newer-package"] = undated
+            settings["exclude-newer-package"] = {**dates, **undated}
+        built = self.sources.no_binary - self.wheels_only
+        if built:
+            settings["no-binary-package"] = sorted(built)
         return settings
 
     def write_index(

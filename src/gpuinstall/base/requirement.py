@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Machine, processor_of
@@ -323,6 +323,42 @@ def standard_marker(text: str) -> Marker:
 
     with _PARSING:
         return Marker(text)
+
+
+_OPPOSITES = {
+    "==": "!=",
+    "<": ">=",
+    ">": "<=",
+    "in": "not in",
+    "and": "or",
+}
+_OPPOSITES |= {value: key for key, value in _OPPOSITES.items()}
+
+
+def opposite_marker(text: str) -> str:
+    """Return the marker that holds wherever another does not.
+
+    Raises:
+        UsageError: No marker has an opposite operator, such as that of ``~=``.
+    """
+    marker = standard_marker(text)
+
+    def opposite(part: Any) -> str:
+        if isinstance(part, list):
+            return f"({' '.join(map(opposite, part))})"
+        if isinstance(part, str):
+            return _OPPOSITES[part]
+        left, operator, right = part
+        word = _OPPOSITES.get(operator.serialize())
+        if word is None:
+            raise UsageError(
+                "source-setting",
+                f"the marker {text} has no opposite, which the package needs elsewhere",
+                hint="Write it with <, <=, >, >=, ==, or !=",
+            )
+        return f"{left.serialize()} {word} {right.serialize()}"
+
+    return opposite(marker._markers)  # noqa: SLF001  it has no public form
 
 
 def parse_requirement(text: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:

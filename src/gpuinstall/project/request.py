@@ -26,7 +26,6 @@ from gpuinstall.sources.requirements_file import RequirementsFile, joined_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from gpuinstall.base.requirement import Requirement
     from gpuinstall.lock.request.conda import CondaRequest
@@ -198,7 +197,7 @@ def _completed(
             for setting in project.sources.settings
             if setting.row.tool != TEAM_LOCK or setting.package in preferred
         ),
-        build_files_digest=_build_files_digest(requirements, project.folder),
+        build_files_digest=_build_files_digest(requirements, project),
         sourcing=project.sourcing,
     )
 
@@ -237,12 +236,7 @@ def _holds(project: Project, marker: str) -> bool:
     """Return whether a marker holds on the machine of the request."""
     if not marker:
         return True
-    python = project.settings.request.python or RUNNING_PYTHON
-    if not _VERSION.fullmatch(python):
-        python = RUNNING_PYTHON
-    machine = project.machine
-    values = marker_environment(machine.os, machine.arch, python)
-    return standard_marker(marker).evaluate(dict(values))
+    return standard_marker(marker).evaluate(dict(project.markers))
 
 
 def _check_python(
@@ -285,18 +279,26 @@ def _preferred_versions(project: Project) -> tuple[str, ...]:
     return read_team_lock(path, marker_environment(machine.os, machine.arch, python))
 
 
-def _build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str:
-    """Return the digest of the build files of requested folders; raise UsageError for a path that does not exist."""
+def _build_files_digest(requirements: Iterable[Requirement], project: Project) -> str:
+    """Return the digest of the build files of requested folders.
+
+    Raises:
+        UsageError: A path that the target needs does not exist.
+    """
+    folder = project.folder
     # torch by a path is refused later.
-    paths = [one.path for one in requirements if one.path and one.name != "torch"]
-    for path in paths:
-        if not exists(folder / expanded_home(path)):
+    located = [one for one in requirements if one.path and one.name != "torch"]
+    for one in located:
+        path = one.path or ""
+        if exists(folder / expanded_home(path)):
+            continue
+        if one.marker is None or one.counts(project.markers):
             raise UsageError(
                 "requirement-not-there",
                 f"there is no {path}",
                 hint="Check the path",
             )
-    if not paths:
+    if not located:
         return ""
     # It takes long to load.
     from gpuinstall.lock.request.project import build_files_digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from itertools import chain
@@ -14,12 +15,18 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import expanded_home, real_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
-from gpuinstall.base.requirement import TextOrigin, names_of, normalized
+from gpuinstall.base.requirement import (
+    TextOrigin,
+    marker_environment,
+    names_of,
+    normalized,
+)
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import by_place, locks_in
 from gpuinstall.lock.request.history import by_hand
 from gpuinstall.lock.request.tools import read_team_settings, team_lock_in
+from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project.folder import Contents, Settings, read_files
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import BY_ADDRESS, SourceSetting, source_setting
@@ -30,7 +37,7 @@ from gpuinstall.sources.requirements_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
@@ -169,7 +176,7 @@ class Project(Value):
         from gpuinstall.sources.session import open_session
 
         opened = open_session(
-            self.sources,
+            self.sources.for_markers(self.markers),
             self.reporter,
             self.folder,
             sourcing=self.sourcing,
@@ -188,6 +195,15 @@ class Project(Value):
     def machine(self) -> Machine:
         """The machine to choose for: this one, unless the caller gives another."""
         return self.settings.machine or self._machine_here.machine
+
+    @property
+    def markers(self) -> Mapping[str, str]:
+        """The marker environment of the machine and Python of the request."""
+        python = self.settings.request.python or RUNNING_PYTHON
+        # A specifier selects no single version.
+        if not re.fullmatch(r"3\.\d+", python):
+            python = RUNNING_PYTHON
+        return marker_environment(self.machine.os, self.machine.arch, python)
 
     def here(self, request: Request) -> Machine | None:
         """Return this machine, where kernels run; None if GPUs are requested that it lacks."""

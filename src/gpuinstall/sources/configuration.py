@@ -432,7 +432,8 @@ def parse_pip_file(text: str, file: Path, folder: Path) -> list[SourceSetting]:
 def _pip_settings(
     option: str, value: str, place: Path, folder: Path
 ) -> Iterator[SourceSetting]:
-    key = option if option == "cert" else f"--{option}"
+    # Options without dashes are in no requirements file.
+    key = option if is_known("pip", option) else f"--{option}"
     if not is_known("pip", key):
         yield unknown_setting("pip", option, place)
         return

@@ -179,7 +179,7 @@ RESOLVER_TABLES = ("prerelease-package", "exclude-newer-package")
 """uv's settings with a value for each package."""
 
 ANY_FILE = "any file"
-WITHOUT_MEMBER = "sources (workspace without the member)"
+WITHOUT_MEMBER = "sources (workspace without the member, extra, group)"
 BY_ADDRESS = "name @ address, required or as a constraint"
 
 

@@ -22,6 +22,7 @@ from gpuinstall.base.requirement import (
     fault_in,
     normalized,
     parse_requirement,
+    standard_marker,
 )
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, shorten, without_logins
@@ -361,6 +362,19 @@ class Sources(Value):
         if ":all:" in self.no_sources:
             settings["no-sources"] = True
         return settings | self.resolver_words | self.resolver_tables
+
+    def for_markers(self, values: Mapping[str, str]) -> Sources:
+        """Return the sources without those whose markers do not hold.
+
+        Args:
+            values: The marker environment of the target.
+        """
+        settings = tuple(
+            one
+            for one in self.settings
+            if not one.marker or standard_marker(one.marker).evaluate(dict(values))
+        )
+        return replace(self, settings=settings)
 
     def with_settings(
         self,

@@ -8,6 +8,7 @@ import re
 import sys
 from contextlib import suppress
 from glob import glob
+from itertools import chain
 from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from gpuinstall.base.requirement import (
     names_of,
     normalized,
     once,
+    opposite_marker,
     parse_requirement,
 )
 from gpuinstall.base.shell import joined, quoted
@@ -505,28 +507,60 @@ def _listed(
         *uv_sources(uv, file),
     ]
     # What cannot be obeyed is refused with the other settings of sources.
-    addresses = {name: source for name, source in sources if address_of(source)}
+    addresses: dict[str, list[Table]] = {}
+    for name, source in sources:
+        if address_of(source):
+            addresses.setdefault(name, []).append(source)
     expanded = _expanded(written, table_in(document, "project"), file, set())
     lines = once(expanded)
     names = {one.name for one in lines if not one.url}
     return RequirementsFile.of(
         (
-            *(_from_source(one, addresses) for one in lines),
+            *chain.from_iterable(_located(one, addresses) for one in lines),
             *uv_constraints(uv, file),
         ),
         project_settings(tool, file, names),
     )
 
 
-def _from_source(requirement: Requirement, sources: Mapping[str, Table]) -> Requirement:
-    """Return a requirement with a tool's address, except in torch's family."""
-    source = sources.get(requirement.name)
-    if source is None or requirement.url or requirement.name in load_catalog().family:
-        return requirement
-    editable = "-e " if source.get("editable") else ""
-    located = f"{editable}{requirement.full_name} @ {address_of(source)}"
-    text = _with_marker(located, requirement.marker)
-    return parse_requirement(text, requirement.origin)
+def _located(
+    requirement: Requirement, sources: Mapping[str, Sequence[Table]]
+) -> Iterator[Requirement]:
+    """Yield a requirement with each address that a tool has for it.
+
+    A package of torch's family keeps its own source.
+
+    Args:
+        requirement: The requirement.
+        sources: The sources with addresses of each package. A marker limits one.
+
+    Raises:
+        UsageError: The requirement has no form where no source applies.
+    """
+    name = requirement.name
+    is_family = name in load_catalog().family
+    if requirement.url or is_family or name not in sources:
+        yield requirement
+        return
+    own = str(requirement.marker or "")
+    others = [own]
+    for source in sources[name]:
+        marker = source.get("marker", "")
+        editable = "-e " if source.get("editable") else ""
+        located = f"{editable}{requirement.full_name} @ {address_of(source)}"
+        text = _with_marker(located, _all_of(own, marker))
+        yield parse_requirement(text, requirement.origin)
+        if not marker:
+            return
+        others.append(opposite_marker(marker))
+    unlocated = f"{requirement.full_name}{requirement.specifier or ''}"
+    text = _with_marker(unlocated, _all_of(*others))
+    yield parse_requirement(text, requirement.origin)
+
+
+def _all_of(*markers: str) -> str:
+    """Return the marker that holds where all of these hold."""
+    return " and ".join(f"({marker})" for marker in markers if marker)
 
 
 def _poetry_requirements(poetry: Table) -> Iterator[str]:

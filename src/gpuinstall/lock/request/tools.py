@@ -136,13 +136,16 @@ def _uv_sources(
             indexes[row["name"]] = index_address(row, file, os.environ)
     yield from _torch_sources(uv, file)
     for package, source in uv_sources(uv, file):
-        setting = partial(source_setting, "uv", file=file, package=package)
+        marker = source.get("marker", "")
+        setting = partial(
+            source_setting, "uv", file=file, package=package, marker=marker
+        )
         address = address_of(source)
         # Also the index of a package that nothing requires: it may be requested by hand.
         index = indexes.get(source.get("index"))
         if package in load_catalog().family:
             continue
-        if index and not {"marker", "extra"} & source.keys():
+        if index:
             yield setting("sources (index)", index)
         elif address:
             yield setting("sources (git, url, path)", address)
@@ -180,10 +183,10 @@ def _torch_sources(uv: Table, file: Path) -> Iterator[SourceSetting]:
 
 
 def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
-    """Yield the sources of single packages by uv's table of a file: of each member of its workspace, the folder.
+    """Yield the sources of packages in uv's table of a file, each with its package.
 
-    A list of them by marker is empty, and so is what the root of a workspace has for all, but for members: what it is, the
-    member has to say.
+    A source that only the root of the workspace has is empty, except for members:
+    the member must repeat it.
     """
     ignored = ignored_sources(uv, file)
     if ":all:" in ignored:
@@ -217,7 +220,14 @@ def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
         row = own.get(name)
         if package in members:
             row = {**members[package], **source}
-        yield package, row if isinstance(row, dict) else {}
+        for one in _for_every_extra(row):
+            yield package, one
+
+
+def _for_every_extra(source: Any) -> Iterator[Table]:
+    """Yield the entries of a source, empty if an extra or group limits one."""
+    for row in source if isinstance(source, list) else [source or {}]:
+        yield {} if {"extra", "group"} & row.keys() else row
 
 
 def ignored_sources(uv: Table, file: Path) -> frozenset[str]:

@@ -119,7 +119,9 @@ class Loop:
         self._beside_torch: dict[Version, list[str]] = defaultdict(list)
         """What releases of torch need beside them and their METADATA leaves out."""
         # Before any request: what an index has of that name may run its code when it is resolved.
-        by_name = {one.name: () for one in problem.requirements if not one.url}
+        markers = problem.target.environment(problem.python)
+        counting = [one for one in problem.requirements if one.counts(markers)]
+        by_name = {one.name: () for one in counting if not one.url}
         check_addresses(by_name, session.sources)
 
     def run(self) -> Answer | Conflict:

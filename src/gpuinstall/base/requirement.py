@@ -339,7 +339,7 @@ def opposite_marker(text: str) -> str:
     """Return the marker that holds wherever another does not.
 
     Raises:
-        UsageError: No marker has an opposite operator, such as that of ``~=``.
+        UsageError: No marker has an opposite operator, such as ``~=``.
     """
     marker = standard_marker(text)
 

@@ -483,7 +483,7 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
 
 
 def _uv_variable(name: str, value: str) -> Iterator[SourceSetting]:
-    """Yield the setting of a variable, which has the key of the file's setting."""
+    """Yield the setting of a variable, with the key of the file's setting."""
     place = Path(name)
     key = name.removeprefix("UV_").lower().replace("_", "-")
     patterns = [one for tool, one in load_rules() if tool == "uv" and "*" in one]

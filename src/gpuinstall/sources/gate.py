@@ -41,7 +41,7 @@ class Entry(Value):
 
     kind: SourceKind
     shown: str
-    """The source for messages, such as ``uv.toml: index-url`` or ``demo from ../lib``."""
+    """The source in messages: ``uv.toml: index-url``, ``demo from ../lib``."""
     location: Location
     is_reachable: bool = False
     """Whether a path is in the repository, or a requirement leads there."""

@@ -152,7 +152,7 @@ class Sources(Value):
 
     @property
     def resolver_tables(self) -> dict[str, dict[str, Any]]:
-        """uv's settings by package, the strongest setting's of each package."""
+        """uv's settings by package. The strongest setting counts."""
         tables: dict[str, dict[str, Any]] = {}
         for setting in self._of(Effect.RESOLUTION):
             if setting.row.key in RESOLVER_TABLES:
@@ -219,7 +219,7 @@ class Sources(Value):
 
     @property
     def no_sources(self) -> frozenset[str]:
-        """The packages without ``[tool.uv.sources]``; ``:all:`` stands for each."""
+        """The packages without ``[tool.uv.sources]``; ``:all:`` is all."""
         return self._names_in(Effect.NO_SOURCES)
 
     def _names_in(self, effect: Effect) -> frozenset[str]:
@@ -398,7 +398,7 @@ class Sources(Value):
         return sources
 
     def check_form(self, setting: SourceSetting) -> None:
-        """Raise UsageError for a refused setting, or a value of another form."""
+        """Raise UsageError for a refused setting or a malformed value."""
         effect = setting.effect
         is_untrusted = not (setting.is_own or self.policy.trusts_folder)
         if effect is Effect.REFUSED or (effect is Effect.UNKNOWN and is_untrusted):
@@ -495,7 +495,7 @@ class Sources(Value):
             _check([admit(entry, self.policy)])
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
-        """Report which settings are not obeyed, and why; warn of unknown ones."""
+        """Report settings that are not obeyed, and warn of unknown ones."""
         texts = {}
         for setting in self.ignored_settings:
             key = setting.row.key

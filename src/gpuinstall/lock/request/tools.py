@@ -183,7 +183,7 @@ def _torch_sources(uv: Table, file: Path) -> Iterator[SourceSetting]:
 
 
 def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
-    """Yield the sources of packages in uv's table of a file, each with its package.
+    """Yield each package with its source in uv's table of a file.
 
     A source that only the root of the workspace has is empty, except for members:
     the member must repeat it.

@@ -231,7 +231,7 @@ def _for_every_extra(source: Any) -> Iterator[Table]:
 
 
 def ignored_sources(uv: Table, file: Path) -> frozenset[str]:
-    """Return the packages without sources by ``no-sources``; ``:all:`` is each.
+    """Return the packages without sources by ``no-sources``; ``:all:`` is all.
 
     Args:
         uv: uv's table of the file.

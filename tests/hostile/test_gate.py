@@ -1,11 +1,15 @@
 """Locks pass the same gate as requirements."""
 
+import random
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
+import tomli_w
 
-from gpuinstall.base.errors import UsageError
+from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.text import visible
 from gpuinstall.lock.file.entries import LockGate
@@ -112,3 +116,81 @@ def test_unlisted_private_packages_are_never_sent_to_the_default_index():
     assert isinstance(conflict, Conflict)
     assert conflict.error.code == "package-unlisted"
     assert "default index" not in str(conflict.error.hint)
+
+
+PLACES: tuple[Any, ...] = (
+    "",
+    ".",
+    "..",
+    "/",
+    "x",
+    "a/../../x",
+    "C:\\x",
+    "\\\\h\\x",
+    "~nosuch/x",
+    "\x00",
+    "\u202e",
+    "x" * 5000,
+    "http://[::1",
+    "http://h:99999/x.whl",
+    "https://u:p@h/x",
+    "https:h/x.whl",
+    "file:///x",
+    "file://h/x.tar.gz",
+    "ssh://git@h/x",
+    "git+https://h/x@y",
+    "https://h/x-1-py3-none-any.whl?token=s#a",
+    5,
+    [],
+    {},
+)
+HASHES = {"sha256": "f" * 64}
+SOURCES: dict[str, dict[str, Any]] = {
+    "vcs": {"type": "git", "url": "https://h/x", "commit-id": "a" * 40},
+    "directory": {"path": "x"},
+    "archive": {"url": "https://h/x.zip", "hashes": HASHES},
+    "sdist": {"url": "https://h/x-1.0.tar.gz", "hashes": HASHES},
+    "wheels": {"url": "https://h/x-1.0-py3-none-any.whl", "hashes": HASHES},
+}
+KEYS = ("url", "path", "subdirectory", "commit-id", "name", "size", "x")
+
+
+def fuzzed_lock(chance: random.Random) -> str:
+    """A lock whose packages have values that nobody would write."""
+    packages = []
+    for _ in range(chance.randint(1, 3)):
+        kind = chance.choice([*SOURCES])
+        table = dict(SOURCES[kind])
+        for key in chance.sample(KEYS, chance.randint(1, 2)):
+            table[key] = chance.choice(PLACES)
+        package: dict[str, Any] = {"name": "x", "version": "1.0"}
+        package[kind] = [table] if kind == "wheels" else table
+        if chance.random() < 0.1:
+            odd = chance.choice(["name", "version", "index", "marker", kind])
+            package[odd] = chance.choice(PLACES)
+        packages.append(package)
+    inputs = [chance.choice(["x", "x @ ./y", "-e .", "x @ git+file:///x", "[", ""])]
+    return tomli_w.dumps(
+        {
+            "lock-version": "1.0",
+            "created-by": "x",
+            "packages": packages,
+            "tool": {"gpuinstall": {"inputs": inputs, "unhashed": ["x"]}},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "count", [100, pytest.param(10_000, marks=pytest.mark.heavy)], ids=["some", "all"]
+)
+def test_fuzzed_locks_end_in_no_traceback(project, count):
+    passed = 0
+    for seed in range(count):
+        with suppress(GpuInstallError):
+            lock = parse("pylock.toml", fuzzed_lock(random.Random(seed)))
+            [*LockGate(Sources(), project).rejections(lock)]
+            source_builds(tomli.loads(lock.text)["packages"])
+            assert len(lock.pinned_by) < 100_000
+            passed += 1
+    # Most are malformed, and yet not all.
+    assert passed > count // 100

@@ -207,9 +207,9 @@ def price_lock(
     change = package_change(state.existing, fit)
     # What is there already is not built again.
     builds, site = builds_of(fit, change.comes, project)
-    if session.sourcing.only_binary:
-        check_wheels(builds)
     introduced = introduced_builds(fit.lock, builds, project)
+    if session.sourcing.only_binary:
+        check_wheels(builds, introduced)
     report_builds(builds, site, session.reporter, introduced)
     check_builds(builds, site, here=True)
     if lock.only_here:

@@ -477,12 +477,21 @@ def parse(name: str, text: str) -> Lock:
     lock = Lock(name, text, pylock, record, is_ours=bool(own))
     sources = [(one.name, one.vcs) for one in pylock.packages if one.vcs]
     for package, source in sources + lock.entries:
-        fault = fault_in(source.url or "")
+        fault = fault_in(source.url or "") or _fault_of(source.url or "")
         if fault:
             raise _malformed(name, f"has a malformed address of {package}: {fault}")
     for package, file in lock.entries:
         _check_file(name, package, file)
     return lock
+
+
+def _fault_of(url: str) -> str:
+    """Return why a URL cannot be parsed; empty if it can be."""
+    try:
+        _ = urlsplit(url).port
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _malformed(name: str, what: str) -> LockError:

@@ -166,10 +166,12 @@ def without_wheel(what: object) -> NoBuildError:
     return NoBuildError("only-binary", f"{what} {NO_WHEEL}", hint=WITH_SOURCES)
 
 
-def check_wheels(builds: Iterable[SourceBuild]) -> None:
+def check_wheels(
+    builds: Iterable[SourceBuild], introduced: Collection[str] = ()
+) -> None:
     """Raise NoBuildError if a package of an index would be built, although only wheels are allowed."""
     for build in builds:
-        if build.origin == SDIST:
+        if build.origin == SDIST or build.package in introduced:
             raise without_wheel(build)
 
 

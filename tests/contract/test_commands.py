@@ -43,7 +43,7 @@ def test_commands_that_resolve_or_install_take_the_same_sourcing():
     # A folder of one machine, and settings.
     others = {"wheels", "extension_sources", "only_binary"}
     sourcing = set(Sourcing.__struct_fields__) - others
-    takers = [*((name,) for name in names), ("lock", "check"), ("lock", "cover")]
+    takers = [*((name,) for name in names), ("lock", "check")]
     missing = {words: sourcing - RUNNABLE[words] for words in takers}
     assert not any(missing.values()), missing
 

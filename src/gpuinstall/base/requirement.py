@@ -113,8 +113,8 @@ class Requirement(Value):
     extras: tuple[str, ...] = ()
     """Normalized, in alphabetical order."""
 
-    specifier: SpecifierSet | None = None
-    """None: any version."""
+    clauses: str = ""
+    """The version specifier as text; empty: any version."""
 
     url: str | None = None
     """The URL or path."""
@@ -133,8 +133,8 @@ class Requirement(Value):
     def of(cls, name: str, specifier: str = "") -> Self:
         """Return the requirement of a package in some versions."""
         name = normalized(name)
-        parsed = parse_specifier(specifier) if specifier else None
-        return cls(name, f"{name}{parsed or ''}", specifier=parsed)
+        clauses = _canonical(specifier)
+        return cls(name, f"{name}{clauses}", clauses=clauses)
 
     def __str__(self) -> str:
         return self.text
@@ -147,6 +147,11 @@ class Requirement(Value):
 
     def __hash__(self) -> int:
         return hash(self.text)
+
+    @property
+    def specifier(self) -> SpecifierSet | None:
+        """The version specifier; None: any version."""
+        return parse_specifier(self.clauses) if self.clauses else None
 
     @property
     def line(self) -> str:
@@ -222,11 +227,11 @@ class Requirement(Value):
     def with_specifier(self, specifier: str) -> Self:
         """Return the requirement of other versions; "" means any."""
         marker = f" ; {self.marker}" if self.marker else ""
-        parsed = parse_specifier(specifier) if specifier else None
+        clauses = _canonical(specifier)
         return replace(
             self,
-            text=f"{self.full_name}{parsed or ''}{marker}",
-            specifier=parsed,
+            text=f"{self.full_name}{clauses}{marker}",
+            clauses=clauses,
             url=None,
             written="",
         )
@@ -246,18 +251,14 @@ class Requirement(Value):
         marker = f" ; {self.marker}" if self.marker else ""
         option = "-e " if self.editable else ""
         text = f"{option}{place}{marker}"
-        return replace(self, text=text, specifier=None, url=url)
+        return replace(self, text=text, clauses="", url=url)
 
     def narrowed(self, other: Requirement) -> Requirement:
         """Join two requirements of one package."""
         extras = tuple(sorted({*self.extras, *other.extras}))
-        specifier = self.specifier
-        if specifier is None:
-            specifier = other.specifier
-        elif other.specifier is not None:
-            specifier &= other.specifier
-        text = f"{self.name}{_brackets(extras)}{specifier or ''}"
-        return Requirement(self.name, text, extras, specifier)
+        clauses = _canonical(",".join(filter(None, (self.clauses, other.clauses))))
+        text = f"{self.name}{_brackets(extras)}{clauses}"
+        return Requirement(self.name, text, extras, clauses)
 
 
 class Constraint(Requirement):
@@ -446,6 +447,13 @@ def once(requirements: Iterable[RequirementT]) -> tuple[RequirementT, ...]:
     return tuple(dict.fromkeys(requirements))
 
 
+def _canonical(specifier: str) -> str:
+    """Return a specifier with its clauses in canonical order."""
+    # One clause has no order, and a plan need not load the parser.
+    return str(parse_specifier(specifier)) if "," in specifier else specifier
+
+
+@lru_cache(maxsize=1_000)
 def parse_specifier(text: str) -> SpecifierSet:
     """Return a specifier.
 
@@ -528,7 +536,7 @@ def _parse_named(text: str) -> Requirement:
         parsed.name,
         str(parsed).replace(_BLANK_MARK, " "),
         extras=tuple(sorted(parsed.extras)),
-        specifier=parsed.specifier or None,
+        clauses=str(parsed.specifier),
         url=url and url.replace(_BLANK_MARK, " "),
         marker=parsed.marker,
         written=text,

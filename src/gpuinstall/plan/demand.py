@@ -151,7 +151,7 @@ def _of_family(requirement: Requirement, tags: list[str]) -> Requirement:
     if not has_label:
         return requirement
     joined = ",".join(specifiers)
-    return replace(requirement, specifier=parse_specifier(joined))
+    return replace(requirement, clauses=str(parse_specifier(joined)))
 
 
 def _backend(tag: str) -> Backend:

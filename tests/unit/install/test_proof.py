@@ -12,6 +12,7 @@ from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import Device, Verdict
 from tests.frozen import frozen_catalog
 from tests.lab.listener import Listener
+from tests.lab.parsed import required
 from tests.unit.wheels.test_linking import place
 
 CATALOG = frozen_catalog()
@@ -69,8 +70,9 @@ def test_only_what_failed_counts():
 
 
 def linked(site, *named):
-    """What is warned of an environment that these packages were asked for."""
-    fit: Any = SimpleNamespace(choice=SimpleNamespace(requirements=named))
+    """Return the warnings of an environment with these requested packages."""
+    choice = SimpleNamespace(requirements=required(*named))
+    fit: Any = SimpleNamespace(choice=choice)
     warnings = Listener()
     check_links(fit, site, warnings)
     return warnings.warnings

@@ -230,6 +230,8 @@ class Project(Value):
         here = self.resources.enter_context(beside)
         if here.libraries or not self.settings.cuda_compat:
             return here
+        # The session below evaluates markers for this machine.
+        vars(self)["_machine_here"] = here
         from gpuinstall.environments.cuda_compat.package import take_libraries
 
         return take_libraries(

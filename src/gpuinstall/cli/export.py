@@ -20,13 +20,12 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.export.formats import conda, constraints, requirements
-from gpuinstall.export.needs import MACHINE_TOOLS, MachineNeeds, words_for
 from gpuinstall.export.pins import unhashed_packages
 from gpuinstall.lock.file.lock import Lock
 
 _LOCKS = ("lock_files", "output")
 _BEGINNING = (
-    r"# (From|For pyproject\.toml, from|A machine for) pylock\."
+    r"# (From|For pyproject\.toml, from) pylock\."
     r"|# syntax=docker\S+\n# (torch|One image;) "
     r"|pylock\.\S+: torch "
 )
@@ -102,18 +101,12 @@ def _uv(options: CommandOptions) -> Outcome:
 
 @_framed(
     "needs",
-    "Write which machines the locks run on, for people or a tool.",
+    "Write the minimum driver and CUDA, the GPUs, and glibc for each lock.",
     *_LOCKS,
 )
-@click.option(
-    "--for",
-    "tool_name",
-    type=click.Choice(MACHINE_TOOLS),
-    help="In the words of this tool: a machine for any of the locks.",
-)
-def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:
+def _needs(options: CommandOptions) -> Outcome:
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.export.needs import machine_needs
+    from gpuinstall.export.needs import MachineNeeds, machine_needs
 
     needs: list[MachineNeeds] = []
     for lock in _read_locks(options, takes_several=True):
@@ -122,12 +115,9 @@ def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:
                 f"{lock.name} brings cuda-compat: data-centre GPUs run it with older drivers too"
             )
         needs += machine_needs(lock, load_catalog())
-    if tool_name:
-        text = words_for(tool_name, needs)
-    else:
-        text = "\n".join(one.text for one in needs)
+    text = "\n".join(one.text for one in needs)
     entries = list(map(write_object, needs))
-    return _outcome(tool_name or "needs", text, options.output, needs=entries)
+    return _outcome("needs", text, options.output, needs=entries)
 
 
 def _read_locks(options: CommandOptions, *, takes_several: bool) -> list[Lock]:

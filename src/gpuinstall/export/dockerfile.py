@@ -7,17 +7,18 @@ runs on the host.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import CPU
+from gpuinstall.catalog.authored import read_data
 from gpuinstall.environments.environment import LOCK_NAME
 from gpuinstall.export.pins import (
     backend_of,
     not_exportable,
     one_python,
-    read_texts,
     systems_of,
 )
 
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 UV = "0.13.8"
 _BELOW = re.compile(r" @ \.(/|$)")
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+
+
+def _parts() -> dict[str, Any]:
+    """Read the parts of a Dockerfile."""
+    return read_data(str(Path(__file__).parent / "data/dockerfile.toml"))
 
 
 def dockerfile(
@@ -44,7 +50,7 @@ def dockerfile(
     Raises:
         UsageError: It does not say enough.
     """
-    parts = read_texts("dockerfile")
+    parts = _parts()
     # How to give a container the GPUs.
     access = parts["access"][backend_of(lock).kind]
     built = [package.name for package in lock.pylock.packages if not package.wheels]
@@ -93,7 +99,7 @@ def any_dockerfile(
         raise UsageError(
             "jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab"
         )
-    parts = read_texts("dockerfile")
+    parts = _parts()
     kinds = dict.fromkeys(backend_of(lock).kind for lock in locks)
     access = [parts["access"][kind] for kind in kinds if kind != CPU.kind]
     environments = rows = ""

@@ -1,29 +1,22 @@
-"""Which machines a lock runs on: one value, and the words of schedulers and brokers that are made of it.
+"""Machine requirements of a lock: system, glibc, GPUs, driver, and CUDA.
 
-It is found by asking: a machine with one GPU of each known kind is judged under each driver that the catalogue's tables
-tell apart, by the rules that choose a lock. What a tool has no words for stands above them as a comment, with the
-command that finds it out when a program starts.
+The rules that select a lock judge a machine with one GPU of each known kind, once with each driver that the catalog's
+tables distinguish.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, groupby
-from typing import Any
+from collections.abc import Iterator
 
-from gpuinstall.base.codec import read_object
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, products
-from gpuinstall.export.pins import backend_of, not_exportable, read_texts, systems_of
+from gpuinstall.export.pins import backend_of, not_exportable, systems_of
 from gpuinstall.lock.file.fit import Fit, fit
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import glibc_needed
@@ -70,13 +63,14 @@ class MachineNeeds(Value):
     maker: str | None
     """The maker of the GPUs as documents name it; None: no GPU is needed."""
 
-    gpus: tuple[GpuNeeds, ...]
-    """The GPUs, those of older drivers first."""
+    driver: DriverVersion | None
+    """The oldest driver that runs the lock on any of these GPUs; None: any."""
 
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """Every kind of GPU that runs the lock under some driver."""
-        return tuple(code for gpus in self.gpus for code in gpus.codes)
+    cuda: CudaVersion | None
+    """The CUDA that this driver reports."""
+
+    gpus: tuple[GpuNeeds, ...]
+    """The GPUs, in the order of their minimum drivers."""
 
     @property
     def text(self) -> str:
@@ -84,6 +78,9 @@ class MachineNeeds(Value):
         lines = [f"{self.lock}: torch {self.torch}, Python {self.python}"]
         glibc = f", glibc {self.glibc} or newer" if self.glibc else ""
         lines.append(f"  system    {_SYSTEMS[self.os]} {self.arch}{glibc}")
+        if self.driver:
+            lines.append(f"  driver    {self.driver} or newer")
+            lines.append(f"  CUDA      {self.cuda} or newer, as the driver reports it")
         lines += [f"  GPU       {text}" for text in self.gpu_texts]
         return "".join(f"{line}\n" for line in lines)
 
@@ -124,6 +121,8 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
             glibc=glibc,
             gpus=tuple(_known_gpus(maker, arch)),
         )
+        gpus = tuple(_gpu_needs(lock, machine, catalog))
+        minimum = gpus[0] if gpus else GpuNeeds(())
         needs.append(
             MachineNeeds(
                 lock=visible(lock.name),
@@ -133,7 +132,9 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
                 arch=arch,
                 glibc=glibc,
                 maker=maker,
-                gpus=tuple(_gpu_needs(lock, machine, catalog)),
+                driver=minimum.driver,
+                cuda=minimum.cuda,
+                gpus=gpus,
             )
         )
     return needs
@@ -208,102 +209,3 @@ def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
         if len(release.parts) > 1:
             releases.add(release)
     return sorted(releases)
-
-
-MACHINE_TOOLS = ("slurm", "kubernetes", "skypilot", "dstack")
-
-
-class MachineTool(Value):
-    """What a tool can be told of machines: a table of ``data/machine_tools.toml``."""
-
-    text: str
-    node: str = ""
-    """Its words for one kind of node, which follow the text."""
-    can_say: tuple[str, ...] = ()
-    """``processor`` and ``driver``, if it has words for them."""
-    maker: str = ""
-    """Whose GPUs alone it has words for; empty: every maker's."""
-    gpus: Mapping[str, str] = {}
-    """What its GPUs execute, by its own names for them; empty: it is told what they execute."""
-
-
-def load_tool(name: str) -> MachineTool:
-    """Return what a tool can be told."""
-    return read_object(MachineTool, read_texts("machine_tools")[name], name)
-
-
-def words_for(
-    name: str,
-    needs: Sequence[MachineNeeds],
-) -> str:
-    """Return what to tell a tool so that it takes a machine on which one of some locks runs.
-
-    Raises:
-        UsageError: if they are for different machines, or no GPU that the tool has words for runs one.
-    """
-    tool = load_tool(name)
-    for_gpus = [one for one in needs if one.maker and one.os == "linux"]
-    if len({(one.maker, one.arch) for one in for_gpus}) > 1:
-        raise UsageError(
-            "several-machines",
-            f"the locks are for different machines: {_names(for_gpus, 'and')}",
-            hint=f"Run it again with --lock {quoted(for_gpus[0].lock)}",
-        )
-    codes = list(dict.fromkeys(code for one in for_gpus for code in one.codes))
-    names = [gpu for gpu, code in tool.gpus.items() if code in codes]
-    gpus = names if tool.gpus else codes
-    if not gpus or tool.maker not in {"", for_gpus[0].maker}:
-        raise not_exportable(
-            f"no GPU that {name} has words for runs {_names(needs, 'or')}",
-            "gpuinstall export needs",
-        )
-    one = for_gpus[0]
-    values = {
-        "maker": one.maker,
-        "names": ", ".join(names),
-        "counts": ", ".join(f"{gpu}: 1" for gpu in names),
-        "codes": ", ".join(codes),
-        "arch": "x86" if one.arch == "x86_64" else "arm",
-        "node_arch": "amd64" if one.arch == "x86_64" else "arm64",
-    }
-    unsaid = dict.fromkeys(fact for one in for_gpus for fact in _unsaid(tool, one))
-    text = f"# A machine for {_names(for_gpus, 'or')}.\n"
-    text += f"# {name} has no words for: {'; '.join(unsaid)}.\n"
-    text += "# This checks it when the job starts: gpuinstall run --any COMMAND\n"
-    text += tool.text.format(**values)
-    for node in chain.from_iterable(map(_nodes, for_gpus)):
-        text += tool.node.format(**values, **node)
-    return text
-
-
-def _names(needs: Sequence[MachineNeeds], word: str) -> str:
-    return visible(f" {word} ".join(one.lock for one in needs))
-
-
-def _unsaid(
-    tool: MachineTool,
-    needs: MachineNeeds,
-) -> Iterator[str]:
-    if "processor" not in tool.can_say:
-        yield f"the processor, {needs.arch}"
-    if needs.glibc:
-        yield f"glibc {needs.glibc} or newer"
-    for gpus in needs.gpus:
-        if gpus.driver is None:
-            continue
-        # Of a driver, the branch alone is a number that can be compared.
-        if "driver" not in tool.can_say or len(gpus.driver.parts) > 1:
-            yield f"driver {gpus.driver} or newer, for {', '.join(gpus.codes)}"
-
-
-def _nodes(needs: MachineNeeds) -> Iterator[dict[str, Any]]:
-    """Yield what a node may be, by the major of its GPUs and their drivers: all labels of one have to hold."""
-    for gpus in needs.gpus:
-        for major, codes in groupby(
-            gpus.codes, key=lambda code: code.partition(".")[0]
-        ):
-            yield {
-                "major": major,
-                "minors": json.dumps([code.partition(".")[2] for code in codes]),
-                "below": gpus.driver.branch - 1 if gpus.driver else 0,
-            }

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import Target
 
@@ -37,11 +35,6 @@ _PLATFORMS = (
     ("macos", "arm64"),
 )
 """The systems and processors that PyTorch has builds for."""
-
-
-def read_texts(name: str) -> dict[str, Any]:
-    """Return a document of the texts that formats are made of."""
-    return read_data(str(Path(__file__).with_name("data") / f"{name}.toml"))
 
 
 def unhashed_packages(lock: Lock) -> dict[str, str]:

@@ -122,7 +122,6 @@ def test_only_an_export_is_written_over(folder, export):
         "dockerfile",
         "dockerfile --any",
         "needs",
-        "needs --for slurm",
     ):
         export(f"{form} -o ours")
         export(f"{form} -o ours")

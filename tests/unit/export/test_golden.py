@@ -5,10 +5,8 @@ To write them again: ``python -m tests.unit.export.test_golden``.
 
 from pathlib import Path
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
 from gpuinstall.export.formats import conda, requirements
-from gpuinstall.export.needs import machine_needs, words_for
 from gpuinstall.export.uv_project import uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock, source, wheel
 
@@ -29,7 +27,6 @@ def written():
         "Dockerfile": dockerfile(cuda_lock()),
         "Dockerfile.cpu": dockerfile(cpu_lock()),
         "Dockerfile.any": any_dockerfile(WITH_JUPYTER, ("ssh", "jupyter")),
-        "needs.sh": words_for("slurm", machine_needs(cuda_lock(), load_catalog())),
         "Dockerfile.built": dockerfile(
             cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]
         ),

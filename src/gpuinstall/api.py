@@ -83,13 +83,16 @@ def install(
     """
     from gpuinstall.install import install as installation
     from gpuinstall.install.state import InstallOptions
+    from gpuinstall.machine.pythons import select_base
     from gpuinstall.project import Settings, open_project
 
     paths = EnvironmentPaths.at(Path(venv))
+    request, base = select_base(request)
     settings = Settings(
         request,
         only=bool(request.requirements),
         venv=paths.venv,
+        base_python=base,
     )
     with open_project(paths.folder, settings, reporter) as project:
         return installation.install(
@@ -147,6 +150,7 @@ def lock(
     """
     from gpuinstall.install.hold import only_run_that_locks
     from gpuinstall.lock.file.write import write_locks
+    from gpuinstall.machine.pythons import select_base
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.request import read_request
     from gpuinstall.project.targets import lock_requests
@@ -155,6 +159,7 @@ def lock(
     if not os.path.isdir(folder):
         message = f"{folder} is not a folder"
         raise UsageError("folder-missing", message, hint=f"mkdir {quoted(str(folder))}")
+    request, _ = select_base(request)
     settings = Settings(request, only=bool(request.requirements), only_looks=True)
     with (
         open_project(Path(folder).absolute(), settings, reporter) as project,

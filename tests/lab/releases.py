@@ -8,6 +8,7 @@ from typing import Any
 import tomli
 
 from tests.lab.stub_torch import modules
+from tests.lab.wheelhouse import pack_installed
 from tests.lab.wheels import make_wheel
 
 LINUX, ARM, WINDOWS, MAC = (
@@ -152,6 +153,8 @@ def _make_everything_else(folder: Path, releases: list[Release]):
     )
     make_wheel(folder, "numpy", "2.3.4", requires_python=">=3.10")
     make_wheel(folder, "cowsay", "6.1")
+    # Debian's Python carries no pip for new environments.
+    pack_installed("pip", folder)
     for major in {tag[2:4] for release in releases for tag in release.cuda}:
         make_wheel(
             folder,

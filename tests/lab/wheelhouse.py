@@ -84,16 +84,18 @@ def _pack_pins(lockfile: Path, folder: Path) -> Iterator[str]:
     for name, version, marker in PIN.findall(lockfile.read_text("utf-8")):
         if marker and not Marker(marker).evaluate():
             continue
-        wheel = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-        # Both lockfiles pin some of the packages.
-        if not wheel.exists():
-            _pack(name, wheel)
+        wheel = pack_installed(name, folder)
+        assert wheel.name.split("-")[1] == version, f"{wheel.name} is installed"
         sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
         yield f"{name}=={version} \\\n    --hash=sha256:{sha256}\n"
 
 
-def _pack(name: str, wheel: Path):
-    """Write a wheel of an installed package."""
+def pack_installed(name: str, folder: Path) -> Path:
+    """Write a wheel of an installed package, unless it exists."""
+    version = distribution(name).version
+    wheel = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    if wheel.exists():
+        return wheel
     files = dict(_contents(name))
     info = next(file.partition("/")[0] for file in files if ".dist-info/" in file)
     files[f"{info}/WHEEL"] = WHEEL
@@ -104,6 +106,7 @@ def _pack(name: str, wheel: Path):
             entry = zipfile.ZipInfo(file)
             entry.external_attr = mode << 16
             archive.writestr(entry, data)
+    return wheel
 
 
 def _contents(name: str) -> Iterator[tuple[str, bytes]]:
@@ -117,7 +120,8 @@ def _contents(name: str) -> Iterator[tuple[str, bytes]]:
             continue
         target = str(file)
         if file.parts[0] == "..":
-            if file.name in generated_scripts:
+            # Such as pip3.11, next to pip.
+            if file.name.rstrip("0123456789.") in generated_scripts:
                 continue
             target = f"{name}-{package.version}.data/scripts/{file.name}"
         yield target, Path(str(file.locate())).read_bytes()

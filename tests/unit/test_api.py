@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuinstall.api import Request, lock
+from gpuinstall.api import Request, install, lock
 from gpuinstall.base.errors import UsageError
 
 
@@ -26,6 +26,12 @@ WRONG: dict[str, dict[str, Any]] = {
 def test_other_types_are_refused_in_a_sentence(message):
     with pytest.raises(TypeError, match=f"^{message}$"):
         Request(**WRONG[message])
+
+
+@pytest.mark.parametrize("call", [lock, install])
+def test_a_python_by_path_must_exist(call, tmp_path):
+    with pytest.raises(UsageError, match=r"^no such interpreter: \./none/python$"):
+        call(tmp_path, Request(python="./none/python"))
 
 
 def test_lock_creates_no_folder(tmp_path):

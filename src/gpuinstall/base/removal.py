@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from os.path import isdir
@@ -37,14 +36,17 @@ def mounts_in(folder: Path) -> frozenset[str]:
     Args:
         folder: The folder; the paths begin as it is written.
     """
+    table = ""
     # A container or chroot may have no /proc.
-    if sys.platform != "linux" or not os.path.exists(_MOUNTS):
+    with suppress(OSError):
+        table = _MOUNTS.read_text("utf-8", "surrogateescape")
+    if not table:
         folders = (path for path, _, _ in os.walk(folder))
         return frozenset(filter(os.path.ismount, folders))
     # A folder of the same file system may be mounted too: only the kernel's table tells.
     real = os.path.realpath(folder)
     below = set()
-    for line in _MOUNTS.read_text("utf-8", "surrogateescape").splitlines():
+    for line in table.splitlines():
         escaped = line.split(" ")[4]
         place = re.sub(_OCTAL, lambda code: chr(int(code[1], 8)), escaped)
         if place == real or place.startswith(f"{real}/"):
@@ -73,9 +75,13 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def size_of(folder: Path) -> int:
     """Return the bytes of a folder tree or a file."""
-    if not is_folder(folder):
-        return folder.lstat().st_size
-    return sum(file.lstat().st_size for file in files_below(folder))
+    files = files_below(folder) if is_folder(folder) else [folder]
+    size = 0
+    for file in files:
+        # Another process may remove it meanwhile.
+        with suppress(OSError):
+            size += file.lstat().st_size
+    return size
 
 
 def remove_file(path: Path) -> None:

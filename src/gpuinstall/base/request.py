@@ -60,7 +60,10 @@ class Request(Value):
     """Packages by name, by address, and editable folders."""
 
     python: str | None = None
-    """The interpreter's ``X.Y``, or a specifier."""
+    """The interpreter's ``X.Y``, or a specifier.
+
+    For ``install`` and ``lock`` also its path.
+    """
 
     backend: str | None = None
     """A tag that is forced, such as ``cu126`` or ``cpu``."""

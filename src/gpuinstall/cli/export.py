@@ -68,11 +68,23 @@ _add("conda", "Write conda's environment.yml, its pip section with hashes.", con
     "with_servers",
 )
 def _dockerfile(options: CommandOptions) -> Outcome:
-    from gpuinstall.export.dockerfile import any_dockerfile, dockerfile, locks_of_image
+    from gpuinstall.export.dockerfile import (
+        BOOTSTRAP,
+        any_dockerfile,
+        dockerfile,
+        locks_of_image,
+    )
 
     extras = options.with_servers
-    locks = _read_locks(options, takes_several=options.any_lock)
+    # An image is for Linux, and often built on a machine without a GPU.
+    command = "gpuinstall lock --target cpu   # or cu126, for NVIDIA GPUs"
+    locks = _read_locks(options, takes_several=options.any_lock, lock_command=command)
     if options.any_lock:
+        if not isfile(BOOTSTRAP):
+            options.terminal.warn(
+                f"the image copies {BOOTSTRAP}, which this folder lacks: "
+                f"run make bootstrap in a clone of gpuinstall, and copy dist/{BOOTSTRAP} into this folder"
+            )
         taken = locks_of_image(locks)
         if len(taken) < len(locks):
             names = ", ".join(lock.name for lock in locks if lock not in taken)
@@ -120,12 +132,18 @@ def _needs(options: CommandOptions) -> Outcome:
     return _outcome("needs", text, options.output, needs=entries)
 
 
-def _read_locks(options: CommandOptions, *, takes_several: bool) -> list[Lock]:
+def _read_locks(
+    options: CommandOptions,
+    *,
+    takes_several: bool,
+    lock_command: str = "gpuinstall lock",
+) -> list[Lock]:
     """Return the locks that are selected, or those of this folder.
 
     Args:
         options: Those that are selected; none: those of this folder.
         takes_several: Whether the format holds more than one.
+        lock_command: The command that makes the first lock.
 
     Raises:
         LockError: There is none, or one cannot be read.
@@ -138,9 +156,7 @@ def _read_locks(options: CommandOptions, *, takes_several: bool) -> list[Lock]:
 
     found = options.lock_files or locks_in(Path())
     if not found:
-        raise LockError(
-            "lock-missing", "no lock in this folder", hint="gpuinstall lock"
-        )
+        raise LockError("lock-missing", "no lock in this folder", hint=lock_command)
     if len(found) > 1 and not takes_several:
         raise UsageError(
             "several-locks",

@@ -22,10 +22,8 @@ from gpuinstall.cli.options import (
     REQUEST,
     SOURCING,
     CommandOptions,
-    find_interpreter,
     is_typed,
     names_environment,
-    python_version,
     words_of,
 )
 from gpuinstall.cli.outcome import Outcome, Row, framed
@@ -80,6 +78,7 @@ def command(options: CommandOptions) -> Outcome:
             )
     if options.into:
         from gpuinstall.install.into import dry_run_into, install_into
+        from gpuinstall.machine.pythons import python_version
 
         named = options.python
         if named and python_version(named):
@@ -109,8 +108,11 @@ def _check_combination(options: CommandOptions) -> None:
                 f"{words_of(name)} cannot be combined with {', '.join(others)}",
                 hint=f"Run it again without {', '.join(others)}",
             )
-    has_version = is_typed("python") and python_version(options.python or "")
-    if options.into and has_version:
+    if not (options.into and is_typed("python")):
+        return
+    from gpuinstall.machine.pythons import python_version
+
+    if python_version(options.python or ""):
         raise UsageError(
             "options-apart",
             "--into keeps the Python of the environment: a version cannot be requested",
@@ -129,6 +131,8 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
         UsageError: if there is none.
     """
     if python:
+        from gpuinstall.machine.pythons import find_interpreter
+
         return find_interpreter(python)
     folder = venv.absolute()
     application = find_application(folder.parent)

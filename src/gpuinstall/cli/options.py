@@ -20,7 +20,6 @@ from click.core import ParameterSource
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, decoded, parse_json
-from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import COMMAND_LINE, is_remote, parse_requirement
@@ -33,12 +32,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.machine.pythons import Python
     from gpuinstall.project import Project, Settings
     from gpuinstall.sources.requirements_file import RequirementsFile
 
 STDOUT = "-"
-_PYTHON_VERSION = r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)"
 OTHER_OPTIONS = {
     "-i --index-url --default-index": (
         "export UV_DEFAULT_INDEX={value}   # for all but PyTorch; pip's configuration is read too\n"
@@ -412,67 +409,36 @@ class CommandOptions:
         ]
         for name in files:
             self.terminal.step("Requested", f"{name}, read as -r {name}")
-        python = self.python and (python_version(self.python) or self.python)
-        base = None
-        if python and not self.into:
-            base = self._base_python(python)
-        if base:
-            python = base.minor
         places = {}
-        typed = ("python", python, self.python), ("backend", self.backend, self.backend)
-        for name, value, text in typed:
+        for name, value in (("python", self.python), ("backend", self.backend)):
             if value:
-                places[value] = f"--{name} {text}"
+                places[value] = f"--{name} {value}"
                 if _is_of_variable(name):
                     places[value] = str(_ROWS[name].settings["envvar"])
         request = Request(
             requirements,
-            python=python,
-            preferred_pythons=(base.minor,) if base else (),
+            python=self.python,
             backend=self.backend or split_torch_index(self.torch_index or "")[1],
             places=places,
             gpus=gpus,
             relax=self.relax,
             sourcing=self.sourcing,
         )
+        base = None
+        if self.python and not self.into:
+            from gpuinstall.machine.pythons import select_base
+
+            request, base = select_base(request)
         return Settings(
             request,
             files=self._read_files(files),
             only=self.only,
             names_gpus=bool(self.gpu_names),
             venv=self.venv,
-            base_python=Path(base.base) if base else None,
+            base_python=base,
             cuda_compat=self.cuda_compat,
             typed_in=self.typed_in,
         )
-
-    def _base_python(self, name: str) -> Python | None:
-        """Start the interpreter that ``--python`` selects by its path or name.
-
-        Args:
-            name: The value of the option.
-
-        Returns:
-            None if it is a version, or malformed.
-
-        Raises:
-            UsageError: It does not exist, or cannot be started.
-        """
-        from gpuinstall.machine.pythons import named_python, start_python
-
-        is_path = re.search(r"[/\\]", name)
-        if python_version(name) or not (is_path or named_python(name)):
-            return None
-        program = find_interpreter(name)
-        python = start_python(program)
-        if isinstance(python, Rejection):
-            raise UsageError(
-                "python-unusable",
-                f"{program} cannot be run as a Python interpreter",
-                why=python.reason.message,
-                hint="Run it again with --python 3.12",
-            )
-        return python
 
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
         """Return the requirements files, among them ``more``, and groups by their names, each read once."""
@@ -515,36 +481,6 @@ def is_typed(name: str) -> bool:
 def _is_of_variable(name: str) -> bool:
     source = click.get_current_context().get_parameter_source(name)
     return source is ParameterSource.ENVIRONMENT
-
-
-def python_version(text: str) -> str | None:
-    """Return a version of Python that is written as uv takes it, such as python3.12 or cpython@3.12, as we do.
-
-    A specifier stays one.
-
-    Returns:
-        None: it is neither.
-    """
-    version = re.fullmatch(_PYTHON_VERSION, text)
-    if version:
-        return version[1]
-    return text if text.startswith(("<", ">", "=", "!", "~")) else None
-
-
-def find_interpreter(name: str) -> Path:
-    """Return the interpreter that a path, or a name on PATH, selects.
-
-    Raises:
-        UsageError: It does not exist.
-    """
-    from gpuinstall.machine.pythons import named_python
-
-    program = named_python(name)
-    if program is None:
-        raise UsageError(
-            "python-missing", f"no such interpreter: {name}", hint="Check the path"
-        )
-    return program
 
 
 EVERYWHERE = ("as_json", "as_events", "quiet", "verbose")

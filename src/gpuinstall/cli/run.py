@@ -261,7 +261,9 @@ def _become(
         word = words[0]
         reason = error.strerror
         hint = "Install the package that provides it"
-        if error.errno == ENOENT:
+        # A folder on PATH that this user cannot read is another error.
+        is_missing = "/" not in word and not shutil.which(word, path=variables["PATH"])
+        if error.errno == ENOENT or is_missing:
             reason = "no such program in the environment or on PATH"
         if word == "-" or exists(word):
             hint = joined(["gpuinstall", "run", "python", *words])

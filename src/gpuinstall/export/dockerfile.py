@@ -7,6 +7,7 @@ runs on the host.
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.file.lock import Lock
 
-UV = "0.13.8"
+BOOTSTRAP = "bootstrap.py"
+"""The file that an image of several locks copies."""
 _BELOW = re.compile(r" @ \.(/|$)")
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
@@ -68,7 +70,7 @@ def dockerfile(
         copy=copy,
         result=result,
         python=lock.python,
-        uv=UV,
+        uv=version("uv"),
         gpus=access["run"],
         needs=access["needs"],
         visible=access["environment"],
@@ -114,6 +116,7 @@ def any_dockerfile(
         platform=_platform_of(locks[0]),
         runs="\n".join(starts),
         needs="".join(way["needs"] for way in access),
+        bootstrap=BOOTSTRAP,
         image=f"python:{one_python(locks)}-slim-bookworm",
         packages=parts["ssh"] if "ssh" in extras else "",
         visible="".join(way["environment"] for way in access),

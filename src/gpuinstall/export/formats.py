@@ -12,7 +12,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import visible
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.pins import pins, without_unhashed
+from gpuinstall.export.pins import comments, overridden, pins
 from gpuinstall.lock.file.lock import Lock
 
 
@@ -21,13 +21,13 @@ def requirements(lock: Lock) -> str:
     pythons = str(lock.python or lock.pylock.requires_python or "of any version")
     head = f"# From {visible(lock.name)}, for Python {visible(pythons)}.\n"
     lines = [" \\\n    ".join(words) + "\n" for words in pins(lock)]
-    return "".join([head, without_unhashed(lock), *lines])
+    return "".join([head, comments(lock), *lines])
 
 
 def constraints(lock: Lock) -> str:
     """Return the version of each package, of torch with its build: ``-c`` takes it."""
     commands = "pip install -c constraints.txt, uv pip install -c constraints.txt"
-    lines = [f"# From {visible(lock.name)}: {commands}\n"]
+    lines = [f"# From {visible(lock.name)}: {commands}\n", overridden(lock)]
     lines += [f"{name}=={version}\n" for name, version in sorted(lock.versions.items())]
     return "".join(lines)
 
@@ -39,7 +39,7 @@ def conda(lock: Lock) -> str:
     """
     virtual_packages = _virtual_packages(lock)
     command = "conda env create -f environment.yml"
-    text = f"# From {visible(lock.name)}: {command}\n{without_unhashed(lock)}"
+    text = f"# From {visible(lock.name)}: {command}\n{comments(lock)}"
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
         text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
 """The characters of RFC 3986: no space, which ends a requirement, no brace of a variable."""
+_OF_UV = ("override-dependencies", "dependency-metadata")
+"""Settings of uv that replace requirements of packages."""
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.+-]+(/(?!\.\.?(/|$))[\w.+-]+)*", re.ASCII)
 
 _PLATFORMS = (
@@ -52,8 +54,23 @@ def unhashed_packages(lock: Lock) -> dict[str, str]:
     return words_of
 
 
-def without_unhashed(lock: Lock) -> str:
-    """Return, as lines of comment, what the pins of a lock leave out; empty if that is nothing."""
+def comments(lock: Lock) -> str:
+    """Return lines of comment about packages that need options."""
+    return overridden(lock) + _without_unhashed(lock)
+
+
+def overridden(lock: Lock) -> str:
+    """Return a line of comment if requirements were overridden."""
+    keys = {text.partition(" ")[0] for text in lock.record.sources}
+    used = " and ".join(key for key in _OF_UV if key in keys)
+    if not used:
+        return ""
+    ways = "uv pip sync FILE, or pip install --no-deps -r FILE"
+    return f"# Resolved with uv's {used}. Others refuse these versions: {ways}\n"
+
+
+def _without_unhashed(lock: Lock) -> str:
+    """Return a line of comment for each package without a hash."""
     text = ""
     for name, words in unhashed_packages(lock).items():
         line = visible(f"# Without {name}: pip install --no-deps {words}")
@@ -167,7 +184,7 @@ def one_python(locks: Sequence[Lock]) -> str:
     for lock in locks:
         if lock.python is None:
             message = f"{lock.name} does not say which Python it is for"
-            raise not_exportable(message, "gpuinstall lock")
+            raise not_exportable(message, _lock_command(lock))
         pythons.add(lock.python)
     if len(pythons) > 1:
         raise UsageError(
@@ -176,3 +193,12 @@ def one_python(locks: Sequence[Lock]) -> str:
             hint="gpuinstall lock --upgrade",
         )
     return pythons.pop()
+
+
+def _lock_command(lock: Lock) -> str:
+    """Return the command that makes a lock again."""
+    try:
+        Target.parse(lock.target)
+    except (UsageError, ValueError):
+        return "gpuinstall lock"
+    return f"gpuinstall lock --target {lock.target}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from functools import partial
-from os.path import exists, isdir, isfile
+from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -460,8 +460,15 @@ def price_files(
         missing=missing,
         folders={folder: size for folder, size in folders.items() if size},
         copied=copied,
-        cache=cache if isdir(cache) and any(cache.iterdir()) else None,
+        cache=cache if _has_entries(cache) else None,
     )
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def _device(folder: Path) -> int:

@@ -19,9 +19,11 @@ from functools import cache
 from pathlib import Path
 
 from gpuinstall.base.codec import read_object
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.process import is_startable, run
-from gpuinstall.base.values import Value
+from gpuinstall.base.request import Request
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.machine.children import how_it_ended, json_lines, json_or_none
 from gpuinstall.machine.source import Source, home_folder
@@ -35,6 +37,9 @@ _FOLDER = rf"/(?:versions/|cpython-){_FINAL}[/-]"
 
 It has the patch release, the program's name only ``3.11``.
 """
+
+_VERSION = r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)"
+"""A version in uv's form."""
 
 _START_SECONDS = 5.0
 _SCRIPT = """
@@ -92,6 +97,72 @@ def start_python(program: Path) -> Python | Rejection[Path]:
 
 def _unusable(program: Path, reason: str) -> Rejection[Path]:
     return Rejection(program, Reason("python-unusable", reason))
+
+
+def select_base(request: Request) -> tuple[Request, Path | None]:
+    """Start the interpreter that a request selects by its path or name.
+
+    Args:
+        request: The request of a caller.
+
+    Returns:
+        The request with the version ``X.Y`` of this interpreter, and the interpreter
+        to create environments from. None if the request has a version.
+
+    Raises:
+        UsageError: The interpreter does not exist, or cannot be started.
+    """
+    name = request.python
+    if not name:
+        return request, None
+    version, preferred, base = python_version(name), request.preferred_pythons, None
+    if not version and (re.search(r"[/\\]", name) or named_python(name)):
+        program = find_interpreter(name)
+        python = start_python(program)
+        if isinstance(python, Rejection):
+            raise UsageError(
+                "python-unusable",
+                f"{program} cannot be run as a Python interpreter",
+                why=python.reason.message,
+                hint="Run it again with --python 3.12",
+            )
+        version, base = python.minor, Path(python.base)
+        preferred = (version, *preferred)
+    if not version:
+        return request, None
+    places = {**request.places, version: request.places.get(name, name)}
+    request = replace(
+        request, python=version, preferred_pythons=preferred, places=places
+    )
+    return request, base
+
+
+def python_version(text: str) -> str | None:
+    """Return the version in a name of Python in uv's form, such as python3.12.
+
+    A specifier stays as it is.
+
+    Returns:
+        None if the text is neither.
+    """
+    version = re.fullmatch(_VERSION, text)
+    if version:
+        return version[1]
+    return text if text.startswith(("<", ">", "=", "!", "~")) else None
+
+
+def find_interpreter(name: str) -> Path:
+    """Return the interpreter that a path, or a name on PATH, selects.
+
+    Raises:
+        UsageError: It does not exist.
+    """
+    program = named_python(name)
+    if program is None:
+        raise UsageError(
+            "python-missing", f"no such interpreter: {name}", hint="Check the path"
+        )
+    return program
 
 
 def named_python(name: str) -> Path | None:

@@ -83,6 +83,9 @@ _UV_LISTS = {
 }
 """Variables that name files, and their settings."""
 
+_DECIDING = re.compile(
+    r".+\.(toml|lock)|requirements.*\.txt|environment\.ya?ml|setup\.(py|cfg)|\.python-version"
+)
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
 _UV_FILE = Path("uv", "uv.toml")
@@ -389,11 +392,17 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
 
 
 def _deciding(folder: Path) -> Iterator[Path]:
-    """Yield a folder, and its files that select sources."""
+    """Yield a folder, and its files that select requirements or sources."""
     if isdir(folder):
         yield folder
-        for pattern in ("*.toml", "*.lock", "requirements*.txt"):
-            yield from folder.glob(pattern)
+    # Without access to the folder, its files cannot be read either.
+    with suppress(OSError):
+        for file in folder.iterdir():
+            if _DECIDING.fullmatch(file.name):
+                yield file
+    pip_file = folder / ".venv" / PIP_NAME
+    if os.path.lexists(pip_file):
+        yield pip_file
 
 
 def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:

@@ -69,6 +69,8 @@ def test_what_cannot_be_run_is_told_by_what_it_is(
 ):
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
+    (tmp_path / "closed").mkdir(mode=0)
+    monkeypatch.setenv("PATH", f"{tmp_path}/closed", prepend=os.pathsep)
     words = line.split()
     with pytest.raises(UsageError) as refused:
         run._become(words, EnvironmentPaths.at(tmp_path / ".venv"))

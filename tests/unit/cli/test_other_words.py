@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.cli.options import python_version
+from gpuinstall.machine.pythons import python_version
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 

@@ -14,7 +14,7 @@ from gpuinstall.environments.records import check_records
 from gpuinstall.environments.rights import check_rights, reason_not_ours
 from gpuinstall.install.hold import take_back
 from gpuinstall.install.removal import remove
-from gpuinstall.sources.configuration import read_policy
+from gpuinstall.sources.configuration import PIP_NAME, read_policy
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
 from tests.lab.nobody import NOBODY, open_folder, said_to_nobody
@@ -70,6 +70,26 @@ def test_another_users_folder_is_untrusted(folder, monkeypatch):
     assert read_policy({"GPUINSTALL_TRUST_FOLDER": "1"}, folder).trusts_folder
     monkeypatch.setattr("gpuinstall.base.owners.in_container", lambda: True)
     assert read_policy({}, folder).trusts_folder
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pyproject.toml",
+        "environment.yml",
+        "setup.cfg",
+        "requirements-dev.txt",
+        ".python-version",
+        f".venv/{PIP_NAME}",
+    ],
+)
+def test_another_users_file_is_untrusted(folder, name):
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    assert read_policy({}, folder).trusts_folder
+    os.chown(file, NOBODY, NOBODY)
+    assert not read_policy({}, folder).trusts_folder
 
 
 def test_verify_prints_the_owner_of_a_named_interpreter(folder, monkeypatch):

@@ -1,4 +1,5 @@
 import sysconfig
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,6 @@ from gpuinstall.base import process
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.dockerfile import (
-    UV,
     any_dockerfile,
     dockerfile,
     locks_of_image,
@@ -40,9 +40,8 @@ def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
     assert (done.out, done.err) == ("", "")
 
 
-def test_the_uv_of_the_image_is_the_pinned_one():
-    pins = Path(__file__).parents[3] / "lockfiles" / "uv.txt"
-    assert pins.read_text("utf-8").startswith(f"uv=={UV} ")
+def test_an_image_has_the_installed_uv():
+    assert f"FROM astral/uv:{version('uv')} AS uv" in dockerfile(cpu_lock())
 
 
 def test_an_image_brings_the_libraries_that_a_lock_was_made_with():

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.finding import Rejection
+from gpuinstall.base.request import Request
 from gpuinstall.machine import pythons
 from gpuinstall.machine.pythons import (
     Python,
     find_python,
     newest_patches,
     read_pythons,
+    select_base,
     start_python,
 )
 from gpuinstall.machine.source import Source
@@ -104,6 +106,21 @@ def test_start_reads_version_and_base():
     assert isinstance(python, Python)
     assert python.version == platform.python_version().rstrip("+")
     assert Path(python.base).exists()
+
+
+@pytest.mark.parametrize("text", ["3.12", "python3.12", "cpython@3.12"])
+def test_a_version_selects_no_base(text):
+    request, base = select_base(Request(python=text))
+    assert (request.python, base) == ("3.12", None)
+
+
+def test_a_path_selects_version_and_base():
+    request, base = select_base(Request(python=sys.executable))
+    version = ".".join(platform.python_version_tuple()[:2])
+    assert (request.python, request.preferred_pythons) == (version, (version,))
+    assert request.places == {version: sys.executable}
+    assert base is not None
+    assert base.exists()
 
 
 def test_a_link_is_followed_to_its_manager(home):

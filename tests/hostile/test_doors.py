@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.base.reporter import Reporter
-from gpuinstall.diagnose.repair import run_repairs
 from tests.lab.programs import write_program
 from tests.unit.install.environments import make_environment
 
@@ -30,7 +24,7 @@ def strangers_environment(here) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", ["doctor", "doctor --fix -y", "doctor --json", "export needs", "env list"]
+    "words", ["doctor", "doctor --json", "export needs", "env list"]
 )
 def test_a_forged_marker_starts_nothing(here, words):
     executed = strangers_environment(here)
@@ -38,23 +32,6 @@ def test_a_forged_marker_starts_nothing(here, words):
     here.run(*words.split())
 
     assert not executed.exists()
-
-
-@pytest.mark.heavy
-def test_a_repair_asks_no_host_of_a_folder_that_is_not_trusted(here, stranger):
-    assert here.run("install", "-q", "torch").status == 0
-    for module in here.folder.glob(".venv/lib/python3*/site-packages/filelock*"):
-        shutil.rmtree(module)
-    index = f'extra-index-url = ["{stranger.url}/simple"]\n'
-    (here.folder / "uv.toml").write_text(index, "utf-8")
-
-    wary = here.having(GPUINSTALL_TRUST_FOLDER="0").run("doctor", "--fix", "-y")
-    asked = list(stranger.log)
-    trusting = here.run("doctor", "--fix", "-y")
-
-    assert "not trusted" in wary.err
-    assert asked == []
-    assert f"{stranger.url}/simple, as " in trusting.err
 
 
 @pytest.mark.parametrize("words", ["verify", "run true", "run --any true"])
@@ -67,34 +44,6 @@ def test_an_environment_of_others_is_named_or_refused(here, words):
     assert not executed.exists()
     if "--any" not in words:
         assert "Runs " in here.run(*words.split()).err
-
-
-def test_a_module_of_the_folder_is_not_the_tool(tmp_path, monkeypatch):
-    for name in ("gpuinstall", "sitecustomize", "click"):
-        text = f"open({str(tmp_path / 'executed')!r}, 'w')"
-        (tmp_path / f"{name}.py").write_text(text, "utf-8")
-    monkeypatch.chdir(tmp_path)
-
-    (result,) = run_repairs([Advice(OURS, ("--version",))], {}, Reporter())
-
-    assert result.message is None
-    assert not (tmp_path / "executed").exists()
-
-
-def test_what_a_repair_builds_sees_no_token(tmp_path):
-    seen = tmp_path / "seen"
-    code = f"import os; open({str(seen)!r}, 'w').write(str(os.environ))"
-    words = ("run", "--no-project", "--python", sys.executable, "python", "-c", code)
-    tokens = {
-        "HF_TOKEN": "s3cret",
-        "UV_DEFAULT_INDEX": "https://me:s3cret@index.example/simple",
-    }
-
-    (result,) = run_repairs([Advice("uv", words)], os.environ | tokens, Reporter())
-
-    assert result.message is None
-    assert "https://index.example/simple" in seen.read_text("utf-8")
-    assert "s3cret" not in seen.read_text("utf-8")
 
 
 WRONG_TYPES = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from gpuinstall.base.values import Value
 NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""
 OURS = "gpuinstall"
-_OPERATORS = frozenset(("&&", "||", "|", ";"))
 _AGAIN = r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?"
 _EXPORT = rf"""(?m)^export (\w+)=(['"]?)(.*?)\2(?={NOTE}|$)"""
 _OPTION = r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?"
@@ -32,32 +30,6 @@ class Advice(Value):
 
     note: str = ""
     """What it does, in a few words."""
-
-    @classmethod
-    def parse(cls, line: str) -> Advice | None:
-        """Return a line that is one command and nothing else; None for any other."""
-        import shlex  # which a plan does without
-
-        # On Windows a backslash is part of a path, and takes nothing of its meaning from the next character.
-        try:
-            program, *arguments = shlex.split(
-                line,
-                comments=True,
-                posix=os.name != "nt",
-            )
-        except ValueError:  # a quote without its other half, or no word at all
-            return None
-        if not _OPERATORS.isdisjoint(arguments):
-            return None
-        _, _, note = line.partition(NOTE)
-        return cls(program, tuple(arguments), note=note)
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether its program is on PATH; ours is there by whatever name it was started."""
-        from shutil import which
-
-        return self.program == OURS or which(self.program) is not None
 
     def __str__(self) -> str:
         program = uv_program() if self.program == "uv" else self.program

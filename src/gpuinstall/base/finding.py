@@ -97,15 +97,8 @@ class Finding(Value):
 
     @property
     def fix(self) -> str | None:
-        """What to do as text, one command a line; None if there is nothing, or its programs are not here."""
-        return (
-            "\n".join(
-                str(fix)
-                for fix in self.fixes
-                if isinstance(fix, str) or fix.is_possible
-            )
-            or None
-        )
+        """The fixes as text, one command per line; None if there is none."""
+        return "\n".join(map(str, self.fixes)) or None
 
     @classmethod
     def from_document(cls, body: object, place: str) -> Finding:

@@ -1,4 +1,4 @@
-"""``gpuinstall doctor``: what is wrong with machine, environment and project, what to do first, and doing it."""
+"""``gpuinstall doctor``: examine the machine, environment, and project."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from contextlib import suppress
 from os.path import isfile
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.advice import NOTE, Advice
-from gpuinstall.base.codec import write_object
+from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.active import environment_to_read, name_active
@@ -18,12 +17,11 @@ from gpuinstall.cli.options import (
     is_typed,
     names_environment,
 )
-from gpuinstall.cli.outcome import Outcome, confirm, framed
+from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from gpuinstall.diagnose.examination import Examination
-    from gpuinstall.diagnose.repair import RepairResult
     from gpuinstall.project import Project
 
 
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     "doctor",
     "Examine machine, driver, environment and project.",
     "venv",
-    "fix",
-    "yes",
     hidden=VARIABLES,
 )
 def command(options: CommandOptions) -> Outcome:
@@ -46,19 +42,10 @@ def command(options: CommandOptions) -> Outcome:
     name_active(["doctor"], folder, options.terminal)
     with options.open(venv=folder, only_looks=True) as project:
         examination = _examine(project)
-        repairs: tuple[RepairResult, ...] = ()
-        if options.fix:
-            repairs = _repair(options, examination, project)
-        if repairs:
-            examination = _examine(project)
-    data = examination.to_dict()
-    if options.fix:
-        data["repairs"] = list(map(write_object, repairs))
-
     exit_code = examination.exit_code
     faults = tuple(finding for finding in examination.findings if finding.blocking)
     return Outcome(
-        data,
+        examination.to_dict(),
         lambda screen: _show_examination(screen, examination),
         exit_code,
         errors=faults if exit_code else (),
@@ -91,53 +78,6 @@ def _examine(project: Project) -> Examination:
         reporter=project.reporter,
         named=names_environment(),
     )
-
-
-def _repair(
-    options: CommandOptions,
-    examination: Examination,
-    project: Project,
-) -> tuple[RepairResult, ...]:
-    """Show what is wrong and the repairs, ask, and make them.
-
-    Args:
-        options: Whether to ask, and where.
-        examination: What was found.
-        project: The run.
-
-    Returns:
-        What became of each repair; nothing if there is none to make.
-
-    Raises:
-        UsageError: They are not to be made.
-    """
-    from gpuinstall.diagnose.repair import repair_steps, run_repairs
-    from gpuinstall.environments.kept_files import copy_edited
-
-    terminal = options.terminal
-    for finding in examination.findings:
-        terminal.step("Found", finding.message)
-    steps: tuple[Advice, ...] = ()
-    # What others made, and the user does not start, is not repaired either.
-    if examination.was_started or not examination.evidence.is_there:
-        steps = repair_steps(examination.findings, project.paths.venv)
-    for step in steps:
-        terminal.step("Repair", str(step))
-    if not steps:
-        if examination.findings:
-            terminal.warn("none of these problems can be repaired automatically")
-        return ()
-    if not options.yes:
-        confirm(f"Make {number_of(len(steps), 'repair')}?", "nothing was repaired")
-    copy_edited(project.paths.venv, project.paths.kept_files, terminal)
-    # What the folder chooses is named or refused before anything asks for it.
-    results = run_repairs(steps, project.session.environment, terminal)
-    for result in results:
-        if result.message:
-            terminal.warn(
-                f"{result.command}: {' · '.join(result.message.splitlines())}"
-            )
-    return results
 
 
 def _show_examination(terminal: Terminal, examination: Examination) -> None:

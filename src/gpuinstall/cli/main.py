@@ -82,7 +82,7 @@ OTHER_WORDS: dict[str, str] = {
     "restore": "env rollback",
     "rollback": "env rollback",
     "undo": "env rollback",
-    "repair": "doctor --fix",
+    "repair": "doctor",
     "version": "--version",
     "venv": "install",
     "shell": "run bash",

@@ -51,7 +51,7 @@ OTHER_OPTIONS = {
     "-p": "{line} --python {value}",
     "--python": "gpuinstall install --python {value}   # the environment has it then",
     "--system": "{line}   # into .venv: the system's own Python is never changed",
-    "--reinstall --force-reinstall --reinstall-package": "gpuinstall doctor --fix",
+    "--reinstall --force-reinstall --reinstall-package": "gpuinstall doctor",
     "-P --upgrade-package": (
         "gpuinstall install --upgrade {value}\n"
         "gpuinstall lock --upgrade-package {value}   # changes the lock alone"
@@ -309,7 +309,6 @@ class CommandOptions:
         "--deep", "Also check attention, FP8, FFT, solvers, graphs, compiler, NCCL."
     )
     bench: bool = _row("--bench", "Measure products, copies and a ResNet-50.")
-    fix: bool = _row("--fix", "Show the repairs, ask, make them and check again.")
     nodes: str | None = _row(
         "--nodes LIST",
         "The nodes that should have a record: names with commas or blanks.",

@@ -188,7 +188,11 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
             damage.message,
             why=_cause(damage),
             entry="F167" if package.name == "torch" and not is_edited else None,
-            fixes=evidence.reinstall(package, is_in_cache=damage.is_in_cache),
+            fixes=evidence.reinstall(
+                package,
+                is_in_cache=damage.is_in_cache,
+                note="overwrites your edits" if is_edited else "",
+            ),
             blocking=package.name in needed and not is_edited,
         )
 
@@ -202,7 +206,7 @@ def _cause(damage: Damage) -> str:
         case "edited" if damage.is_in_cache:
             return "uv's cache and other environments have the same files: they were edited with them"
         case "edited":
-            return "you or another program wrote it; doctor --fix keeps a copy"
+            return "you or another program wrote it"
 
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:

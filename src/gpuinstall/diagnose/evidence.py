@@ -16,10 +16,9 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import some
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
-from gpuinstall.diagnose.repair import CLEAN
 from gpuinstall.environments.environment import (
     advice_words,
     is_virtual,
@@ -137,26 +136,34 @@ class DoctorEvidence(Value):
         package: InstalledPackage,
         *,
         is_in_cache: bool = False,
+        note: str = "",
     ) -> tuple[Advice, ...]:
-        """Advise to install a package again that is there, and nothing else.
+        """Return the commands that reinstall one package.
 
         Args:
             package: The package.
-            is_in_cache: Whether the same damaged files are in uv's cache: it is cleaned first.
+            is_in_cache: Whether uv's cache has the same damaged files. It is cleaned first.
+            note: A note on the last command.
         """
         name = package.name
         exact = f"{name}=={package.version}"
         step = self._uv_advice(name, "--no-deps", "--reinstall-package", name, exact)
+        step = replace(step, note=note)
         if not is_in_cache:
             return (step,)
-        return (Advice("uv", (*CLEAN, name)), step)
+        return (Advice("uv", ("cache", "clean", name)), step)
 
-    def missing_advice(self, requirement: Requirement) -> Advice:
-        """Advise to install what is required and missing, or there in another version.
+    def missing_advice(
+        self, package: InstalledPackage, requirement: Requirement
+    ) -> Advice:
+        """Return a command that installs an unmet requirement of a package.
 
         Args:
-            requirement: What is required; its extras and its marker do not count.
+            package: The package.
+            requirement: The requirement. Its extras and marker are ignored.
         """
+        if package.name in self.catalog.family:
+            return self.install_advice()
         name = canonicalize_name(requirement.name)
         return self._uv_advice(name, f"{name}{requirement.specifier}")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuinstall.base.advice import OURS, for_environment, for_install
+from gpuinstall.base.advice import for_environment, for_install
 from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
@@ -18,7 +18,6 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog import Catalog
 from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
-from gpuinstall.diagnose.repair import repair_steps
 from gpuinstall.diagnose.this_machine import (
     BUILD_CHECKS,
     COMPANION_FAULTS,
@@ -39,7 +38,7 @@ from gpuinstall.wheels.learned.store import known_catalog
 
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}
-"""What explains every check that fails: the files are made again when it is repaired."""
+"""Problems that explain every check that fails."""
 
 
 class Examination(NamedTuple):
@@ -144,7 +143,6 @@ def examine(
         refused = evidence.machine.with_problems(proof.problems)
         words = ("--venv", str(venv)) if named else ()
         findings += refused_request(refused, request, evidence.catalog, words)
-    findings = [_with_repair(finding, venv) for finding in findings]
     return Examination(
         machine,
         preflight=proof,
@@ -240,7 +238,7 @@ def requirements_unmet(
         name = package.name
         required = f"{requirement.name}{requirement.specifier}"
         state = f"{version} is installed" if version else "it is not installed"
-        fix = evidence.missing_advice(requirement)
+        fix = evidence.missing_advice(package, requirement)
         code = "requirement-unmet"
         entry = None
         if requirement.name == "torch":
@@ -314,18 +312,6 @@ def unproven_devices(verdict: Verdict) -> DoctorFindings:
             )
 
 
-def _with_repair(
-    finding: Finding,
-    venv: Path,
-) -> Finding:
-    """Advise first what we can repair ourselves."""
-    # What doctor --fix would only do by install or sync is advised as such a command anyway.
-    if all(step.program == OURS for step in repair_steps([finding], venv)):
-        return finding
-    repair = for_environment(venv, "doctor", "--fix")
-    return replace(finding, fixes=(repair, *finding.fixes))
-
-
 def _verify(
     venv: Path,
     machine: Machine,
@@ -363,7 +349,7 @@ def _verify(
         for fault in device.faults:
             fixes = fault.fixes or (more,)
             # The table sends those who read it elsewhere to doctor, which is what runs now.
-            if any(str(fix).startswith("gpuinstall doctor --fix") for fix in fixes):
+            if any(str(fix).startswith("gpuinstall doctor") for fix in fixes):
                 fixes = (evidence.install_advice(),)
                 if torch:
                     fixes = evidence.reinstall(torch)

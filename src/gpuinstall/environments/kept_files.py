@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
@@ -68,7 +68,7 @@ def remove_environment(
         # Windows renames no folder in which something is open, to its own name neither: nothing is moved out then.
         folder.rename(folder)
         # A folder of a lower layer of an image cannot be renamed: it is copied then.
-        _keep(kept_paths(folder), folder, kept, reporter, shutil.move)
+        _keep(kept_paths(folder), folder, kept, reporter)
         size = size_of(folder)
         discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
         remove_path(discarded)
@@ -76,21 +76,6 @@ def remove_environment(
         text = f"{', '.join(packages)}: added by pip or uv to {folder}"
         reporter.notice("Removed", text)
     return size
-
-
-def copy_edited(venv: Path, kept: Path, reporter: Reporter) -> None:
-    """Copy the edited files of an environment's packages into a dated folder: they are about to be replaced.
-
-    Args:
-        venv: The environment.
-        kept: Where dated folders lie.
-        reporter: Is told which they are, and where they are now.
-
-    Raises:
-        InstallationError: they cannot be written there.
-    """
-    with writing(kept):
-        _keep(sorted(_edited_inside(venv)), venv, kept, reporter, shutil.copy2)
 
 
 def kept_paths(folder: Path) -> list[str]:
@@ -113,16 +98,14 @@ def _keep(
     folder: Path,
     kept: Path,
     reporter: Reporter,
-    transfer: Callable[[Path, Path], object],
 ) -> None:
-    """Bring what is the user's own in an environment into a dated folder, and name it, as far as it came there.
+    """Move the user's files into a dated folder, and report them.
 
     Args:
         paths: The files, by their paths in the environment.
         folder: The environment.
         kept: Where dated folders lie.
-        reporter: Is told what was brought.
-        transfer: Moves or copies one.
+        reporter: Reports the moved files.
     """
     if not paths:
         return
@@ -133,7 +116,7 @@ def _keep(
         for path in paths:
             bytes_of_path = size_of(folder / path)
             (place / path).parent.mkdir(parents=True, exist_ok=True)
-            transfer(folder / path, place / path)
+            shutil.move(folder / path, place / path)
             size += bytes_of_path
             moved.append(path)
     finally:

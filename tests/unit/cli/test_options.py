@@ -143,8 +143,7 @@ def test_every_option_for_a_path_says_so():
     ("line", "refusal"),
     [
         ("sync --wheels tpyo", "Directory 'tpyo' does not exist"),
-        # It is not repaired.
-        ("doctor --venv tpyo --fix -y", "there is no environment at"),
+        ("doctor --venv tpyo", "there is no environment at"),
         ("verify --venv tpyo", "there is no environment at"),
     ],
 )

@@ -5,11 +5,15 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from gpuinstall.base.finding import Finding
-from gpuinstall.diagnose.repair import repair_steps
 from gpuinstall.environments.environment import Marker
 from gpuinstall.environments.records import remember
-from tests.unit.diagnose.evidence import Site, doctor_evidence, found, holding
+from tests.unit.diagnose.evidence import (
+    Site,
+    doctor_evidence,
+    found,
+    holding,
+    installed_in,
+)
 
 
 @pytest.fixture
@@ -76,14 +80,6 @@ def test_what_a_power_cut_leaves_empty_is_named_and_the_cache_cleaned_first(site
     assert str(configuration.fixes[0]).startswith("uv venv --allow-existing --python ")
     assert str(torch.fixes[0]) == "uv cache clean torch"
     assert str(triton.fixes[0]) == "uv cache clean triton"
-    steps = [step.arguments[:2] for step in repair_steps(findings.values(), site.venv)]
-    assert steps == [
-        ("venv", "--allow-existing"),
-        ("cache", "clean"),
-        ("pip", "install"),
-        ("cache", "clean"),
-        ("pip", "install"),
-    ]
 
 
 def test_an_edited_file_is_named_and_blocks_nothing(site):
@@ -94,7 +90,7 @@ def test_an_edited_file_is_named_and_blocks_nothing(site):
         finding.message
         == "triton 3.5.0 was edited after its installation: triton/__init__.py"
     )
-    assert (finding.why or "").endswith("doctor --fix keeps a copy")
+    assert str(finding.fixes[-1]).endswith("   # overwrites your edits")
 
 
 def test_a_repair_keeps_what_only_the_user_has(site):
@@ -137,32 +133,21 @@ def test_an_environment_of_ours_is_repaired_from_its_own_lock(
     assert str(finding.fixes[-1]) == step
 
 
-def test_only_steps_in_this_environment_are_taken(site):
-    python = site.venv / "bin" / "python"
-    finding = site.findings  # the lines below are what a fix may hold
-    assert finding() == []
-    lines = {
-        f"uv pip install --python {python} 'numpy<2'   # why": True,
-        f"gpuinstall install --venv {site.venv} --replace": True,
-        "uv pip install --python /usr/bin/python3 numpy": False,
-        "gpuinstall install": False,
-        "sudo apt-get install nvidia-driver-580-open && sudo reboot": False,
-        f"uv pip install --python {python} numpy && sudo reboot": False,
-        "rm -r /home/user/~important": False,
-        "unset LD_LIBRARY_PATH": False,
-    }
-    for line, taken in lines.items():
-        assert bool(repair_steps([_fix(line)], site.venv)) is taken, line
-
-
-def _fix(line):
-    return Finding("x", "x", fixes=(line,), where="environment")
-
-
-def test_what_is_missing_is_named_by_its_specifier_alone():
+def test_missing_requirement_is_installed_by_its_specifier(site):
+    site.add("pandas", "2.3.0")
+    (package,) = [one for one in installed_in(site.venv) if one.name == "pandas"]
     evidence = doctor_evidence(venv=Path("/e"))
     asked = Requirement("numpy[extra]>=2; python_version > '3'")
     assert (
-        str(evidence.missing_advice(asked))
+        str(evidence.missing_advice(package, asked))
         == "uv pip install --python /e/bin/python 'numpy>=2'"
+    )
+
+
+def test_environment_without_lock_is_fixed_by_install_into(site):
+    (torch,) = [one for one in installed_in(site.venv) if one.name == "torch"]
+    evidence = doctor_evidence(venv=site.venv)
+    assert (
+        str(evidence.missing_advice(torch, Requirement("filelock")))
+        == f"gpuinstall install --into --venv {site.venv}"
     )

@@ -16,16 +16,16 @@ def unmet(site, python="3.12.1"):
     return {finding.message: finding for finding in found}
 
 
-def test_what_torch_requires_and_is_not_there_is_named_with_its_repair(site):
+def test_unmet_requirements_of_torch_have_one_fix(site):
     site.add("torch", "2.14.1", "filelock", "triton==3.5.0")
     site.add("triton", "3.4.0")
 
     found = {message: str(finding.fixes[0]) for message, finding in unmet(site).items()}
 
-    install = f"uv pip install --python {site.venv}/bin/python"
+    install = f"gpuinstall install --into --venv {site.venv}"
     assert found == {
-        "torch 2.14.1 requires filelock, and it is not installed": f"{install} filelock",
-        "torch 2.14.1 requires triton==3.5.0, and 3.4.0 is installed": f"{install} triton==3.5.0",
+        "torch 2.14.1 requires filelock, and it is not installed": install,
+        "torch 2.14.1 requires triton==3.5.0, and 3.4.0 is installed": install,
     }
 
 

@@ -11,7 +11,7 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.environments import kept_files
-from gpuinstall.environments.kept_files import copy_edited, remove_environment
+from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.install.transaction import clear_away
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
@@ -162,19 +162,6 @@ def test_an_edited_file_of_a_package_is_kept(paths, installed, edit):
     remove(paths)
     assert kept(paths) == {path}
     assert next(paths.kept_files.glob(f"*/{path}")).read_text() == text
-
-
-def test_a_copy_of_edited_files_is_kept_before_a_repair(paths, installed):
-    edit_in_place(installed / "page")
-    next(installed.parent.glob("tool-*/METADATA")).unlink()
-    listener = Listener()
-    copy_edited(paths.venv, paths.kept_files, listener)
-    path = (installed / "page").relative_to(paths.folder).as_posix()
-    assert kept(paths) == {path}
-    assert (installed / "page").exists()
-    [notice] = listener.notices
-    assert "tool/page, which no installer wrote, or you have edited" in notice
-    assert f"now in {paths.kept_files}" in notice
 
 
 def test_a_checkout_that_is_linked_into_the_packages_is_left_alone(

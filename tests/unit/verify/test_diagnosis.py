@@ -120,7 +120,7 @@ def test_a_fault_that_nobody_knows_has_no_invented_fix():
 def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies():
     lost = replace(PROOF, altered=("torch/_C.so",))
     (advice,) = failed("import", "ImportError: x", context=lost).fixes
-    assert str(advice).startswith("gpuinstall doctor --fix --venv /data/envs/it ")
+    assert str(advice).startswith("gpuinstall doctor --venv /data/envs/it ")
 
 
 def test_a_program_that_was_killed_leads_to_the_kernels_log():

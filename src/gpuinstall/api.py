@@ -186,16 +186,10 @@ def verify(
     Raises:
         UsageError: There is no interpreter.
     """
-    from gpuinstall.environments.cuda_compat.libraries import machine_beside
+    from gpuinstall.machine.probe import read_machine
     from gpuinstall.verify.runner import verify_environment
 
     path = Path(venv_or_python).absolute()
     python = interpreter(path) if isdir(path) else path
-    beside = environment_of(python).parent
-    with machine_beside(beside, reporter) as here:
-        return verify_environment(
-            python,
-            here.machine,
-            deep=deep,
-            reporter=reporter,
-        )
+    machine = read_machine(reporter)
+    return verify_environment(python, machine, deep=deep, reporter=reporter)

@@ -27,18 +27,18 @@ from tests.lab.source import (
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> base cli
-api -> base catalog environments install lock machine plan project verify
+api -> base catalog install lock machine plan project verify
 base ->
 catalog -> base sources
 diagnose -> base catalog environments lock machine plan verify wheels
-environments -> base catalog machine
+environments -> base
 export -> base catalog environments lock machine
 gpuinstall -> base
 install -> base catalog environments lock machine plan project sources verify wheels
 lock -> base catalog environments machine plan sources wheels
 machine -> base catalog
 plan -> base catalog machine
-project -> base environments lock plan sources wheels
+project -> base environments lock machine plan sources wheels
 sources -> base
 verify -> base catalog environments machine
 wheels -> base catalog machine
@@ -54,7 +54,6 @@ PURE = [
     "machine.amd.rules",
     "machine.apple.rules",
     "machine.intel.rules",
-    "machine.nvidia.compat",
     "machine.nvidia.rules",
     "machine.protocol",
     "base.versions",

@@ -14,7 +14,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value
 
-COMPAT_FOLDER = ".cuda-compat"
 """The folder beside environments for the libraries that they load above the driver."""
 _WORK = ".gpuinstall"
 _STAGING = "staging-"

@@ -122,12 +122,12 @@ class Driver(Value):
     """The newest that it serves."""
 
     found_via: str | None = None
-    compat: bool = False
-    """Whether that CUDA is of NVIDIA's forward-compatibility package, by which programs are to be started."""
+    libcuda: str | None = None
+    """The file of a libcuda that loads before the driver's own."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as the document has it."""
-        return write_object(self, optional=("compat",))
+        """Return the part of the Machine document."""
+        return write_object(self, optional=("libcuda",))
 
 
 class JetsonRelease(Value):

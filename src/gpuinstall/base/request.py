@@ -118,9 +118,6 @@ class Request(Value):
     places: Mapping[str, str] = {}
     """Who requests a Python or a backend, by its words: an option with its value, a file, or a variable."""
 
-    cuda_compat: Mapping[str, str] = {}
-    """What a lock records of the forward-compatibility libraries above the driver."""
-
     sourcing: Sourcing = DEFAULT_SOURCING
     """How packages are had."""
 

@@ -111,20 +111,6 @@ class Tegra(Value):
     """One with which the chip was seen to run such code."""
 
 
-class CompatPackage(Value):
-    """NVIDIA's forward-compatibility package: the user-mode libraries of a driver, to be used above an older one."""
-
-    driver: DriverVersion
-    """The release whose libraries it has."""
-    cuda: CudaVersion
-    """The newest CUDA that they serve."""
-    manifest: str
-    """The address of the manifest that lists its archive."""
-
-    def __str__(self) -> str:
-        return f"cuda-compat {self.cuda}"
-
-
 class JetsonChip(Value):
     """A Tegra chip: the family of its modules, and what its GPU can execute."""
 
@@ -138,11 +124,9 @@ class Drivers(Value, eq=False):
     branches: tuple[Branch, ...]
     """Ascending."""
     no_compat: WordSet
-    """Words in the names of GPUs for which the forward-compatibility package is not made."""
-    compat: tuple[CompatPackage, ...]
-    """The forward-compatibility packages, ascending."""
+    """Words in the names of GPUs that NVIDIA's cuda-compat package does not support."""
     compat_base: int
-    """The oldest branch of a system's driver that they are used above."""
+    """The oldest driver branch that the package is known to run on."""
     floors: Mapping[int, Floor]
     """By CUDA major."""
     partially_supported: PartialSupport

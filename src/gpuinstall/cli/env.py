@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from gpuinstall.base.environment_paths import COMPAT_FOLDER, EnvironmentPaths
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import display_path, real_path
-from gpuinstall.base.removal import is_folder, size_of
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.removal import size_of
 from gpuinstall.base.text import readable, some
 from gpuinstall.cli.install import (
     activation_command,
@@ -160,11 +159,6 @@ def _remove(options: CommandOptions) -> Outcome:
     if not options.yes:
         _confirm(find_removable(paths), added_packages(paths.venv))
     removed = remove(paths, options.terminal, typed_in=options.typed_in)
-    libraries = paths.folder / COMPAT_FOLDER
-    # Another environment of the folder may load them.
-    if is_folder(libraries):
-        text = f"{display_path(libraries)}, {readable(size_of(libraries))}"
-        options.terminal.notice("Stays", f"{text}; rm -r {quoted(libraries)}")
     return _removed(removed)
 
 

@@ -122,10 +122,6 @@ def _needs(options: CommandOptions) -> Outcome:
 
     needs: list[MachineNeeds] = []
     for lock in _read_locks(options, takes_several=True):
-        if lock.record.cuda_compat:
-            options.terminal.warn(
-                f"{lock.name} brings cuda-compat: data-centre GPUs run it with older drivers too"
-            )
         needs += machine_needs(lock, load_catalog())
     text = "\n".join(one.text for one in needs)
     entries = list(map(write_object, needs))

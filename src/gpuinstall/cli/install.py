@@ -32,12 +32,10 @@ from gpuinstall.environments.environment import is_virtual
 from gpuinstall.environments.records import undo_command
 from gpuinstall.project import Project
 from gpuinstall.project.request import todays_request
-from gpuinstall.project.run import keep_compat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.priced_lock import PricedLock
@@ -45,11 +43,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.file.target import Target
 
-_EXCLUDED = {
-    "into": ("only", "replace", "upgrade", "cuda_compat"),
-    "cuda_compat": ("dry_run",),
-}
-"""By option, those that it cannot be combined with."""
+_EXCLUDED_BY_INTO = ("only", "replace", "upgrade")
 
 
 @framed(
@@ -57,7 +51,6 @@ _EXCLUDED = {
     "Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.",
     *REQUEST,
     "only",
-    "cuda_compat",
     "venv",
     "into",
     "dry_run",
@@ -100,14 +93,14 @@ def command(options: CommandOptions) -> Outcome:
 
 def _check_combination(options: CommandOptions) -> None:
     """Raise UsageError if an option is given that another would pass over."""
-    for name, excluded in _EXCLUDED.items():
-        others = [words_of(other) for other in excluded if getattr(options, other)]
-        if others and getattr(options, name):
-            raise UsageError(
-                "options-apart",
-                f"{words_of(name)} cannot be combined with {', '.join(others)}",
-                hint=f"Run it again without {', '.join(others)}",
-            )
+    excluded = [name for name in _EXCLUDED_BY_INTO if getattr(options, name)]
+    if excluded and options.into:
+        others = ", ".join(map(words_of, excluded))
+        raise UsageError(
+            "options-apart",
+            f"--into cannot be combined with {others}",
+            hint=f"Run it again without {others}",
+        )
     if not (options.into and is_typed("python")):
         return
     from gpuinstall.machine.pythons import python_version
@@ -201,7 +194,6 @@ def carry_out(
         reporter.warn(
             f"unproven: {', '.join(unproven)}; run gpuinstall verify where the GPUs are"
         )
-    keep_compat(project)
     if result.is_lock_new:
         from gpuinstall.lock.file.write import others_beside
 
@@ -217,7 +209,7 @@ def carry_out(
         _warn_of_other_request(result.fit.lock, project)
     return Outcome(
         data,
-        list(installed_rows(result, project.compat_libraries)),
+        list(installed_rows(result)),
         is_partial=result.fit.plan.status == "partial",
     )
 
@@ -227,14 +219,11 @@ def _dry_run(priced: PricedLock) -> Outcome:
     return Outcome(priced.to_dict(), [*priced.lines(), ("Dry run", status)])
 
 
-def installed_rows(
-    result: InstallResult, libraries: CompatLibraries | None
-) -> Iterator[Row]:
+def installed_rows(result: InstallResult) -> Iterator[Row]:
     """Yield what was proven, what was locked, what was replaced, and how to use the environment, with the cost.
 
     Args:
         result: What came of the installation.
-        libraries: What its programs load above the driver: they are started by ``run``, never activated.
     """
     from gpuinstall.install.state import Action
 
@@ -257,9 +246,6 @@ def installed_rows(
     elif result.action is Action.BUILD:
         cost = _cost(result)
     start = activation_command(venv)
-    if libraries:
-        yield "Libraries", f"{libraries} above the driver, for what gpuinstall starts"
-        start = f"gpuinstall run{venv_option(venv)} python"
     yield "Ready", f"{start}   {cost}"
 
 
@@ -310,7 +296,6 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
 @framed(
     "sync",
     "Install exactly the lock that fits this machine.",
-    "cuda_compat",
     "venv",
     "target",
     "wheels",
@@ -321,7 +306,7 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
 )
 def sync_command(options: CommandOptions) -> Outcome:
     """Sync."""
-    from gpuinstall.install.state import InstallOptions
+    from gpuinstall.install.state import InstallOptions, check_libcuda
     from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.tools import team_lock_in
 
@@ -334,6 +319,7 @@ def sync_command(options: CommandOptions) -> Outcome:
     )
     with options.open(request=request, only=not of_team, anew=not of_team) as project:
         options.read_machine = project.machine
+        check_libcuda(project.paths.venv, project.machine)
         if not of_team:
             _check_inputs(project, selected_target)
         selected = InstallOptions(

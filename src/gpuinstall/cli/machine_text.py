@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.machine import Gpu, Machine
 
 _UNKNOWN = "architecture unknown"
 _UNKNOWN_RELEASE = "of unknown release"
@@ -19,17 +19,10 @@ def machine_line(machine: Machine) -> str:
     ]
     parts = [", ".join(kinds) or "no GPU"]
     if machine.driver:
-        cuda = f" ({_cuda(machine.driver)})" if machine.driver.cuda else ""
+        cuda = f" (CUDA {machine.driver.cuda})" if machine.driver.cuda else ""
         parts.append(f"driver {machine.driver.version or _UNKNOWN_RELEASE}{cuda}")
     parts.append(machine.distribution or f"{machine.os} {machine.arch}")
     return " · ".join(parts)
-
-
-def _cuda(driver: Driver) -> str:
-    """Return the CUDA of a driver, and whose libcuda serves it if that is not its own."""
-    return (
-        f"CUDA {driver.cuda} by cuda-compat" if driver.compat else f"CUDA {driver.cuda}"
-    )
 
 
 def _kind(gpu: Gpu) -> str:
@@ -57,8 +50,8 @@ def facts(machine: Machine) -> Iterator[tuple[str, str]]:
         driver = machine.driver
         parts = [
             str(driver.version or _UNKNOWN_RELEASE),
-            driver.cuda and _cuda(driver),
-            driver.found_via and f"by {driver.found_via}",
+            driver.cuda and f"CUDA {driver.cuda}",
+            driver.found_via and f"by {driver.libcuda or driver.found_via}",
         ]
         yield "Driver", " · ".join(filter(None, parts))
     parts = [

@@ -228,10 +228,6 @@ class CommandOptions:
     only: bool = _row(
         "--only", "Request only these packages; drop the earlier requests."
     )
-    cuda_compat: bool = _row(
-        "--cuda-compat",
-        "Put NVIDIA's newer libraries (cuda-compat) above an old driver of data-centre GPUs.",
-    )
     venv: Path = _row(
         "--venv DIR",
         "The environment (default: .venv).",
@@ -435,7 +431,6 @@ class CommandOptions:
             names_gpus=bool(self.gpu_names),
             venv=self.venv,
             base_python=base,
-            cuda_compat=self.cuda_compat,
             typed_in=self.typed_in,
         )
 

@@ -14,14 +14,13 @@ from gpuinstall.base.requirement import names_of
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
-from gpuinstall.catalog import PAIRED, Catalog, load_catalog
+from gpuinstall.catalog import PAIRED, load_catalog
 from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, failure, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import locks_in
-from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.compat import compat_offer, with_compat_reason
+from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.refusal import RELAX
@@ -56,7 +55,7 @@ def command(options: CommandOptions) -> Outcome:
         requested = read_request(project)
         plan = choose_as_locked(machine, requested, project.catalog)
         if isinstance(plan, Plan):
-            plan = _with_remarks(plan, machine, requested, project.catalog)
+            plan = _with_warning(plan)
             newer = newer_torch(plan, machine, requested, project.catalog)
             kept = _kept_torch(plan, requested, project)
             reasons = (*plan.reasons, *filter(None, (newer, kept)))
@@ -171,23 +170,8 @@ def _show_plan(
         terminal.warn(warning.message)
 
 
-def _with_remarks(
-    plan: Plan,
-    machine: Machine,
-    request: Request,
-    catalog: Catalog,
-) -> Plan:
-    """Return a plan with what newer libraries above the driver would give, and whether it has not looked at programs.
-
-    Args:
-        plan: The plan, made without asking any index.
-        machine: What it is for.
-        request: What was requested.
-        catalog: What was chosen from.
-    """
-    if plan.status != "cpu":
-        choose_on = partial(choose, request=request, catalog=catalog)
-        plan = with_compat_reason(plan, compat_offer(machine, catalog, choose_on))
+def _with_warning(plan: Plan) -> Plan:
+    """Add a warning if the plan did not resolve the requested programs."""
     if names_of(plan.choice.requirements) <= PAIRED:
         return plan
     message = (

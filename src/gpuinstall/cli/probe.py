@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gpuinstall.base.advice import for_install
 from gpuinstall.base.errors import MachineError, SomeNodesError, UsageError
 from gpuinstall.base.finding import Finding
@@ -27,12 +25,9 @@ from gpuinstall.cli.terminal import Terminal
 )
 def command(options: CommandOptions) -> Outcome:
     """Probe."""
-    from gpuinstall.environments.cuda_compat.libraries import machine_beside
+    from gpuinstall.machine.probe import read_machine
 
-    probed = options.other_machine()
-    if probed is None:
-        with machine_beside(Path.cwd(), options.terminal, only_looks=True) as here:
-            probed = here.machine
+    probed = options.other_machine() or read_machine(options.terminal)
     options.read_machine = probed
     machine_refusals = refusals(probed)
     faults = probed.refusing or machine_refusals

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.scripts import Script
     from gpuinstall.install.state import ExistingEnvironment
 
@@ -99,8 +98,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
                         f"{some(sorted(misplaced))} is gone, a copy, or from another folder; run gpuinstall sync"
                     )
                 check_startable(paths.venv, project.reporter)
-            libraries = project.compat_libraries
-    _become(command_words, paths, libraries)
+    _become(command_words, paths)
 
 
 def _cached_environment(script: Script, options: CommandOptions) -> EnvironmentPaths:
@@ -187,13 +185,14 @@ def _check_fitness(project: Project, options: CommandOptions) -> ExistingEnviron
         LockError: if it is for another machine.
         MachineError: if no GPU can be used, and one is required.
     """
-    from gpuinstall.install.state import inspect_environment
+    from gpuinstall.install.state import check_libcuda, inspect_environment
     from gpuinstall.lock.file.fit import Fit, fit
     from gpuinstall.wheels.learned.store import known_catalog
 
     venv, machine = project.paths.venv, project.machine
     if options.require_gpu:
         _check_gpu(machine)
+    check_libcuda(venv, machine)
     existing = inspect_environment(project.paths, machine)
     marker = existing.marker
     if marker is None or not existing.has_python:
@@ -235,22 +234,17 @@ def _nothing_to_start(existing: ExistingEnvironment) -> UsageError:
     return UsageError("environment-missing", message, hint=hint)
 
 
-def _become(
-    words: list[str],
-    paths: EnvironmentPaths,
-    libraries: CompatLibraries | None = None,
-) -> NoReturn:
+def _become(words: list[str], paths: EnvironmentPaths) -> NoReturn:
     """Become the command; on Windows, start it and end as it does.
 
     Args:
         words: The command line.
         paths: The environment that it runs in.
-        libraries: What is loaded before the system's libraries.
 
     Raises:
         UsageError: It cannot be started.
     """
-    variables = _activated(paths.venv, libraries)
+    variables = _activated(paths.venv)
     restore_umask()
     try:
         if os.name != "nt":
@@ -275,16 +269,9 @@ def _become(
     raise click.exceptions.Exit(status)
 
 
-def _activated(venv: Path, libraries: CompatLibraries | None) -> dict[str, str]:
-    """Return the variables of a command in an environment, as activating it sets them.
-
-    Those of cuda-compat are loaded before the system's libraries, which activating never does.
-    """
+def _activated(venv: Path) -> dict[str, str]:
+    """Return the variables of a command in an environment, as activating it sets them."""
     variables = dict(os.environ)
-    if libraries:
-        from gpuinstall.machine.nvidia.libraries import with_compat
-
-        variables = with_compat(variables, libraries.folder)
     # It would have its Python load another's library.
     variables.pop("PYTHONHOME", None)
     programs = interpreter(venv).parent

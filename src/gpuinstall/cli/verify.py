@@ -52,52 +52,53 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
 )
 def command(options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
-    from gpuinstall.environments.cuda_compat.libraries import machine_beside
     from gpuinstall.environments.records import say_unfinished
+    from gpuinstall.install.state import check_libcuda
+    from gpuinstall.machine.probe import read_machine
 
     python, venv = options.interpreter, environment_to_read(options)
     if not python:
         name_active(["verify"], venv, options.terminal)
     target = interpreter_of_others(python, venv)
     folder = environment_of(target)
-    with machine_beside(folder.parent, options.terminal) as here:
-        machine = here.machine
-        options.read_machine = machine
-        origin = read_origin(folder, machine)
-        others = [
-            f"GPU {gpu.index} ({gpu.label})"
-            for gpu in machine.gpus
-            if origin.gpus and gpu.index not in origin.gpus
-        ]
-        if others:
-            names = ", ".join(others)
-            options.terminal.warn(f"this environment was made without {names}")
-        if python:
-            report_owner(folder, options.terminal)
-        else:
-            check_startable(folder, options.terminal)
-            say_unfinished(folder, options.terminal)
-        _warn_of_damage(folder, options.terminal)
-        measured: tuple[Device, ...] = ()
-        verdict = verify_environment(
-            target,
-            machine,
-            origin,
-            deep=options.deep,
-            surroundings=True,
-            reporter=options.terminal,
-        )
-        if verdict.status == "failed":
-            # If no build at all runs on this machine, that is why.
-            reasons = () if origin.for_cpu else refusals(machine)
-            if reasons:
-                machine = machine.with_problems(reasons)
-                verdict = verdict.refused_by(reasons[0])
-        elif options.require_gpu and not verdict.proves_gpus:
-            raise _no_gpu_proven(verdict)
-        elif options.bench:
-            measured = measure(target, machine, origin, options.terminal)
-        return _outcome(verdict, machine, target, measured)
+    machine = read_machine(options.terminal)
+    options.read_machine = machine
+    check_libcuda(folder, machine)
+    origin = read_origin(folder, machine)
+    others = [
+        f"GPU {gpu.index} ({gpu.label})"
+        for gpu in machine.gpus
+        if origin.gpus and gpu.index not in origin.gpus
+    ]
+    if others:
+        names = ", ".join(others)
+        options.terminal.warn(f"this environment was made without {names}")
+    if python:
+        report_owner(folder, options.terminal)
+    else:
+        check_startable(folder, options.terminal)
+        say_unfinished(folder, options.terminal)
+    _warn_of_damage(folder, options.terminal)
+    measured: tuple[Device, ...] = ()
+    verdict = verify_environment(
+        target,
+        machine,
+        origin,
+        deep=options.deep,
+        surroundings=True,
+        reporter=options.terminal,
+    )
+    if verdict.status == "failed":
+        # If no build at all runs on this machine, that is why.
+        reasons = () if origin.for_cpu else refusals(machine)
+        if reasons:
+            machine = machine.with_problems(reasons)
+            verdict = verdict.refused_by(reasons[0])
+    elif options.require_gpu and not verdict.proves_gpus:
+        raise _no_gpu_proven(verdict)
+    elif options.bench:
+        measured = measure(target, machine, origin, options.terminal)
+    return _outcome(verdict, machine, target, measured)
 
 
 def _warn_of_damage(venv: Path, terminal: Terminal) -> None:

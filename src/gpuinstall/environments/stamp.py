@@ -9,12 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gpuinstall.base.codec import read_object
-from gpuinstall.base.environment_paths import COMPAT_FOLDER, interpreter
+from gpuinstall.base.codec import read_object, write_object
+from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import read_json, write_atomically
+from gpuinstall.base.machine import Driver
 from gpuinstall.base.owners import is_own
-from gpuinstall.base.values import Value, asdict
+from gpuinstall.base.values import Value
 
 TORCH = "torch"
 _STARTUP_MODULES = ("sitecustomize", "usercustomize")
@@ -26,18 +27,26 @@ FileStamp = tuple[int, int, int]
 
 
 class Stamp(Value):
-    """What a proof on one machine covered, as it was then. A file that was changed behind its RECORD is ``verify``'s to find."""
+    """The state that a verification covered on one machine.
+
+    Only ``verify`` finds a file that was changed without its RECORD.
+    """
 
     python: str
-    """The interpreter behind the environment's own, by its path, and its stamp."""
+    """The path and file stamp of the base interpreter."""
     variables: Mapping[str, str]
-    """Those that change what is loaded."""
+    """The variables that change which files are loaded."""
     files: Mapping[str, Mapping[str, FileStamp]]
-    """The stamps by path below the environment: under "torch", of the RECORD and the libraries of torch and of what it
-    loads, of ``pyvenv.cfg``, and of what Python runs at its start; under each module that was tested beside torch, of
-    the RECORDs of its package and of what that requires beside torch's."""
+    """File stamps by path below the environment.
+
+    The key "torch" has the RECORD and libraries of torch and of the packages that it loads, ``pyvenv.cfg``, and the
+    files that Python runs at start-up. The key of each other verified module has the RECORDs of its package and of the
+    further packages that it requires.
+    """
     verdict: dict[str, Any]
-    """The Verdict document of the proof."""
+    """The Verdict document."""
+    driver: Driver | None = None
+    """The driver, with the path of a libcuda that loads before its own."""
 
     @property
     def is_passed(self) -> bool:
@@ -55,7 +64,7 @@ class Stamp(Value):
         return self.is_passed and tried.issuperset(gpus)
 
     def holds(self, venv: str) -> bool:
-        """Whether all is still as it was in an environment, and for the processes that are started now."""
+        """Return whether the files and variables of an environment are unchanged."""
         if self.python != stamped_python(venv) or self.variables != loading_variables():
             return False
         covered = self.files[TORCH]
@@ -82,9 +91,9 @@ class Stamp(Value):
         )
 
     def write(self, path: Path) -> None:
-        """Write it for this user; a cache that cannot be written is no fault: the next command proves again."""
+        """Write the stamp for this user, unless the cache is read-only."""
         with suppress(InstallationError):
-            write_atomically(path, json.dumps(asdict(self)), is_private=True)
+            write_atomically(path, json.dumps(write_object(self)), is_private=True)
 
 
 def read_stamp(path: Path) -> Stamp | None:
@@ -115,21 +124,8 @@ def stamped_python(venv: str) -> str:
 
 
 def loading_variables() -> dict[str, str]:
-    """Return the variables of this process that change what a Python loads.
-
-    The libraries of cuda-compat, which we put first, are not among them: they decide what driver the machine has.
-    """
-    variables = {}
-    for name in _LOADING:
-        folders = os.environ.get(name, "").split(os.pathsep)
-        own = [
-            folder
-            for folder in folders
-            if not os.path.basename(folder).startswith(COMPAT_FOLDER)
-        ]
-        if any(own):
-            variables[name] = os.pathsep.join(own)
-    return variables
+    """Return the variables of this process that change what a Python loads."""
+    return {name: os.environ[name] for name in _LOADING if os.environ.get(name)}
 
 
 def startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:

@@ -107,9 +107,7 @@ def any_dockerfile(
     environments = rows = ""
     for lock in locks:
         rows += f"#   {lock.name:20} torch {lock.versions.get('torch')}\n"
-        # Each start decides whether the libraries count on its machine.
-        options = " --cuda-compat" if "url" in lock.record.cuda_compat else ""
-        environments += parts["environment"].format(target=lock.target, options=options)
+        environments += parts["environment"].format(target=lock.target)
     starts = [parts["start"].format(gpus=way["run"]) for way in access]
     text: str = parts["any"].format(
         rows=rows.rstrip(),

@@ -67,8 +67,7 @@ def _virtual_packages(lock: Lock) -> dict[str, str]:
         return {}
     packages = {}
     cudas = [gpus.cuda for gpus in needs.gpus if gpus.cuda]
-    # Of libraries that serve older drivers too, conda knows nothing.
-    if cudas and not lock.record.cuda_compat:
+    if cudas:
         packages["__cuda"] = str(min(cudas))
     if needs.glibc:
         packages["__glibc"] = needs.glibc

@@ -153,7 +153,8 @@ def renew_proof(
             is_kept = True
     if verdict is None:
         verdict = prove(fit, python, here, project).to_dict()
-    return Proof(verdict, replace(stamp, verdict=verdict), is_kept)
+    driver = here.driver if here else None
+    return Proof(verdict, replace(stamp, verdict=verdict, driver=driver), is_kept)
 
 
 def check_import(python: Path) -> None:

@@ -19,13 +19,14 @@ from gpuinstall.base.environment_paths import (
     other_venv,
     venv_option,
 )
-from gpuinstall.base.errors import LockError, NoBuildError, UsageError
+from gpuinstall.base.errors import LockError, MachineError, NoBuildError, UsageError
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Rejection
+from gpuinstall.base.machine import Driver
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.damage import find_damage
@@ -305,23 +306,55 @@ def standing_stamp(
     marker: Marker,
     machine: Machine | None,
 ) -> Stamp | None:
-    """Return the stamp of an environment on a machine; None if there is none, or it holds no longer.
+    """Return the stamp of an environment on a machine if it is still valid.
 
     Args:
         venv: The environment.
-        marker: What it is; its id tells it from another at this place.
-        machine: The machine; None: there is no stamp of it.
+        marker: Its marker.
+        machine: The machine, or None if kernels cannot run on it.
     """
     if machine is None:
         return None
     stamp = read_stamp(stamp_file(marker.id, machine))
-    return stamp if stamp and stamp.holds(str(venv)) else None
+    if stamp and stamp.driver == machine.driver and stamp.holds(str(venv)):
+        return stamp
+    return None
 
 
 def stamp_file(identity: str, machine: Machine) -> Path:
-    """Return the file for the stamp of an environment, by the id of its marker, on a machine."""
-    return (
-        own_cache_folder() / "stamps" / f"{identity}-{fingerprint(machine)[:16]}.json"
+    """Return the file of an environment's stamp on a machine with any driver.
+
+    Args:
+        identity: The ID of the environment's marker.
+        machine: The machine.
+    """
+    name = f"{identity}-{fingerprint(replace(machine, driver=None))[:16]}.json"
+    return own_cache_folder() / "stamps" / name
+
+
+def check_libcuda(venv: Path, machine: Machine) -> None:
+    """Check that the libcuda of an environment's last verification still loads.
+
+    A driver that serves the same CUDA by itself replaces it.
+
+    Raises:
+        MachineError: It does not load.
+    """
+    marker = read_marker(venv)
+    stamp = read_stamp(stamp_file(marker.id, machine)) if marker else None
+    verified = stamp.driver if stamp else None
+    if verified is None or verified.libcuda is None or verified.cuda is None:
+        return
+    now = machine.driver or Driver()
+    if now.libcuda == verified.libcuda or (now.cuda and now.cuda >= verified.cuda):
+        return
+    folder = Path(verified.libcuda).parent
+    raise MachineError(
+        "libcuda-not-loaded",
+        f"{verified.libcuda} no longer loads",
+        why=f"{venv} was verified with it, for CUDA {verified.cuda}; the driver's own supports CUDA {now.cuda}",
+        hint=f"export LD_LIBRARY_PATH={quoted(folder)}\n"
+        f"gpuinstall install{venv_option(venv)}   # selects a build for the driver's own",
     )
 
 
@@ -588,10 +621,7 @@ class InstallState(Value):
         for misfit in self.misfits:
             lock, code = misfit.candidate, misfit.reason.code
             build = locked_build(lock, machine, catalog)
-            if lock.record.cuda_compat:
-                if code.startswith("driver-too-old"):
-                    yield "Run it again with --cuda-compat: as the lock was made"
-            elif build:
+            if build:
                 rules = rules_for(machine, catalog, {build.backend.kind})
                 fix = rules.driver_fix(build, code, machine.gpus)
                 if fix:

@@ -10,7 +10,7 @@ from gpuinstall.base.values import Value
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.base.machine import Driver, Gpu, Machine
+    from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.catalog import Build, Catalog
 
 
@@ -186,13 +186,6 @@ class Rules(Value):
         if self.not_proven:
             return (Reason("not-proven", self.not_proven),)
         return ()
-
-    def drivers_above(self) -> Mapping[str, Driver]:
-        """Return what the machine's driver would be with newer libraries above it, by the name of the package.
-
-        Only those that an ordinary user can have, and that let other builds run; the smallest step comes first.
-        """
-        return {}
 
     def floors(self, build: Build) -> Mapping[str, str]:
         """Return the oldest driver that runs a build, as a lock writes it: ``{"driver": "525.60.13"}``."""

@@ -22,7 +22,6 @@ from gpuinstall.plan.candidates import (
     rejections,
 )
 from gpuinstall.plan.companions import label_of
-from gpuinstall.plan.compat import with_compat_fix
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import (
@@ -82,12 +81,7 @@ def choose(
 
     if isinstance(outcome, NoCandidate):
         outcome = explain(outcome, request, attempt)
-    return with_compat_fix(
-        with_cpu_build(outcome, request, attempt),
-        machine,
-        catalog,
-        choose_on=lambda other: attempt(request, machine=other),
-    )
+    return with_cpu_build(outcome, request, attempt)
 
 
 def _attempt(

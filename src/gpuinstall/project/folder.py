@@ -63,9 +63,6 @@ class Settings(Value):
     script: RequirementsFile | None = None
     """What the block of a script asks for, in place of the user's own words."""
 
-    cuda_compat: bool = False
-    """Whether forward-compatibility libraries are put above the driver."""
-
     only_looks: bool = False
     """Whether no environment is changed or started."""
 

@@ -41,11 +41,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
-    from gpuinstall.environments.cuda_compat.libraries import (
-        CompatLibraries,
-        MachineHere,
-    )
-    from gpuinstall.environments.cuda_compat.package import CompatArchive
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.sources.session import Session
 
@@ -105,7 +100,7 @@ class Project(Value):
     def read_anew(self) -> None:
         """Have the folder read again, by whoever needs it next: it may have changed while this run waited."""
         # Of this very run: whoever has opened it compares with what was installed.
-        for name in vars(self).keys() - {"_machine_here"}:
+        for name in vars(self).keys() - {"_this_machine"}:
             del vars(self)[name]
 
     @property
@@ -194,7 +189,7 @@ class Project(Value):
     @property
     def machine(self) -> Machine:
         """The machine to choose for: this one, unless the caller gives another."""
-        return self.settings.machine or self._machine_here.machine
+        return self.settings.machine or self._this_machine
 
     @property
     def markers(self) -> Mapping[str, str]:
@@ -211,35 +206,11 @@ class Project(Value):
             return None
         return self.machine
 
-    @property
-    def compat_libraries(self) -> CompatLibraries | None:
-        """The forward-compatibility libraries that everything loads which is started for this project."""
-        if self.settings.machine:
-            return None
-        return self._machine_here.libraries
-
     @cached_property
-    def _machine_here(self) -> MachineHere:
-        from gpuinstall.environments.cuda_compat.libraries import machine_beside
+    def _this_machine(self) -> Machine:
+        from gpuinstall.machine.probe import read_machine
 
-        beside = machine_beside(
-            self.paths.folder,
-            self.reporter,
-            only_looks=self.settings.only_looks,
-        )
-        here = self.resources.enter_context(beside)
-        if here.libraries or not self.settings.cuda_compat:
-            return here
-        # The session below evaluates markers for this machine.
-        vars(self)["_machine_here"] = here
-        from gpuinstall.environments.cuda_compat.package import take_libraries
-
-        return take_libraries(
-            _locked_compat(self),
-            self.paths.folder,
-            session=self.session,
-            resources=self.resources,
-        )
+        return read_machine(self.reporter)
 
 
 def _source_settings(project: Project) -> Iterator[SourceSetting]:
@@ -296,29 +267,3 @@ def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
             if name not in removed:
                 key = "index of a package in a lock"
                 yield source_setting("gpuinstall", key, index, path, package=name)
-
-
-def _locked_compat(project: Project) -> CompatArchive | None:
-    """Return the archive of forward-compatibility libraries that a lock of the folder names; it is announced."""
-    from gpuinstall.environments.cuda_compat.package import CompatArchive
-    from gpuinstall.lock.file.fit import read_locks
-
-    folder = project.paths.folder
-    for lock in read_locks(folder):
-        url = lock.record.cuda_compat.get("url")
-        sha256 = lock.record.cuda_compat.get("sha256")
-        if url and sha256:
-            key = "libraries of cuda-compat in a lock"
-            setting = source_setting("gpuinstall", key, url, folder / lock.name)
-            project.sources.name_chosen([setting], project.reporter)
-            return CompatArchive(url, sha256)
-    return None
-
-
-def keep_compat(project: Project) -> None:
-    """Keep the libraries that ``cuda_compat`` has brought, now that an environment is proven with them."""
-    if not project.settings.cuda_compat or project.compat_libraries is None:
-        return
-    from gpuinstall.environments.cuda_compat.libraries import keep_libraries
-
-    keep_libraries(project.compat_libraries, project.paths.folder)

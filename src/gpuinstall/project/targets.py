@@ -32,7 +32,7 @@ def environment_request(project: Project, request: Request) -> Request:
     if not (request.backend or project.settings.anew):
         request = _within_targets(project, request)
     parse_request(request, project.catalog.family, project.machine)
-    return _with_compat(project, request)
+    return request
 
 
 def project_targets(project: Project) -> list[Target]:
@@ -61,14 +61,6 @@ def _within_targets(project: Project, request: Request) -> Request:
     if choice:
         within = replace(within, backend=choice.build.backend.tag)
     return within
-
-
-def _with_compat(project: Project, request: Request) -> Request:
-    """Return a request for this machine, of whose forward-compatibility libraries a lock records what they are."""
-    libraries = project.compat_libraries
-    if libraries is None:
-        return request
-    return replace(request, cuda_compat=libraries.to_evidence())
 
 
 def lock_requests(
@@ -104,7 +96,7 @@ def lock_requests(
         return (LockRequest(machine, request, catalog, builds_here=False),)
     targets = targets or project.contents.config.targets
     if not targets:
-        here = LockRequest(project.machine, _with_compat(project, request), catalog)
+        here = LockRequest(project.machine, request, catalog)
         return _locked_requests(project, here) or (here,)
     parsed = dict.fromkeys(map(Target.parse, targets))
     if not project.settings.request.backend:
@@ -135,16 +127,14 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
     if any(lock and "torch" in lock.record.apart for lock in locks.values()):
         here = here.asking(newest_per_target=True)
     own = project.contents.read_own_lock()
-    # The libraries above the driver of this machine are not those of every machine of a target.
-    anywhere = replace(here.request, cuda_compat={})
     requests = []
     for target, lock in locks.items():
         request = LockRequest.for_target(
             target,
-            anywhere,
+            here.request,
             here.catalog,
             glibc=lock.glibc if lock else GLIBC,
-            written=anywhere if lock and not lock.record.asked else None,
+            written=here.request if lock and not lock.record.asked else None,
         )
         if own and own.name == target.filename:
             # That of the environment here is for this very machine, with its own glibc.

@@ -98,9 +98,6 @@ class Effect(Enum):
     CERTIFICATES = EffectRow(
         "obeyed: the certificates to trust", "the certificates to trust"
     )
-    LIBRARIES = EffectRow(
-        "obeyed: libraries above the driver", "libraries above the driver"
-    )
     KNOWN_INDEX = EffectRow(
         "the command ends, unless UV_INDEX, or another source that is obeyed, has the address too",
         is_compared=True,

@@ -20,7 +20,7 @@ from gpuinstall.base.files import (
     own_cache_folder,
     write_atomically,
 )
-from gpuinstall.base.in_use import remove_abandoned, scratch_folder
+from gpuinstall.base.in_use import scratch_folder
 from gpuinstall.base.patience import USUAL, Patience, read_patience
 from gpuinstall.base.process import find_program, run
 from gpuinstall.base.reporter import Reporter
@@ -118,8 +118,6 @@ def open_session(
     if provider == "subprocess" and find_program("keyring"):
         logins = dict(_with_passwords(sources, variables))
         variables |= replace(sources, logins=logins).environment()
-    # Libraries of cuda-compat are unpacked there.
-    remove_abandoned(own_cache_folder())
     with ExitStack() as resources:
         scratch = resources.enter_context(scratch_folder(Path(tempfile.gettempdir())))
         client = resources.enter_context(

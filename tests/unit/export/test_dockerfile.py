@@ -12,7 +12,6 @@ from gpuinstall.export.dockerfile import (
     dockerfile,
     locks_of_image,
 )
-from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, source, wheel
 
 LAB = wheel("jupyterlab", "4.5.0")
@@ -42,18 +41,6 @@ def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
 
 def test_an_image_has_the_installed_uv():
     assert f"FROM astral/uv:{version('uv')} AS uv" in dockerfile(cpu_lock())
-
-
-def test_an_image_brings_the_libraries_that_a_lock_was_made_with():
-    evidence = (
-        '[tool.gpuinstall.cuda-compat]\nurl = "https://index.example/compat.tar.xz"\n'
-    )
-    recorded = parse(LOCKS[1].name, f"{LOCKS[1].text}\n{evidence}")
-
-    text = any_dockerfile([LOCKS[0], recorded])
-
-    assert "--target cu126 --venv .venv-cu126" in text
-    assert "--target cu130 --cuda-compat --venv .venv-cu130" in text
 
 
 def test_an_image_has_the_locks_of_one_platform():

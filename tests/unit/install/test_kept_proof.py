@@ -62,7 +62,7 @@ def put(venv, name, *, version="1.0", requires=(), files=MappingProxyType({})):
 
 def proven(venv):
     """What is proven of an environment, and kept for this machine."""
-    stamp = replace(take_stamp(venv), verdict=PASSED)
+    stamp = replace(take_stamp(venv), verdict=PASSED, driver=MACHINE.driver)
     stamp.write(stamp_file(MARKER.id, MACHINE))
     return stamp
 

@@ -120,7 +120,6 @@ MADE = [
         "F11 forward-compatibility-unsupported",
         healthy() | libcuda(init=804, path=COMPAT),
     ),
-    ("F11 note forward-compatibility-library", healthy() | libcuda(1, path=COMPAT)),
     ("F12 cuda-unknown-error", healthy() | libcuda(init=999)),
     ("F12 nvml-unknown-error", healthy() | nvml(init=999)),
     (

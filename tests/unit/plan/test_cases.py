@@ -21,10 +21,10 @@ import pytest
 from gpuinstall.api import choose
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Driver, Environment, JetsonRelease, MigDevice
+from gpuinstall.base.machine import Environment, JetsonRelease, MigDevice
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import ComputeCapability, CudaVersion
+from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.plan import Plan
@@ -220,7 +220,6 @@ def words_of(text):
 def read_machine(text):
     cards, *facts = text.split(", ")
     known: dict[str, Any] = {}
-    compat = None
     for fact in facts:
         kind, _, value = fact.partition(" ")
         if fact in FACTS:
@@ -234,15 +233,9 @@ def read_machine(text):
                 "arch": "aarch64",
                 "environment": Environment(jetson=JetsonRelease(value)),
             }
-        elif kind == "cuda-compat":
-            compat = CudaVersion.parse(value)
         else:
             known["distribution"] = fact
-    there = machine(*read_cards(cards), **known)
-    if compat and there.driver:
-        # NVML knows nothing of a libcuda that only a variable names.
-        there = replace(there, driver=Driver(there.driver.version, compat, compat=True))
-    return there
+    return machine(*read_cards(cards), **known)
 
 
 def read_cards(text):

@@ -57,7 +57,6 @@ for line, below in steps_of(
 ELSEWHERE = {
     ("pip", "cert"),
     ("gpuinstall", "torch-index"),
-    ("gpuinstall", "libraries of cuda-compat in a lock"),
     ("uv", "constraint-dependencies"),
     ("gpuinstall", "index of a package in a lock"),
     ("gpuinstall", "extension-sources"),

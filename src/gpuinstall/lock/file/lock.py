@@ -102,9 +102,6 @@ class Record(Value):
     relaxed: Mapping[str, str] = {}
     """The requirements that it was asked not to hold to, by package."""
 
-    cuda_compat: Mapping[str, str] = {}
-    """The archive of the forward-compatibility libraries: ``driver``, ``sha256``, ``url``."""
-
     request_revision: int = 0
     """How often the request of its folder had changed."""
 
@@ -128,7 +125,6 @@ class Record(Value):
             preferred_digest=digest(request.preferred) if request.preferred else "",
             build_files_digest=request.build_files_digest,
             asked=request.backend,
-            cuda_compat=request.cuda_compat,
             request_revision=request.revision,
             requirements_files={
                 file: tuple(one.line for one in lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +19,7 @@ from gpuinstall.machine.nvidia.libraries import (
     NvmlFacts,
     NvmlGpu,
     is_compat,
-    is_requested_compat,
+    libcuda_release,
 )
 from gpuinstall.machine.nvidia.linux import PROC_VERSION
 from gpuinstall.machine.prober import format_gpus, visible_entries
@@ -175,11 +174,7 @@ def explain_refusal(
         place: Further circumstances, such as ``container`` and ``wsl``.
     """
     path = library or ""
-    # A branch has three digits: WSL's libcuda.so.1.1 has no release in its name.
-    release = re.search(r"/libcuda\.so\.(\d{3}(?:\.\d+)+)$", path)
-    other_release = None
-    if driver and release and release[1] != str(driver):
-        other_release = release[1]
+    release = libcuda_release(library)
     # Only the open kernel module drives them.
     first = load_drivers().kernel_modules.open_only_from
     blackwells = [chip for chip in chips if chip and chip >= first]
@@ -192,7 +187,7 @@ def explain_refusal(
         "folder": PurePosixPath(path).parent if is_compat(path) else None,
         # In WSL, any other than the one that Windows lends.
         "foreign-library": "" if path.startswith("/usr/lib/wsl/") else path,
-        "other-release": other_release,
+        "other-release": release if driver and release != driver else None,
         "several-blackwells": len(blackwells) > 1,
     }
     # Loaded only now: a healthy machine needs no table of failures.
@@ -374,7 +369,6 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
     withheld = [card.name for card in evidence.others if not card.device.is_reserved]
     lost = tuple(gpu.index for gpu in gpus if gpu.error is not None)
     others = [gpu.uuid or str(gpu.index) for gpu in gpus if gpu.error is None]
-    folder, _, name = (cuda.path or "").rpartition("/")
     visible = evidence.visible
     hides_all = visible is not None and _hides_all(visible, evidence)
     return {
@@ -388,11 +382,6 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
         "libcuda-init": cuda.init,
         "lost": format_gpus(lost) if lost else None,
         "visible": ",".join(others),
-        "folder": folder if is_compat(cuda.path) else None,
-        "requested-compat": is_requested_compat(cuda.path),
-        # A Jetson may have a package of its own for a newer CUDA: cuda-compat-orin-13-2.
-        "jetson": evidence.jetson is not None,
-        "libcuda": name,
         "hides-all": repr(visible) if hides_all else None,
         "shadow": evidence.shadow,
     }

@@ -15,11 +15,11 @@ from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersi
 from gpuinstall.machine.protocol import Code, Toolkit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build
-    from gpuinstall.catalog.drivers import CompatPackage, Drivers, Floor, Generation
+    from gpuinstall.catalog.drivers import Drivers, Floor, Generation
 
 
 class Sass(NamedTuple):
@@ -144,9 +144,6 @@ def _cudnn_lacks(
     )
 
 
-_WITHOUT_COMPAT = "Plan with the driver alone: --driver"
-
-
 class MachineDriver(Value):
     """The driver of a machine, by the tables of the catalogue."""
 
@@ -157,7 +154,7 @@ class MachineDriver(Value):
         name = f"driver {self.version}"
         if self.version is None:
             name = f"a driver for CUDA {self.cuda}"
-        return f"{name} with cuda-compat {self.cuda}" if self.is_compat else name
+        return f"{name} ({self.driver.libcuda})" if self.driver.libcuda else name
 
     @cached_property
     def driver(self) -> Driver:
@@ -168,11 +165,6 @@ class MachineDriver(Value):
     def version(self) -> DriverVersion | None:
         """Its release, if known."""
         return self.driver.version
-
-    @property
-    def is_compat(self) -> bool:
-        """Whether its CUDA is that of NVIDIA's forward-compatibility package, a newer libcuda above the driver."""
-        return self.driver.compat
 
     @cached_property
     def cuda(self) -> CudaVersion | None:
@@ -192,25 +184,19 @@ class MachineDriver(Value):
         reached = [branch for branch, cuda in self.tables.branches if cuda <= served]
         return max(reached, default=0)
 
-    @property
-    def _has_compat(self) -> bool:
-        """Whether there are such packages for this system: Jetsons have their own, WSL has Windows' driver."""
+    def supports_compat(self) -> bool:
+        """Return whether NVIDIA's cuda-compat package supports this driver and every GPU."""
         environment = self.machine.environment
-        return self.machine.os == "linux" and not (environment.wsl or environment.l4t)
-
-    def compat_packages(self) -> Iterator[CompatPackage]:
-        """Yield the packages that bring a CUDA major that this driver does not serve, ascending."""
-        if (
-            self.is_compat
-            or not self._has_compat
-            or self.version is None
-            or self.cuda is None
-            or self.version.branch < self.tables.compat_base
-        ):
-            return
-        for package in self.tables.compat:
-            if package.cuda.major > self.cuda.major:
-                yield package
+        if self.version is None or environment.wsl or environment.l4t:
+            return False
+        words = {
+            word for gpu in self.machine.gpus for word in gpu.label.lower().split()
+        }
+        return (
+            self.machine.os == "linux"
+            and self.version.branch >= self.tables.compat_base
+            and self.tables.no_compat.isdisjoint(words)
+        )
 
     @cached_property
     def floors(self) -> dict[int, DriverVersion]:
@@ -229,9 +215,7 @@ class MachineDriver(Value):
         if floor is None:
             # A major newer than the tables: nothing but a CUDA of its own that is as new speaks for it.
             return self.cuda is not None and self.cuda >= toolkit
-        # The libraries of cuda-compat bring a CUDA of their own: the release of the driver below them tells it no
-        # longer.
-        if (self.version is None or self.is_compat) and self.cuda is not None:
+        if self.version is None and self.cuda is not None:
             return self.cuda.major >= toolkit[0]
         return self._reaches(floor)
 
@@ -260,41 +244,21 @@ class MachineDriver(Value):
     ) -> Finding | None:
         """Return why it does not drive a GPU: it is older than the chip, or has dropped its generation.
 
-        The forward-compatibility package is for data-centre GPUs on Linux, and its libraries serve only the generations
-        that their own driver drives.
-
         Args:
             chip: What the GPU can execute.
             label: The GPU's name.
             majors: The CUDA majors of the builds for the chip: a newer driver has to serve one.
         """
         branch = self.branch
-        if self.is_compat:
-            # The oldest that reports its CUDA, else the newest that is known.
-            branches = self.tables.branches
-            serving = [branch for branch, cuda in branches if cuda == self.cuda]
-            branch = min(serving, default=branches[-1].branch)
-            words = label.lower().split()
-            if not (self._has_compat and self.tables.no_compat.isdisjoint(words)):
-                return Finding(
-                    "forward-compatibility-unsupported",
-                    "cuda-compat is for data-centre GPUs on Linux (Jetsons have their own),"
-                    f" not for {label} on {self.machine.os}",
-                    fixes=(_WITHOUT_COMPAT,),
-                )
         if branch is None:
             return None
         generation = self.tables.generation(chip)
         last = generation.last_branch if generation else None
         if generation and last is not None and branch > last:
-            newer, fix = str(self), f"Install driver {last}"
-            if self.is_compat:
-                newer = f"cuda-compat {self.cuda}, which is of driver {branch},"
-                fix = _WITHOUT_COMPAT
             return Finding(
                 "driver-dropped-gpu",
-                f"{newer} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does",
-                fixes=(fix,),
+                f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does",
+                fixes=(f"Install driver {last}",),
             )
         first = self.first_for(chip)
         if first is None or self._reaches(first):

@@ -10,7 +10,12 @@ from gpuinstall.base.values import Value
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.drivers import JetsonChip, load_drivers
 from gpuinstall.machine.bus import PciDevice
-from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts
+from gpuinstall.machine.nvidia.libraries import (
+    LibcudaFacts,
+    NvmlFacts,
+    is_compat,
+    libcuda_release,
+)
 from gpuinstall.machine.nvidia.linux import KernelModule
 from gpuinstall.machine.prober import MachineFacts
 from gpuinstall.machine.source import Source
@@ -158,6 +163,14 @@ class NvidiaEvidence(Value):
         if self.module:
             return self.module.version
         return self.nvml.driver
+
+    @property
+    def has_other_libcuda(self) -> bool:
+        """Whether a libcuda loads before the driver's own, such as NVIDIA's cuda-compat."""
+        release = libcuda_release(self.cuda.path)
+        if release and self.driver:
+            return release != self.driver
+        return is_compat(self.cuda.path)
 
     @cached_property
     def cards(self) -> tuple[BusCard, ...]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gpuinstall.base.machine import Driver, Gpu, MigDevice
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.machine.nvidia.evidence import NvidiaEvidence
-from gpuinstall.machine.nvidia.libraries import CudaDevice, NvmlGpu, is_requested_compat
+from gpuinstall.machine.nvidia.libraries import CudaDevice, NvmlGpu, libcuda_release
 
 
 class DetectedGpu(NamedTuple):
@@ -34,16 +34,18 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
 
 
 def driver_of(evidence: NvidiaEvidence) -> Driver | None:
-    """Return the driver: its release by NVML or the kernel, its CUDA by the libcuda that programs load."""
-    module = evidence.module
-    # With cuda-compat above the driver, NVML goes on speaking of the driver's own CUDA.
-    cuda = evidence.cuda.driver_version or evidence.nvml.cuda
-    compat = is_requested_compat(evidence.cuda.path)
+    """Return the driver. A libcuda that loads before its own counts as the driver if it starts."""
+    libcuda = evidence.cuda
+    cuda = libcuda.driver_version or evidence.nvml.cuda
+    if evidence.has_other_libcuda:
+        if libcuda.init == 0:
+            return Driver(libcuda_release(libcuda.path), cuda, "libcuda", libcuda.path)
+        cuda = evidence.nvml.cuda
     if evidence.nvml.driver:
-        return Driver(evidence.nvml.driver, cuda, "nvml", compat)
-    if module:
-        return Driver(module.version, cuda, "proc", compat)
-    if evidence.cuda.driver_version and evidence.shows_gpu:
+        return Driver(evidence.nvml.driver, cuda, "nvml")
+    if evidence.module:
+        return Driver(evidence.module.version, cuda, "proc")
+    if cuda and evidence.shows_gpu:
         return Driver(None, cuda, "libcuda")
     return None
 

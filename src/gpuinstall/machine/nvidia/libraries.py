@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gpuinstall.base.codec import read_object
-from gpuinstall.base.environment_paths import COMPAT_FOLDER
 from gpuinstall.base.machine import MigDevice
 from gpuinstall.base.process import Finished
 from gpuinstall.base.values import Value, replace
@@ -25,7 +24,6 @@ from gpuinstall.machine.children import (
     fault_of,
     how_it_ended,
     json_lines,
-    run_children,
 )
 from gpuinstall.machine.container import job_devices
 from gpuinstall.machine.source import Source
@@ -199,42 +197,20 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return environment | _STEADY
 
 
+def libcuda_release(library: str | None) -> DriverVersion | None:
+    """Return the driver release in the name of a libcuda's file."""
+    # A branch has three digits. WSL's libcuda.so.1.1 has no release in its name.
+    match = re.search(r"/libcuda\.so\.([0-9]{3}(?:\.[0-9]{1,4}){1,3})$", library or "")
+    return DriverVersion.parse(match[1]) if match else None
+
+
 def is_compat(library: str | None) -> bool:
-    """Whether a libcuda is NVIDIA's forward-compatibility package.
+    """Return whether a libcuda is from NVIDIA's forward-compatibility package.
 
     Its folder is ``/usr/local/cuda/compat``, ``cuda-compat``, or a Jetson's ``compat_orin``.
     """
     folders = PurePosixPath(library or "").parent.parts
     return any(re.fullmatch(r"(.+-)?compat(_[a-z]+)?", folder) for folder in folders)
-
-
-def is_requested_compat(library: str | None) -> bool:
-    """Whether a libcuda is of the forward-compatibility package that this user has put above the driver."""
-    return PurePosixPath(library or "").parent.name == COMPAT_FOLDER
-
-
-def with_compat(
-    environ: Mapping[str, str],
-    folder: Path | None,
-) -> dict[str, str]:
-    """Return an environment in which the libraries of a folder are loaded first; None: the system's own."""
-    environment = dict(environ)
-    folders = environment.pop("LD_LIBRARY_PATH", "").split(os.pathsep)
-    others = [
-        path for path in folders if path and PurePosixPath(path).name != COMPAT_FOLDER
-    ]
-    if folder is not None:
-        others.insert(0, str(folder))
-    if others:
-        environment["LD_LIBRARY_PATH"] = os.pathsep.join(others)
-    return environment
-
-
-def ask_libcuda_in(environments: Sequence[Mapping[str, str]]) -> list[LibcudaFacts]:
-    """Ask the libcuda that is loaded in each environment, each in a child of its own."""
-    commands = list(map(_devices_command, environments))
-    ended = run_children(commands, DRIVER_SECONDS)
-    return list(map(parse_libcuda, ended))
 
 
 def parse_libcuda(finished: Finished) -> LibcudaFacts:

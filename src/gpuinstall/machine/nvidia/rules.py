@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Reason
-from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, numbers
 from gpuinstall.machine.nvidia.driver import MachineDriver, code_for, split_code
 from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
@@ -15,7 +14,7 @@ from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.base.machine import Driver, Gpu
+    from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build
 
 _ANY_CUDA = CudaVersion(999, 0)
@@ -158,8 +157,16 @@ class NvidiaRules(Rules):
         newer = f"{floor} or newer"
         if last:
             newer = f"{newer}, up to {last}"
-        update = self._driver.update(newer, self._chips(gpus))
-        return "\n".join((update, *self._update_commands(str(floor), last)))
+        fixes = [
+            self._driver.update(newer, self._chips(gpus)),
+            *self._update_commands(str(floor), last),
+        ]
+        if self._driver.supports_compat():
+            package = f"cuda-compat-{toolkit[0]}-{toolkit[1]}"
+            fixes.append(
+                f"Or keep the driver and install NVIDIA's package {package} (data-center GPUs only)"
+            )
+        return "\n".join(fixes)
 
     def _update_commands(
         self,
@@ -181,14 +188,6 @@ class NvidiaRules(Rules):
         version = self._driver.version
         sentence = f"please update the NVIDIA driver from {version} to {floor} or newer; programs for older CUDA go on working"
         return (*commands, f"Without root, ask the administrator: {sentence}")
-
-    def drivers_above(self) -> Mapping[str, Driver]:
-        """Return this driver below each forward-compatibility package that brings another CUDA major."""
-        driver = self._driver.driver
-        drivers = {}
-        for package in self._driver.compat_packages():
-            drivers[str(package)] = replace(driver, cuda=package.cuda, compat=True)
-        return drivers
 
     def floors(self, build: Build) -> Mapping[str, str]:
         """Return the floor of the build's CUDA major on its operating system."""

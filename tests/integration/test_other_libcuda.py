@@ -1,4 +1,4 @@
-"""A libcuda that loads before the driver's own, as NVIDIA's cuda-compat package installs it."""
+"""A libcuda that loads before the driver's own, such as cuda-compat's."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def workshop(workshop, play):
 
 @pytest.fixture
 def load(monkeypatch):
-    """Put the folder of a libcuda first for the loader of every child process."""
+    """Let every child process load a libcuda first."""
 
     def start(libcuda):
         path = f"{libcuda.parent}:{os.environ['LD_LIBRARY_PATH']}"

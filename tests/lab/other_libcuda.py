@@ -1,4 +1,4 @@
-"""A fake libcuda in the folder of NVIDIA's cuda-compat package, compiled for one test."""
+"""A compiled fake libcuda in a folder like cuda-compat's."""
 
 import shutil
 from pathlib import Path

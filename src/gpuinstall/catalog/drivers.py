@@ -124,9 +124,9 @@ class Drivers(Value, eq=False):
     branches: tuple[Branch, ...]
     """Ascending."""
     no_compat: WordSet
-    """Words in the names of GPUs that NVIDIA's cuda-compat package does not support."""
+    """Words in names of GPUs that cuda-compat does not support."""
     compat_base: int
-    """The oldest driver branch that the package is known to run on."""
+    """The oldest driver branch that cuda-compat is known to support."""
     floors: Mapping[int, Floor]
     """By CUDA major."""
     partially_supported: PartialSupport

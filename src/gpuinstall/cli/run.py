@@ -270,7 +270,7 @@ def _become(words: list[str], paths: EnvironmentPaths) -> NoReturn:
 
 
 def _activated(venv: Path) -> dict[str, str]:
-    """Return the variables of a command in an environment, as activating it sets them."""
+    """Return the variables of a command in an activated environment."""
     variables = dict(os.environ)
     # It would have its Python load another's library.
     variables.pop("PYTHONHOME", None)

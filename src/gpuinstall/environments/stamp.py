@@ -64,7 +64,7 @@ class Stamp(Value):
         return self.is_passed and tried.issuperset(gpus)
 
     def holds(self, venv: str) -> bool:
-        """Return whether the files and variables of an environment are unchanged."""
+        """Return whether the stamped files and variables are unchanged."""
         if self.python != stamped_python(venv) or self.variables != loading_variables():
             return False
         covered = self.files[TORCH]

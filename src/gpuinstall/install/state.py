@@ -333,7 +333,7 @@ def stamp_file(identity: str, machine: Machine) -> Path:
 
 
 def check_libcuda(venv: Path, machine: Machine) -> None:
-    """Check that the libcuda of an environment's last verification still loads.
+    """Check that the libcuda of the last verification still loads.
 
     A driver that serves the same CUDA by itself replaces it.
 

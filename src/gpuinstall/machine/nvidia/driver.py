@@ -185,7 +185,7 @@ class MachineDriver(Value):
         return max(reached, default=0)
 
     def supports_compat(self) -> bool:
-        """Return whether NVIDIA's cuda-compat package supports this driver and every GPU."""
+        """Return whether cuda-compat supports the driver and all GPUs."""
         environment = self.machine.environment
         if self.version is None or environment.wsl or environment.l4t:
             return False

@@ -34,7 +34,10 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
 
 
 def driver_of(evidence: NvidiaEvidence) -> Driver | None:
-    """Return the driver. A libcuda that loads before its own counts as the driver if it starts."""
+    """Return the driver.
+
+    A libcuda that loads before the driver's own counts as the driver if it starts.
+    """
     libcuda = evidence.cuda
     cuda = libcuda.driver_version or evidence.nvml.cuda
     if evidence.has_other_libcuda:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from itertools import repeat
 from os.path import exists, isdir, isfile, islink
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,8 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 
 DOCUMENT_BYTES = 10_000_000
+MOST_ENTRIES = 10_000
+"""The entries of a list, and the lines of a requirements file, that are read."""
 """What a document may be long: the largest locks have a tenth of it."""
 
 _VALUES = 2_000_000
@@ -179,9 +182,22 @@ def parse_toml(text: str) -> dict[str, Any]:
     import tomli
 
     try:
-        return tomli.loads(text)
+        document = tomli.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+    parts: list[tuple[str, Any]] = [("it", document)]
+    for key, part in parts:
+        if isinstance(part, dict | list):
+            check_count(len(part), "entries", key)
+            parts += part.items() if isinstance(part, dict) else zip(repeat(key), part)
+    return document
+
+
+def check_count(count: int, things: str, place: str) -> None:
+    """Raise ValueError for more entries than any project has."""
+    if count > MOST_ENTRIES:
+        message = f"{place} has {count} {things}; at most {MOST_ENTRIES} are read"
+        raise ValueError(message)
 
 
 def text_list(value: object, key: str) -> list[str]:

@@ -35,6 +35,8 @@ _SYSTEMS = {
 
 _PARSING = Lock()
 
+_LONGEST = 10_000
+"""The characters of a requirement that are read."""
 _SHOWN = 200
 """The characters of a malformed requirement that an error shows."""
 _REPOSITORIES = {
@@ -372,6 +374,11 @@ def parse_requirement(text: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
     Raises:
         UsageError: It is malformed, or names PyTorch's package "pytorch".
     """
+    if len(text) > _LONGEST:
+        message = (
+            f"a requirement has {len(text)} characters; at most {_LONGEST} are read"
+        )
+        raise UsageError("requirement-malformed", message)
     requirement = _parse(text)
     return requirement.at(origin) if origin is not NO_ORIGIN else requirement
 

@@ -88,8 +88,8 @@ def visible(text: str, keep: str = "") -> str:
     What is printed as itself stays, and so do the characters of ``keep``. No password in an address is shown.
     """
     text = redacted(text)
-    if len(text) > _WIDEST and "\n" not in text:
-        text = f"{text[:_WIDEST]}… ({len(text)} characters)"
+    if len(text) > _WIDEST:
+        text = "\n".join(map(_narrowed, text.split("\n")))
     if text.isprintable():
         return text
     return "".join(
@@ -98,6 +98,12 @@ def visible(text: str, keep: str = "") -> str:
         else mark.encode("unicode_escape").decode()
         for mark in text
     )
+
+
+def _narrowed(line: str) -> str:
+    if len(line) <= _WIDEST:
+        return line
+    return f"{line[:_WIDEST]}… ({len(line)} characters)"
 
 
 def is_shown(mark: str) -> bool:

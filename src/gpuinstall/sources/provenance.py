@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from os.path import isfile
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -218,7 +218,7 @@ class SourceSetting(Value):
         role = (self.effect.value.role or "").format(self.package)
         return f"{self.value}, as {self.file} says{role and f': {role}'}"
 
-    @property
+    @cached_property
     def effect(self) -> Effect:
         """What becomes of it: what is about PyTorch's own index is answered, whatever the setting."""
         effect = self.row.declared_effect

@@ -16,7 +16,13 @@ from typing import Any
 from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_outside, hint_for_link, read_document, real_path
+from gpuinstall.base.files import (
+    check_count,
+    check_outside,
+    hint_for_link,
+    read_document,
+    real_path,
+)
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
@@ -200,7 +206,9 @@ def read_conda(path: Path) -> RequirementsFile:
     conda = []
     lines = []
     with reading(path):
-        for entry in _conda_dependencies(read_listed(path)):
+        entries = [*_conda_dependencies(read_listed(path))]
+        check_count(len(entries), "entries", "dependencies")
+        for entry in entries:
             if isinstance(entry.value, str):
                 conda.append(entry.value)
                 continue
@@ -315,6 +323,8 @@ class _Reader:
     def __init__(self, first: Path) -> None:
         self.folder = real_path(first).parent
         self.seen: set[tuple[Path, bool]] = set()
+        self.count = 0
+        """The lines of the file and of those that it includes."""
 
     def read(self, path: Path, *, constrains: bool = False) -> RequirementsFile:
         """Read a file, which may be included by ``-c``."""
@@ -340,13 +350,17 @@ class _Reader:
             constrains: Whether it was included by ``-c``, so that what it includes constrains as well.
         """
         parts = []
-        for number, written in lines:
-            line = written.strip()
+        stripped = [(number, line.strip()) for number, line in lines]
+        written = [(number, line) for number, line in stripped if line]
+        self.count += len(written)
+        with reading(path):
+            check_count(self.count, "lines", "it")
+        for number, line in written:
             inclusion = re.fullmatch(_INCLUSION, line)
             if inclusion:
                 limits = constrains or inclusion["limits"] is not None
                 parts.append(self._include(inclusion["file"], path, constrains=limits))
-            elif line:
+            else:
                 parts.append(_parse_line(line, number, path))
         return joined_files(parts)
 

@@ -64,6 +64,8 @@ from gpuinstall.sources.requirements_file import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from packaging.dependency_groups import DependencyGroupResolver
+
     from gpuinstall.sources.provenance import SourceSetting
 
     Lines = Sequence[Requirement]
@@ -447,17 +449,51 @@ def _in_groups(document: Table, file: Path, name: str = "") -> Iterator[Requirem
     if not groups and not names:
         return
     selected = groups if names == "all" else text_list(names, "default-groups")
-    from packaging.dependency_groups import resolve_dependency_groups
+    from packaging.dependency_groups import DependencyGroupResolver
     from packaging.errors import ExceptionGroup
 
     for group in selected:
         try:
-            texts = resolve_dependency_groups(groups, group)
+            texts = [*_group_members(DependencyGroupResolver(groups), group, set())]
         except ExceptionGroup as error:
             raise ValueError("; ".join(map(str, error.exceptions))) from None
         origin = TextOrigin(str(file), f"[dependency-groups] {group}")
         for text in texts:
             yield parse_requirement(text, origin)
+
+
+def _group_members(
+    resolver: DependencyGroupResolver,
+    group: str,
+    seen: set[str],
+    parents: tuple[str, ...] = (),
+) -> Iterator[str]:
+    """Yield the requirements of a group and of those that it includes.
+
+    packaging repeats a group for each inclusion: crafted files have no end.
+
+    Args:
+        resolver: The groups.
+        group: The name of the group.
+        seen: The groups that were read already. It is added to.
+        parents: The groups that include it.
+
+    Raises:
+        ValueError: The groups include each other.
+    """
+    from packaging.requirements import Requirement as StandardRequirement
+
+    path = (*parents, normalized(group))
+    if path[-1] in parents:
+        raise ValueError(f"groups include each other: {' -> '.join(path)}")
+    if path[-1] in seen:
+        return
+    seen.add(path[-1])
+    for item in resolver.lookup(group):
+        if isinstance(item, StandardRequirement):
+            yield str(item)
+        else:
+            yield from _group_members(resolver, item.include_group, seen, path)
 
 
 def _expanded(

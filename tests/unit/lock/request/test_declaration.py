@@ -215,6 +215,7 @@ MALFORMED = (
     '[dependency-groups]\ndev = "idna"\n',
     '[project]\ndependencies = ["torch=="]\n',
     '[dependency-groups]\ndev = [{include-group = "missing"}]\n',
+    '[dependency-groups]\ndev = [{include-group = "Dev"}]\n',
     '[tool.uv]\ndefault-groups = ["missing"]\n',
     '[project]\nname = "thing"\ndependencies = ["thing[missing]"]\n',
     '[tool.poetry.dependencies]\nidna = {version = "*", extras = "all"}\n',
@@ -273,3 +274,15 @@ def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_ind
         UsageError, match=r"sources \(workspace.*\) of numpy cannot be obeyed"
     ):
         Sources().with_settings(settings)
+
+
+def test_groups_that_double_are_read_once(tmp_path):
+    groups = ["g0 = ['idna']"]
+    for one in range(60):
+        twice = f"{{include-group = 'g{one}'}}, {{include-group = 'G{one}'}}"
+        groups += [f"g{one + 1} = [{twice}]"]
+    text = "\n".join(
+        ["[dependency-groups]", *groups, "dev = [{include-group = 'g60'}]"]
+    )
+    (tmp_path / "pyproject.toml").write_text(text, "utf-8")
+    assert written(read_declaration(tmp_path).listed.requirements) == ("idna",)

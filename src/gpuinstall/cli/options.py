@@ -580,7 +580,7 @@ def read_machine_file(name: str) -> Machine:
         UsageError: if it cannot be read.
     """
     try:
-        return Machine.from_dict(parse_json(_read_document(name)))
+        machine = Machine.from_dict(parse_json(_read_document(name)))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         source = "stdin" if name == "-" else name
@@ -588,6 +588,12 @@ def read_machine_file(name: str) -> Machine:
             "machine-malformed",
             f"{source} cannot be read: {reason} (gpuinstall probe --json writes one)",
         ) from None
+    if not machine.problems:
+        return machine
+    # It loads the table of failures.
+    from gpuinstall.catalog.failures.problems import with_own_fixes
+
+    return with_own_fixes(machine)
 
 
 def _read_document(name: str) -> bytes:

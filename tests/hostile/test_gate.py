@@ -11,6 +11,7 @@ import tomli_w
 
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.location import Location
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import visible
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.lock import parse
@@ -61,6 +62,18 @@ def test_sources_of_a_lock_are_judged(project, name, trust):
     sources = Sources(policy=Policy(trusts_folder=trust == "on"))
     reasons = LockGate(sources, project).rejections(lock_with(case["entry"]))
     assert [reason.code for reason in reasons][:1] == [*filter(None, [case.get(trust)])]
+
+
+@pytest.mark.parametrize(
+    ("required", "allowed"), [((), False), (("-e ../../x",), True)]
+)
+def test_only_own_files_lead_outside(project, required, allowed):
+    (project.parents[1] / "x").mkdir()
+    lock = lock_with(CASES["folder outside the repository"]["entry"])
+    own = parse("pylock.toml", f'{lock.text}inputs = ["-e ../../x"]\n')
+    requirements = tuple(map(parse_requirement, required))
+    gate = LockGate(Sources(), project, requirements)
+    assert (not [*gate.rejections(own)]) == allowed
 
 
 @pytest.mark.parametrize(

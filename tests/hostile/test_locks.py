@@ -184,6 +184,13 @@ def test_check_sees_a_lock_that_was_tampered_with(document, tmp_path, name):
     assert reasons(tmp_path, tampered(document, name))
 
 
+def test_torch_is_built_under_no_other_name(document, tmp_path):
+    changed = deepcopy(document)
+    hashes = {"sha256": OTHER}
+    add(changed, "x", archive={"path": "torch-2.14.1.tar.gz", "hashes": hashes})
+    assert "wrong-source" in reasons(tmp_path, sealed(changed))
+
+
 @pytest.mark.parametrize("name", mostly_heavy(KINDS, QUICK))
 def test_sync_takes_nothing_that_harms_of_a_lock_sealed_anew(here, play, name):
     play(A100)

@@ -20,7 +20,7 @@ BUILT = 'dynamic = ["dependencies"]\n[build-system]\nbuild-backend = "gone"\n'
 
 
 def repository(folder: Path, pyproject: str) -> str:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "pyproject.toml").write_text(pyproject, "utf-8")
     author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
     for words in (("init", "-q"), ("add", "."), (*author, "commit", "-q", "-m", "x")):
@@ -102,3 +102,29 @@ def test_no_code_is_announced_of_what_cannot_be_fetched(here, stranger, name):
 
     assert done.status == 4, done.err
     assert "Code " not in done.err
+
+
+@pytest.mark.parametrize("trust", ["0", "1"])
+@pytest.mark.parametrize(
+    ("inside", "status"),
+    [("inner", 0), ("./inner/", 0), ("link", 2), ("../outside", 2), ("absent", 2)],
+)
+def test_subdirectories_stay_in_their_repository(here, tmp_path, inside, status, trust):
+    folder = tmp_path / "tool"
+    for place in (folder / "inner", tmp_path / "outside"):
+        place.mkdir(parents=True)
+        (place / "pyproject.toml").write_text(HEAD, "utf-8")
+    (folder / "link").symlink_to(tmp_path / "outside")
+    tree = repository(folder, HEAD)
+    lines = f"torch\ntool @ {tree}#subdirectory={inside}\n"
+    (here.folder / "requirements.txt").write_text(lines, "utf-8")
+    trusted = f'trusted-sources = ["{folder.as_uri()}"]\n'
+    config = here.folder.parent / "config"
+    (config / "gpuinstall").mkdir(parents=True)
+    (config / "gpuinstall" / "config.toml").write_text(trusted, "utf-8")
+    wary = here.having(GPUINSTALL_TRUST_FOLDER=trust, XDG_CONFIG_HOME=str(config))
+
+    done = wary.run("lock", "--target", "cpu")
+
+    assert done.status == status, done.err
+    assert ("has no folder" in done.err) == bool(status)

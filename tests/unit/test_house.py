@@ -222,7 +222,6 @@ PARSING_EDGES = {
     "cli.lock",
     "cli.options",
     "diagnose.checks",
-    "lock.file.entries",
     "lock.file.lock",
     "lock.request.conda",
     "lock.request.declaration",

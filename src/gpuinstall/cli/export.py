@@ -145,10 +145,12 @@ def _read_locks(
         LockError: There is none, or one cannot be read.
         UsageError: There are several, and the format holds one.
     """
+    from gpuinstall.base.config import read_config
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.lock import read_lock
-    from gpuinstall.lock.request.declaration import locks_in
+    from gpuinstall.lock.request.declaration import locks_in, read_declaration
     from gpuinstall.sources import read_sources
+    from gpuinstall.sources.requirements_file import joined_files
 
     found = options.lock_files or locks_in(Path())
     if not found:
@@ -168,7 +170,9 @@ def _read_locks(
     locks = []
     for path in found:
         lock = read_lock(path)
-        LockGate(sources, path.parent).check(lock)
+        declared = read_declaration(path.parent, read_config(path.parent).requirements)
+        required = joined_files(declared.files.values()).requirements
+        LockGate(sources, path.parent, required).check(lock)
         locks.append(lock)
     return locks
 

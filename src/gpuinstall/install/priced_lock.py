@@ -198,6 +198,7 @@ def price_lock(
         LockError: an address of it is on a host that is no source.
         InstallationError: it cannot be built here, or uv's cache is not to be trusted.
     """
+    from gpuinstall.lock.file.entries import check_repositories
     from gpuinstall.lock.file.fetch import near_file
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
 
@@ -212,6 +213,7 @@ def price_lock(
         check_wheels(builds, introduced)
     report_builds(builds, site, session.reporter, introduced)
     check_builds(builds, site, here=True)
+    check_repositories(lock, {build.package for build in builds}, session)
     if lock.only_here:
         packages = ", ".join(lock.only_here)
         session.reporter.warn(

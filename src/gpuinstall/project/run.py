@@ -7,7 +7,7 @@ import re
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from itertools import chain
-from os.path import isdir
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
     joined_files,
+    split_group,
 )
 
 if TYPE_CHECKING:
@@ -163,7 +164,15 @@ class Project(Value):
         """The gate for the locks of the folder."""
         from gpuinstall.lock.file.entries import LockGate
 
-        return LockGate(self.sources, self.paths.folder)
+        folder = self.paths.folder
+        # For a file that is gone, only a lock says what it required.
+        files = [
+            file
+            for name, file in self.files.items()
+            if isfile(folder / split_group(name)[0])
+        ]
+        required = joined_files((*files, *self.settings.files.values(), self.words))
+        return LockGate(self.sources, folder, required.requirements)
 
     @cached_property
     def session(self) -> Session:

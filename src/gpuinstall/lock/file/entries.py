@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache
-from os.path import exists
+from functools import cache, cached_property
+from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_outside, expanded_home, real_path
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.location import Location
-from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import redacted, shorten
 from gpuinstall.base.values import Value
 from gpuinstall.sources.gate import (
@@ -23,6 +22,7 @@ from gpuinstall.sources.gate import (
     admit,
     source_location,
 )
+from gpuinstall.sources.repository import check_subdirectory
 from gpuinstall.sources.sources import Sources
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
     from packaging.pylock import Package
 
+    from gpuinstall.base.requirement import Requirement
     from gpuinstall.lock.file.lock import Lock
+    from gpuinstall.sources.session import Session
 
 Selected = tuple["Package", Any]
 """A package of a lock, and its file, folder, or repository."""
@@ -67,6 +69,8 @@ class LockGate(Value):
     sources: Sources
     folder: Path
     """The folder in which paths of its locks begin."""
+    requirements: tuple[Requirement, ...] = ()
+    """The requirements of the user and of the folder's own files."""
     is_resolved: bool = False
     """Whether this run resolved the lock from requirements."""
 
@@ -80,7 +84,7 @@ class LockGate(Value):
             selected: The sources that this machine selects, an sdist next to
                 wheels of other machines too.
         """
-        for entry in self._entries(lock, [*all_sources(lock), *selected]):
+        for entry in self._entries([*all_sources(lock), *selected]):
             verdict = admit(entry, self.sources.policy)
             if isinstance(verdict, Rejection):
                 yield verdict.reason
@@ -95,9 +99,8 @@ class LockGate(Value):
                 hint=LIST if reason.code == "lock-traversal" else TRUST,
             )
 
-    def _entries(self, lock: Lock, sources: Iterable[Selected]) -> Iterator[Entry]:
+    def _entries(self, sources: Iterable[Selected]) -> Iterator[Entry]:
         root = Location("file://", str(repository_of(self.folder)))
-        requested = _requested_places(lock, self.folder)
         places = (
             (package, source, written)
             for package, source in sources
@@ -105,11 +108,11 @@ class LockGate(Value):
             if written
         )
         for package, source, written in places:
-            location = source_location(written, self.folder)
+            location = _inner_location(source, written, self.folder)
             is_reachable = (
                 location.is_below(root)
                 or self.sources.has_files_at(location)
-                or _is_followed(location, requested, self.folder)
+                or self._is_followed(location)
             )
             yield Entry(
                 _kind(package, source, written),
@@ -122,6 +125,34 @@ class LockGate(Value):
                 commit=getattr(source, "commit_id", ""),
             )
 
+    def _is_followed(self, location: Location) -> bool:
+        """Return whether a requirement of the folder leads to a path outside."""
+        if location not in self._required_places:
+            return False
+        with suppress(UsageError):
+            check_outside(Path(location.path), self.folder)
+            return True
+        return False
+
+    @cached_property
+    def _required_places(self) -> set[Location]:
+        places = set()
+        for requirement in self.requirements:
+            if requirement.url:
+                with suppress(UsageError):
+                    path = str(expanded_home(requirement.url))
+                    places.add(source_location(path, self.folder))
+        return places
+
+
+def _inner_location(source: Any, written: str, folder: Path) -> Location:
+    """Return where a source is, with its subdirectory if it is a folder."""
+    location = source_location(written, folder)
+    inside = getattr(source, "subdirectory", "")
+    if inside and location.server == "file://" and isdir(location.path):
+        return Location.parse(str(Path(location.path, inside)))
+    return location
+
 
 def _kind(package: Package, source: Any, written: str) -> SourceKind:
     if source is package.vcs:
@@ -132,24 +163,10 @@ def _kind(package: Package, source: Any, written: str) -> SourceKind:
     return SourceKind.WHEEL if is_wheel else SourceKind.ARCHIVE
 
 
-def _requested_places(lock: Lock, folder: Path) -> set[Location]:
-    """Return the paths that the requirements of a lock lead to."""
-    requirements = map(parse_requirement, lock.record.inputs)
-    paths = [one.path or one.url for one in requirements if one.path or one.url]
-    places = set()
-    for path in filter(None, paths):
-        with suppress(UsageError):
-            places.add(source_location(str(expanded_home(path)), folder))
-    return places
-
-
-def _is_followed(
-    location: Location, places: Collection[Location], folder: Path
-) -> bool:
-    """Return whether a requirement of a lock may lead to a path outside."""
-    if location not in places:
-        return False
-    with suppress(UsageError):
-        check_outside(Path(location.path), folder)
-        return True
-    return False
+def check_repositories(lock: Lock, names: Collection[str], session: Session) -> None:
+    """Check the subdirectories of repositories in a lock; see check_subdirectory."""
+    for package in lock.pylock.packages:
+        vcs = package.vcs
+        if vcs and vcs.subdirectory and package.name in names:
+            place = vcs.url or str(session.folder / (vcs.path or ""))
+            check_subdirectory(session, place, vcs.commit_id, vcs.subdirectory)

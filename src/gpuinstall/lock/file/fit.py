@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.requirement import (
     Requirement,
     marker_environment,
+    normalized,
 )
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request
     from gpuinstall.lock.file.entries import LockGate, Selected
 
+_ARCHIVED = re.compile(r".*[/\\]|-\d[^/\\]*$")
+"""What surrounds the name of a package in the path of its archive."""
 OTHER_REQUEST = "other-request"
 """The code of a lock that was made for another request."""
 
@@ -279,11 +283,15 @@ def _why_not(
 def _built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
     """Yield packages of the PyTorch family that would be built."""
     from_wheels = set()
+    archived = set()
     for name, file in lock.entries:
         path, *_ = (file.url or file.path or "").split("#")
         if path.endswith(".whl"):
             from_wheels.add(name)
+        else:
+            archived.add(normalized(_ARCHIVED.sub("", path)))
     built = (lock.names & catalog.family) - from_wheels
+    built |= archived & catalog.family
     if built:
         message = f"{' and '.join(sorted(built))} has no wheel, and PyTorch packages are never built from source"
         yield Reason("wrong-source", message)

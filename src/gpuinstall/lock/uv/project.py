@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import tomli
 import tomli_w
@@ -43,6 +44,7 @@ from gpuinstall.lock.uv.errors import (
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources import Sources
+from gpuinstall.sources.repository import check_subdirectory
 from gpuinstall.sources.session import Session
 
 Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
@@ -320,6 +322,8 @@ class _Resolver:
 
     def resolve(self) -> Finished:
         """Run uv on the project; every package whose code has to run is named before."""
+        for requirement in (*self.addresses, *self.project.constraints):
+            self.check_repository(requirement.url or "")
         lines = requirement_lines(self.addresses, self.project.folder)
         is_known = self.are_named and self.session.outdated.isdisjoint(lines)
         failed = None if is_known else self.build_addresses()
@@ -365,6 +369,7 @@ class _Resolver:
         if self.only_wheels and name not in self.exceptions:
             raise without_wheel(package)
         self.session.sources.check_build(package, name, self.session.default_index)
+        self.check_repository(package.partition(" @ ")[2])
         self.announce(package, name)
         # Nothing is built but the package itself.
         alone = self.alone(package, *_WHEELS_ALONE, _built(name))
@@ -400,6 +405,16 @@ class _Resolver:
             names = {package["name"] for package in document["packages"]}
             self.exceptions |= names - self.project.wheels_only
         return None
+
+    def check_repository(self, address: str) -> None:
+        """Check that the subdirectory of an address is in its repository."""
+        if address.startswith("git+"):
+            place, _, fragment = address.removeprefix("git+").partition("#")
+            reference = re.search(r"@([^/@]+)\Z", place)
+            repository = place[: reference.start()] if reference else place
+            inside = dict(parse_qsl(fragment)).get("subdirectory", "")
+            revision = reference[1] if reference else ""
+            check_subdirectory(self.session, repository, revision, inside)
 
     def announce(self, package: str, name: str) -> None:
         """Say that the code of a package runs."""

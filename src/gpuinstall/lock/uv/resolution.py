@@ -14,12 +14,13 @@ from urllib.parse import unquote
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.text import shorten
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.listing import read_listing
 from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
-from gpuinstall.lock.file.lock import LockedFile, is_unknown
+from gpuinstall.lock.file.lock import LockedFile, is_unknown, leads_out
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import strange_hosts
@@ -126,6 +127,7 @@ def checked(
         UsageError: if a file of the project has a package, or its hash, from elsewhere.
     """
     sources = session.sources
+    check_subdirectories(packages)
     check_addresses(packages_of_indexes(packages), sources)
     name_addresses(packages, session)
     check_unbuilt(packages, family)
@@ -297,6 +299,20 @@ def check_indexes(
             why="the pyproject.toml of a source tree chooses it, and no index here lists it there",
             hint="Set UV_INDEX to the URL of the index that has it, if you trust it",
         )
+
+
+def check_subdirectories(packages: Packages) -> None:
+    """Raise InstallationError if a subdirectory is outside its tree.
+
+    uv writes a path in the pyproject.toml of a repository as one.
+    """
+    for package in packages:
+        for tree in filter(None, map(package.get, sorted(_TREES))):
+            inside = tree.get("subdirectory", "")
+            if leads_out(inside):
+                message = f"{package['name']} would come from {shorten(inside)}"
+                why = "a path in a repository or archive leads out of it"
+                raise InstallationError("wrong-source", message, why=why)
 
 
 def check_unbuilt(packages: Packages, family: Collection[str]) -> None:

@@ -1,0 +1,70 @@
+"""Subdirectories of Git repositories, checked before a build."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from os.path import isdir
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.process import find_program, run
+from gpuinstall.base.text import redacted, shorten
+
+if TYPE_CHECKING:
+    from gpuinstall.base.process import Finished
+    from gpuinstall.sources.session import Session
+
+_DOWNLOAD_S = 600
+
+
+def check_subdirectory(
+    session: Session, repository: str, revision: str, subdirectory: str
+) -> None:
+    """Check that a subdirectory is a folder of a repository.
+
+    uv follows a link, and would build what it leads to.
+
+    Args:
+        session: The run. Offline, uv has only repositories of earlier runs.
+        repository: Its URL or path.
+        revision: The commit, branch, or tag; empty: the default branch.
+        subdirectory: The path in the repository.
+
+    Raises:
+        InstallationError: The repository cannot be fetched.
+        UsageError: The subdirectory is a link, or missing.
+    """
+    # Without Git, uv explains that it is missing.
+    is_offline = session.environment.get("UV_OFFLINE")
+    if not subdirectory or is_offline or not find_program("git"):
+        return
+    name = hashlib.sha256(f"{repository}\0{revision}".encode()).hexdigest()
+    folder = session.scratch / "repositories" / name
+
+    def git(*words: str) -> Finished:
+        command = ["git", "-C", str(folder), *words]
+        return run(command, env=session.environment, seconds=_DOWNLOAD_S)
+
+    if not isdir(folder):
+        folder.mkdir(parents=True)
+        git("init", "--quiet", "--bare")
+    fetch = ("fetch", "--quiet", "--no-tags")
+    everything = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+    # Some servers have no shallow copies, or no single commits.
+    done = git(*fetch, "--depth=1", "--", repository, revision or "HEAD")
+    commit = "FETCH_HEAD"
+    if not done.ok:
+        done = git(*fetch, "--", repository, "HEAD", *everything)
+        commit = revision or commit
+    if not done.ok:
+        raise InstallationError(
+            "repository", "a Git repository could not be fetched", why=done.err.strip()
+        )
+    inner = posixpath.normpath(subdirectory)
+    if git("cat-file", "-t", f"{commit}:{inner}").out.strip() != "tree":
+        raise UsageError(
+            "lock-traversal",
+            f"{shorten(redacted(repository))} has no folder {shorten(subdirectory)}",
+            why="a subdirectory that is a symbolic link could lead out of the repository",
+        )

@@ -101,13 +101,21 @@ def test_a_repository_by_a_path_is_described():
     assert build.origin == "commit aaaaaaaaaaaa of x"
 
 
-@pytest.mark.parametrize("sign", ["?", "#", "?a=1&", "#sha256=1&"])
-def test_tokens_in_urls_are_refused_and_hidden(sign):
-    url = f"https://index.example/x-1-py3-none-any.whl{sign}token=s3cret"
+@pytest.mark.parametrize("sign", ["?", "#", ";", "?a=1&", "#sha256=1&", "?a=1;", ";b;"])
+@pytest.mark.parametrize("key", ["token", "X-Amz-Credential", "sig", "api_key", "pwd"])
+def test_tokens_in_urls_are_refused_and_hidden(sign, key):
+    url = f"https://index.example/x-1-py3-none-any.whl{sign}{key}=s3cret"
     with pytest.raises(UsageError) as refused:
         listed([f"x @ {url}"])
     assert "s3cret" not in str(refused.value)
     assert "s3cret" not in visible(url)
+
+
+@pytest.mark.parametrize("end", ["#sha256=aa", "?design=1", "#egg=x&subdirectory=y"])
+def test_parameters_without_tokens_are_accepted(end):
+    url = f"https://index.example/x-1-py3-none-any.whl{end}"
+    listed([f"x @ {url}"])
+    assert visible(url) == url
 
 
 def test_long_lines_are_shortened():

@@ -65,7 +65,7 @@ _SECRET_VALUE = re.compile(
     r"PRIVATE KEY-----|\"(private_key|auth|password|token)\"\s*:"
     r"|(?i:\b(pwd|password|accountkey|sharedaccesskey|client_secret)=)"
     r"|\b(gh[opsur]_|github_pat_|glpat-|xox[abp]-|hf_|npm_|pypi-|sk-|AKIA)\w{8}"
-    r"|\beyJ[\w-]{8,}\.|(?i:^\s*(bearer|basic) )|://[^/\s]*:[^/\s]*@"
+    r"|\beyJ[\w-]{8,}\.|(?i:(^\s*|\bauthorization:\s*)(bearer|basic|token) )|://[^/\s]*:[^/\s]*@"
 )
 _NO_SECRETS = {"PWD", "OLDPWD", "SSH_AUTH_SOCK", "XAUTHORITY"}
 _FOR_BUILDS = re.compile(
@@ -213,9 +213,11 @@ class BuildVariables(Value):
 
 def _is_secret(name: str, value: str) -> bool:
     """Return whether a variable holds a login, by its name or value."""
-    if name in _NO_SECRETS or name.startswith("GIT_CONFIG_"):
+    if name in _NO_SECRETS:
         return has_login(value)
-    return bool(_SECRET.search(name) or _SECRET_VALUE.search(value)) or has_login(value)
+    # Git's settings have names such as GIT_CONFIG_KEY_0.
+    is_named = not name.startswith("GIT_CONFIG_") and bool(_SECRET.search(name))
+    return is_named or bool(_SECRET_VALUE.search(value)) or has_login(value)
 
 
 def compile_lock(

@@ -142,9 +142,11 @@ class Terminal(Reporter, Value):
         head, color = ("error:", "red") if finding.blocking else ("note:", "yellow")
         mark = f"   [{finding.id}]" if finding.id else ""
         self.line(f" {finding.message}{mark}", head=head, fg=color)
-        self.rows(
-            [("why", finding.why), ("seen", finding.evidence), ("do", finding.fix)]
-        )
+        evidence = finding.evidence
+        if evidence and "\n" in evidence:
+            # Output of a build looks like no line of ours.
+            evidence = "\n".join(f"| {line}" for line in evidence.splitlines())
+        self.rows([("why", finding.why), ("seen", evidence), ("do", finding.fix)])
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the JSON document of a command."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from base64 import b64encode
@@ -136,7 +137,7 @@ def open_session(
             replace(sources, logins=logins),
             client,
             AnswerCache(own_cache_folder() / "hashes", FileHash),
-            variables | _git_logins(sources.addresses, logins, variables, scratch),
+            _with_git_settings(sources.addresses, logins, variables, scratch),
             Path(sys.executable),
             reporter,
             scratch,
@@ -166,42 +167,57 @@ def _with_passwords(
         yield server, complete
 
 
-def _git_logins(
+def _with_git_settings(
     addresses: Iterable[str],
     logins: Mapping[str, str],
     variables: Mapping[str, str],
     scratch: Path,
 ) -> dict[str, str]:
-    """Hand Git the credentials of the repositories among ``addresses`` in a file of this run.
+    """Return the variables with Git's settings and logins in a private file.
 
-    In its command line others could read them, and in a variable a stranger's METADATA could ask uv for them.
+    Builds and METADATA could read variables, and other users a command line.
 
     Args:
-        addresses: Those of requirements and constraints.
+        addresses: The addresses of requirements and constraints.
         logins: ``user:password`` by scheme, host, and port.
-        variables: Those of the run, which may configure Git already.
+        variables: The variables of the run, which may have settings of Git.
         scratch: The folder of this run.
     """
-    sections = []
+    kept = {
+        name: value
+        for name, value in variables.items()
+        if not re.match("GIT_CONFIG_(COUNT|KEY_|VALUE_)", name)
+    }
+    count = variables.get("GIT_CONFIG_COUNT", "0")
+    settings = []
+    for number in range(int(count) if count.isdecimal() else 0):
+        key = variables.get(f"GIT_CONFIG_KEY_{number}", "")
+        settings.append((key, variables.get(f"GIT_CONFIG_VALUE_{number}", "")))
     for address in addresses:
         parts = urlsplit(address)
         login = logins.get(server_of(address))
-        if not login or not parts.scheme.startswith("git+http"):
-            continue
-        host = parts.netloc.replace('"', '\\"')
-        server = f"{parts.scheme.removeprefix('git+')}://{host}/"
-        user, _, password = login.partition(":")
-        basic = b64encode(f"{user}:{password}".encode()).decode()
-        header = f"Authorization: Basic {basic}"
-        sections.append(f'[http "{server}"]\n\textraHeader = "{header}"\n')
-    if not sections:
-        return {}
+        if login and parts.scheme.startswith("git+http"):
+            user, _, password = login.partition(":")
+            basic = b64encode(f"{user}:{password}".encode()).decode()
+            key = f"http.{server_of(address)}/.extraHeader"
+            settings.append((key, f"Authorization: Basic {basic}"))
+    if not settings:
+        return kept
     file = scratch / "gitconfig"
-    write_atomically(file, "".join(sections), is_private=True, is_cached=True)
-    # Behind what the user has given Git in this way.
-    count = int(variables.get("GIT_CONFIG_COUNT") or 0)
-    return {
-        f"GIT_CONFIG_KEY_{count}": "include.path",
-        f"GIT_CONFIG_VALUE_{count}": str(file),
-        "GIT_CONFIG_COUNT": str(count + 1),
+    text = "".join(map(_git_setting, settings))
+    write_atomically(file, text, is_private=True, is_cached=True)
+    return kept | {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "include.path",
+        "GIT_CONFIG_VALUE_0": str(file),
     }
+
+
+def _git_setting(setting: tuple[str, str]) -> str:
+    """Write a setting as a file of Git has it."""
+    key, value = (re.sub(r'(["\\])', r"\\\1", text) for text in setting)
+    section, _, rest = key.partition(".")
+    inner, _, name = rest.rpartition(".")
+    head = f'{section} "{inner}"' if inner else section
+    written = value.replace("\n", "\\n").replace("\t", "\\t")
+    return f'[{head}]\n\t{name} = "{written}"\n'

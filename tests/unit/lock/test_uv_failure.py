@@ -223,3 +223,19 @@ def test_a_traceback_ends_with_its_error_and_keeps_no_password():
     assert error.hint.startswith("Bring all files of a here")
     assert error.evidence.endswith("KeyError: 'HOME'")
     assert "secret" not in error.evidence
+
+
+def test_quoted_lines_of_files_are_left_out():
+    message = (
+        "error: Failed to parse metadata from built wheel\n"
+        "  cause: Invalid `pyproject.toml`\n"
+        "  cause: TOML parse error at line 1, column 9\n"
+        "           |\n         1 | private hunter2\n           |         ^\n"
+        "         key with no value, expected `=`\n"
+    )
+    for explain in (explain_failure, explain_installation):
+        why = getattr(explain(message), "why", None)
+        assert why == (
+            "Failed to parse metadata from built wheel; Invalid `pyproject.toml`; "
+            "TOML parse error at line 1, column 9 key with no value, expected `=`"
+        )

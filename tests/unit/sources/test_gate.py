@@ -179,6 +179,7 @@ SECRETS = dict.fromkeys(
     "CELERY": "amqp://me:s3cret@host//",
     "ADC": '{"private_key": "x"}',
     "HEADER": "Bearer x",
+    "GIT_CONFIG_PARAMETERS": "'http.extraHeader'='Authorization: Basic x'",
     "MINE": "ghp_abcdefghijk",
 }
 
@@ -223,18 +224,33 @@ def test_a_path_outside_the_folder_is_named_and_one_inside_only_without_trust(tm
     assert named(trust=False) == ["./lib", "../outside"]
 
 
-def test_git_has_a_login_from_a_file_and_no_variable(tmp_path):
-    address = "git+https://h.example/x"
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("http.https://h.example/.extraHeader", "Authorization: Basic bWU6czNjcmV0"),
+        ("http.extraHeader", 'AUTHORIZATION: basic "a\\b"\n\tc'),
+        ("url.https://me:s3cret@h.example/.insteadOf", "https://h.example/"),
+        ("user.name", "#; [x]"),
+    ],
+)
+def test_git_has_settings_and_logins_from_a_file(tmp_path, key, value):
+    variables = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": key,
+        "GIT_CONFIG_VALUE_0": value,
+    }
+    address = "git+https://other.example/x"
+    logins = {"https://other.example": "me:s3cret"}
 
-    variables = session._git_logins(
-        [address], {"https://h.example": "me:s3cret"}, {}, tmp_path
-    )
+    made = session._with_git_settings([address], logins, variables, tmp_path)
 
-    asked = ["git", "config", "--get-urlmatch", "http.extraHeader", address[4:]]
-    done = process.run(asked, env={**os.environ, **variables})
-    header = "Authorization: Basic bWU6czNjcmV0"
-    assert done.out.strip() == header
-    assert header not in str(variables)
+    environ = {**os.environ, **made}
+    assert process.run(["git", "config", key], env=environ).out == f"{value}\n"
+    asked = ["git", "config", "--get-urlmatch", "http.extraHeader"]
+    header = process.run([*asked, "https://other.example/x"], env=environ).out
+    assert header.strip() == "Authorization: Basic bWU6czNjcmV0"
+    assert value not in str(made)
+    assert "s3cret" not in str(made)
     assert (tmp_path / "gitconfig").stat().st_mode & 0o077 == 0
 
 

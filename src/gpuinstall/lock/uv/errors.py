@@ -37,8 +37,12 @@ _CAUSE = re.compile(
 _ARROWS = " ×╰─▶│├"
 _ERROR = re.compile(r"^ *(?:error:|×)", re.MULTILINE)
 """What begins a failure; progress may come before it."""
-_NO_CAUSE = re.compile(r"warning:|hint:(?!.* was filtered by `exclude-newer`)")
-"""How the lines begin that are of no failure; that a setting hides the version is the cause, and a hint of uv's."""
+_NO_CAUSE = re.compile(r"warning:|hint:(?!.* was filtered by `exclude-newer`)|\d* ?\|")
+"""The beginnings of lines without a cause.
+
+A hint that a setting hides the version is one. A quoted line of a file is none: a
+link in a repository may lead to a secret of the user.
+"""
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
 _ALONE = (

@@ -7,8 +7,12 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from io import BytesIO
 
 import pytest
+from requests import PreparedRequest, Response
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPResponse
 
 from gpuinstall.base import process
 from gpuinstall.base.errors import InstallationError
@@ -125,6 +129,53 @@ def test_who_logs_in_as_nobody_is_sent_as_nobody(tmp_path, monkeypatch):
     served.close()
     assert page is not None
     assert page.text == "Basic Og=="
+
+
+class Redirecting(HTTPAdapter):
+    """Answer a first address with a redirect, as ports 80 and 443 need root."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__()
+        self.location = location
+        self.logins: list[str | None] = []
+
+    def send(self, request: PreparedRequest, *_: object, **__: object) -> Response:
+        self.logins.append(request.headers.get("Authorization"))
+        response = Response()
+        response.request, response.url = request, str(request.url)
+        response.raw = HTTPResponse(BytesIO(b"page"), preload_content=False)
+        response.status_code = 200
+        response.headers["Content-Type"] = "text/html"
+        if response.url != self.location:
+            response.status_code = 302
+            response.headers["Location"] = self.location
+        return response
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "kept"),
+    [
+        ("http://h.example/", "https://h.example/", True),
+        ("http://h.example:80/", "https://h.example:443/", True),
+        ("http://h.example/", "http://h.example/x", True),
+        ("https://h.example/", "http://h.example/", False),
+        ("http://h.example:8080/", "https://h.example/", False),
+        ("http://h.example/", "https://h.example:8443/", False),
+        ("https://h.example/", "https://h.example:8443/", False),
+        ("http://h.example/", "https://other.example/", False),
+        ("http://h.example/", "https://sub.h.example/", False),
+        ("http://sub.h.example/", "https://h.example/", False),
+    ],
+)
+def test_redirects_keep_logins_only_for_tls(tmp_path, monkeypatch, first, then, kept):
+    monkeypatch.setenv("NETRC", os.devnull)
+    server = first.rstrip("/")
+    with Client(cache=tmp_path, logins={server: "me:secret"}) as client:
+        adapter = Redirecting(then)
+        for scheme in ("http://", "https://"):
+            client._opened().mount(scheme, adapter)
+        client.page(first)
+    assert adapter.logins == ["Basic bWU6c2VjcmV0", adapter.logins[0] if kept else None]
 
 
 def test_one_connection_serves_all_heads(host, client):

@@ -27,7 +27,7 @@ from gpuinstall.base.shell import quoted
 
 DOCUMENT_BYTES = 10_000_000
 MOST_ENTRIES = 10_000
-"""The entries of a list, and the lines of a requirements file, that are read."""
+"""The most entries of a list and lines of a requirements file."""
 """What a document may be long: the largest locks have a tenth of it."""
 
 _VALUES = 2_000_000

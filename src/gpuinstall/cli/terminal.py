@@ -144,7 +144,7 @@ class Terminal(Reporter, Value):
         self.line(f" {finding.message}{mark}", head=head, fg=color)
         evidence = finding.evidence
         if evidence and "\n" in evidence:
-            # Output of a build looks like no line of ours.
+            # Output of a build must not look like our own.
             evidence = "\n".join(f"| {line}" for line in evidence.splitlines())
         self.rows([("why", finding.why), ("seen", evidence), ("do", finding.fix)])
 

@@ -132,7 +132,7 @@ def test_who_logs_in_as_nobody_is_sent_as_nobody(tmp_path, monkeypatch):
 
 
 class Redirecting(HTTPAdapter):
-    """Answer a first address with a redirect, as ports 80 and 443 need root."""
+    """Redirect the first request. Real ports 80 and 443 need root."""
 
     def __init__(self, location: str) -> None:
         super().__init__()

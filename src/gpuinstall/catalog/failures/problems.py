@@ -157,7 +157,7 @@ def finding_for(
 
 
 def with_own_fixes(machine: Machine) -> Machine:
-    """Replace the fixes in another machine's document with those of our table."""
+    """Replace the fixes in a machine's document with the table's fixes."""
     context = FixContext.of_machine(machine)
     known = load_problems()
     problems = tuple(

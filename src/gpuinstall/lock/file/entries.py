@@ -126,7 +126,7 @@ class LockGate(Value):
             )
 
     def _is_followed(self, location: Location) -> bool:
-        """Return whether a requirement of the folder leads to a path outside."""
+        """Return whether a requirement of the folder leads to a path."""
         if location not in self._required_places:
             return False
         with suppress(UsageError):
@@ -164,7 +164,7 @@ def _kind(package: Package, source: Any, written: str) -> SourceKind:
 
 
 def check_repositories(lock: Lock, names: Collection[str], session: Session) -> None:
-    """Check the subdirectories of repositories in a lock; see check_subdirectory."""
+    """Check the subdirectories of repositories in a lock."""
     for package in lock.pylock.packages:
         vcs = package.vcs
         if vcs and vcs.subdirectory and package.name in names:

@@ -65,7 +65,7 @@ WRONG_TYPES = {
     "pdm": "[tool.pdm]\nsource = 5\n",
     "a deep table": "[" + ".".join("a" * 3000) + "]\n",
     "a deep list": f"x = {'[' * 3000}{']' * 3000}\n",
-    "a deep tool": "[tool.hatch." + ".".join("a" * 3000) + "]\nb = 1\n",
+    "a deep tool": "[tool.pdm.source." + ".".join("a" * 3000) + "]\nb = 1\n",
     "a deep marker": f'{PROJECT[:-3]}", "x; {"(" * 3000}os_name == \'a\'{")" * 3000}"]\n',
 }
 

@@ -27,7 +27,7 @@ KEYS = """
 tool tool.uv tool.uv.sources tool.uv.sources.x tool.uv.index tool.uv.pip tool.uv.pip.index-url tool.uv.find-links
 tool.uv.constraint-dependencies tool.uv.override-dependencies tool.uv.default-groups tool.uv.package tool.uv.workspace
 tool.uv.exclude-newer tool.uv.no-build tool.poetry tool.poetry.dependencies tool.poetry.dependencies.python
-tool.poetry.group tool.poetry.group.a.dependencies tool.poetry.source tool.pdm.resolution.overrides tool.rye tool.hatch
+tool.poetry.group tool.poetry.group.a.dependencies tool.poetry.source tool.pdm.resolution.overrides tool.rye
 tool.gpuinstall tool.gpuinstall.requirements tool.gpuinstall.inputs tool.gpuinstall.constraints project project.name
 tool.gpuinstall.requirements-files project.dependencies project.optional-dependencies.a dependency-groups
 dependency-groups.dev build-system.requires package packages lock-version
@@ -39,7 +39,7 @@ VALUES = r"""
 [{name="x",version="y"}]|[{name="x",version="1",source={registry="http://h"}}]|{"../.."=["x"]}|{"a.txt"=["-c x<2"]}
 """
 TABLES = """
-pyproject.toml uv.toml pixi.toml pdm.toml hatch.toml Pipfile uv.lock poetry.lock pylock.cpu.toml lib/pyproject.toml
+pyproject.toml uv.toml pixi.toml pdm.toml Pipfile uv.lock poetry.lock pylock.cpu.toml lib/pyproject.toml
 """
 TEXTS = "requirements.txt environment.yml .python-version setup.py train.py c.txt a.txt"
 

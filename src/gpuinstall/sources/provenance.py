@@ -166,8 +166,8 @@ class SettingRule(Value):
 
 TEAM_LOCK = "uv.lock, poetry.lock"
 
-OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Hatch, Pipenv"
-"""Tools whose sources are read to be compared with those that are known, and nothing else."""
+OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Pipenv"
+"""Tools whose indexes are compared with uv's."""
 
 RESOLVER_WORDS = ("prerelease", "resolution", "fork-strategy")
 """uv's settings of one word that select among compatible versions."""

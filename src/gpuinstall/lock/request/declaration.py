@@ -41,11 +41,11 @@ from gpuinstall.lock.request.tools import (
     TOOL_FILES,
     Table,
     address_of,
+    index_settings,
     line_of,
     poetry_entries,
     project_settings,
     table_in,
-    tool_settings,
     uv_sources,
     workspace_members,
 )
@@ -213,12 +213,13 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
 
 
 def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
-    """Yield what the tools' own files beside a project say of sources."""
-    for name in TOOL_FILES:
+    """Yield the indexes in other tools' files next to a project."""
+    for name, keys in TOOL_FILES.items():
         path = folder / name
         if isfile(path):
             with reading(path):
-                yield from tool_settings(parse_toml(read_listed(path, folder)), path)
+                document = parse_toml(read_listed(path, folder))
+                yield from index_settings(document, keys, path)
 
 
 def build_files(folder: Path) -> list[str]:

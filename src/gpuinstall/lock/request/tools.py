@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -38,19 +37,20 @@ from gpuinstall.sources.sources import Sources
 Table = Mapping[str, Any]
 
 
-TOOL_FILES = ("pdm.toml", "hatch.toml", "pixi.toml", "Pipfile")
-"""The tools' own files beside a project."""
+TOOL_FILES = {
+    "pdm.toml": ("pypi",),
+    "pixi.toml": ("pypi-options",),
+    "Pipfile": ("source",),
+}
+"""Files of other tools, with the key of their indexes."""
 
-_TABLES = ("poetry", "pdm", "rye", "pixi", "hatch")
-"""The tables of tools other than uv in ``[tool]``."""
-
-_INDEX = (
-    r"(sources?|pypi( .+)?) url"
-    r"|(.+ )?pypi-options (index.url|extra-index-urls|find.links( (url|path))?)"
-    r"|(.+ )?pypi-dependencies \S+ index"
-    r"|(.+ )?env-vars (PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
+_INDEX_KEYS = (
+    "tool.poetry.source",
+    "tool.pdm.source",
+    "tool.rye.sources",
+    "tool.pixi.pypi-options",
 )
-"""Where these tools write an index: the names of the tables and of the key, with a blank between."""
+"""Keys of other tools' indexes in pyproject.toml."""
 
 _LOCKS = ("uv.lock", "poetry.lock")
 
@@ -101,8 +101,7 @@ def project_settings(
         packages: What the project requires.
     """
     yield from _uv_sources(table_in(tool, "uv"), file, packages)
-    for name in _TABLES:
-        yield from tool_settings(table_in(tool, name), file)
+    yield from index_settings({"tool": tool}, _INDEX_KEYS, file)
     poetry = table_in(tool, "poetry")
     indexes = {
         row.get("name"): row["url"] for row in poetry.get("source", ()) if "url" in row
@@ -289,18 +288,31 @@ def _expand(pattern: str, root: Path) -> Iterable[str]:
     return folders.values()
 
 
-def tool_settings(document: Table, file: Path) -> Iterator[SourceSetting]:
-    """Yield the indexes that the table or the file of a tool names, each with its line."""
-    for names, value in _leaves(document):
-        if not re.fullmatch(_INDEX, names):
-            continue
-        # An environment variable of Hatch may name several.
-        for word in value.split():
-            address = re.sub(r"^[\w.-]+=", "", word)  # uv takes NAME=ADDRESS
-            if "://" not in address:
-                address = str(file.parent.absolute() / address)
-            line = line_of(word, file)
-            yield source_setting(OTHER_TOOLS, "sources", address, file, line=line)
+def index_settings(
+    document: Table, keys: Iterable[str], file: Path
+) -> Iterator[SourceSetting]:
+    """Yield the addresses of other tools' indexes, to compare them with uv's.
+
+    Args:
+        document: The document.
+        keys: The keys of the indexes.
+        file: Its path.
+    """
+    for key in keys:
+        *tables, name = key.split(".")
+        for address in _addresses(table_in(document, *tables).get(name)):
+            yield source_setting(OTHER_TOOLS, key, address, file)
+
+
+def _addresses(value: object) -> Iterator[str]:
+    """Yield the addresses in tables and lists."""
+    match value:
+        case dict():
+            yield from chain.from_iterable(map(_addresses, value.values()))
+        case list():
+            yield from chain.from_iterable(map(_addresses, value))
+        case str() if "://" in value:
+            yield value
 
 
 def line_of(word: str, file: Path) -> int | None:
@@ -309,18 +321,6 @@ def line_of(word: str, file: Path) -> int | None:
         before, *_ = file.read_text(encoding="utf-8").split(word)
         return before.count("\n") + 1
     return None
-
-
-def _leaves(value: object, *names: str) -> Iterator[tuple[str, str]]:
-    """Yield every value in tables and lists, with the names of the tables around it."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _leaves(inner, *names, name)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner, *names)
-    else:
-        yield " ".join(names), str(value)
 
 
 def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:

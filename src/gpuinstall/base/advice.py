@@ -121,15 +121,12 @@ def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def as_pasted(lines: str, shell: ShellName) -> str:
-    """Return lines of advice for a shell: Windows' shells set a variable otherwise, and in cmd # begins no note.
+    """Return lines of advice as a shell reads them.
 
     Args:
-        lines: The advice, written for the shells of Unix.
-        shell: The one that it is pasted into.
+        lines: The advice, written for POSIX shells.
+        shell: The shell that it is pasted into.
     """
-    match shell:
-        case "cmd":
-            return re.sub(_EXPORT, r'set "\1=\3"', lines).replace(NOTE, "   & rem ")
-        case "powershell":
-            return re.sub(_EXPORT, r"$env:\1 = '\3'", lines)
+    if shell == "powershell":
+        return re.sub(_EXPORT, r"$env:\1 = '\3'", lines)
     return lines

@@ -1,125 +1,72 @@
-"""The shell that a person types into: a text as one word of it, shown or written, and the lines that it needs."""
+"""Shell words and lines for POSIX shells and PowerShell."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
-from gpuinstall.base.text import is_shown, visible
+from gpuinstall.base.text import is_shown
 
-ShellName = Literal["sh", "bash", "zsh", "fish", "csh", "powershell", "cmd"]
-_SHELLS: dict[str, ShellName] = {name: name for name in get_args(ShellName)}
-_SHELLS |= {"dash": "sh", "tcsh": "csh", "pwsh": "powershell"}
-"""What a program is called, and which of our shells reads the same lines."""
+ShellName = Literal["sh", "powershell"]
 _PLAIN = r"(?a)(?!=)[\w@%+=:,./-]+"
 _ODD = r"(?a)[^\w@%+:,./-]"
 _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
-_OF_WINDOWS = {"powershell", "cmd"}
-_SCRIPTS = {
-    "fish": "activate.fish",
-    "csh": "activate.csh",
-    "powershell": "activate.ps1",
-    "cmd": "activate.bat",
-}
-_ACTIVATIONS = {"cmd": "{}", "powershell": "{}", "sh": ". {}"}
-_ON_PATH = {
-    "cmd": 'set "PATH={};%PATH%"',
-    "fish": "fish_add_path {}",
-    "csh": "set path = ({} $path:q)",
-    "powershell": "$env:PATH = {} + [IO.Path]::PathSeparator + $env:PATH",
-}
-_BY_NUMBERS = {
-    "powershell": ('"', "$([char]::ConvertFromUtf32({}))", '"'),
-    "sh": ("\"$(printf %b '", "\\0{:03o}", "')\""),
-    "fish": ("", "\\X{:02x}", ""),
-    "csh": ("\"`printf %b '", "\\0{:03o}", "'`\""),
-}
-_USUAL_NUMBERS = ("$'", "\\x{:02x}", "'")
-"""How a shell writes a byte, PowerShell a character, by its number, between what begins and ends such a word."""
 
 
-def this_shell(environ: Mapping[str, str], parent: str | None = None) -> ShellName:
-    """Return the shell: the program that started us, as far as that is told, else what the variables say.
-
-    Args:
-        environ: The variables.
-        parent: The name of the program that started us, which may be no shell at all; None if it is not known.
-    """
-    if parent in _SHELLS:
-        return _SHELLS[parent]
-    if os.name == "nt":
-        # cmd has at most the two folders of modules that the system sets.
-        module_folders = environ.get("PSModulePath", "").split(";")
-        return "powershell" if len(module_folders) > 2 else "cmd"
-    program = Path(environ.get("SHELL", "sh"))
-    return _SHELLS.get(program.name, "sh")
-
-
-def parent_program() -> str | None:
-    """Return the name of the program that started us, if the system tells it."""
-    with suppress(OSError):
-        return Path(f"/proc/{os.getppid()}/comm").read_text(encoding="utf-8").strip()
-    return None
+def this_shell(environ: Mapping[str, str]) -> ShellName:
+    """Return the shell in use. PowerShell sets PSModulePath."""
+    return "powershell" if os.name == "nt" or "PSModulePath" in environ else "sh"
 
 
 def quoted(word: Path | str, shell: ShellName | None = None) -> str:
-    """Return a text as one word of a shell, to be shown: it can be pasted, and stands for the text to the last character.
+    """Return a text as one word of a shell, to paste.
 
-    What cannot be printed, such as a line break, is written by its number, so that nothing is run for it. Without a
-    shell it is one of the shells of this system.
+    A character that cannot be printed, such as a line break, is written by its number, so that it runs nothing.
+
+    Args:
+        word: The text.
+        shell: The shell; None: the usual one of this system.
     """
     text = str(word)
-    if shell is None and os.name == "nt":
-        shell = this_shell(os.environ)
-    if shell in _OF_WINDOWS and re.fullmatch(_PLAIN_ON_WINDOWS, text):
+    if shell is None:
+        shell = "powershell" if os.name == "nt" else "sh"
+    if shell == "powershell" and re.fullmatch(_PLAIN_ON_WINDOWS, text):
         return text
     return _value(text, shell)
 
 
-def _value(text: str, shell: ShellName | None) -> str:
-    """Return a word that stands for itself: PowerShell would run a bare one if it expects a value."""
-    if shell not in _OF_WINDOWS and re.fullmatch(_PLAIN, text):
+def _value(text: str, shell: ShellName) -> str:
+    """Return a word as a value. PowerShell would run a bare one."""
+    if shell == "sh" and re.fullmatch(_PLAIN, text):
         return text
     if all(map(is_shown, text)):
-        return literal(text, shell or "sh")
-    shell = shell or this_shell(os.environ)
-    if shell == "cmd":
-        # It has no way to write a character by its number.
-        return literal(visible(text), shell)
-    marks = text
-    if shell != "powershell":
-        # They know octets alone.
-        marks = os.fsencode(text).decode("latin-1")
-    before, number, after = _BY_NUMBERS.get(shell, _USUAL_NUMBERS)
-    written = re.sub(_ODD, lambda odd: number.format(ord(odd[0])), marks)
-    return f"{before}{written}{after}"
+        return literal(text, shell)
+    if shell == "powershell":
+        written = re.sub(
+            _ODD, lambda odd: f"$([char]::ConvertFromUtf32({ord(odd[0])}))", text
+        )
+        return f'"{written}"'
+    octets = os.fsencode(text).decode("latin-1")
+    written = re.sub(_ODD, lambda odd: f"\\0{ord(odd[0]):03o}", octets)
+    return f"\"$(printf %b '{written}')\""
 
 
 def literal(word: Path | str, shell: ShellName) -> str:
-    """Return a text as one word of a shell, to be written into a file: every character stands there as itself.
+    """Return a text as one word of a shell, to write into a file.
 
     Args:
         word: The text.
-        shell: The shell that will read the file.
+        shell: The shell that reads the file.
     """
     text = str(word)
-    match shell:
-        case "cmd":
-            doubled = text.replace('"', '""')
-            return f'"{doubled}"'
-        case "powershell":
-            # The marks that typesetters use end a text too.
-            doubled = re.sub("(['‘’‚‛])", r"\1\1", text)
-            return f"'{doubled}'"
-        case "csh":
-            # Within quotes too, it looks for commands of before, and ends at a line break.
-            text = re.sub(r"[!\n]", r"\\\g<0>", text.replace("'", r"'\''"))
-            return f"'{text}'"
-    # Not shlex.quote: in fish, a backslash within single quotes is one before a quote or another backslash.
+    if shell == "powershell":
+        # Typographic quotes end a text too.
+        doubled = re.sub("(['‘’‚‛])", r"\1\1", text)
+        return f"'{doubled}'"
+    # Not shlex.quote: the same word is right in fish, where a backslash escapes a quote within single quotes.
     words = [
         f"\\{part}" if part in {"\\", "'"} else f"'{part}'"
         for part in re.split(r"([\\'])", text)
@@ -133,37 +80,26 @@ def joined(words: Iterable[Path | str], shell: ShellName | None = None) -> str:
     return " ".join(quoted(word, shell) for word in words)
 
 
-def activation(
-    venv: str,
-    shell: ShellName,
-    *,
-    windows: bool,
-) -> str:
+def activation(venv: str, shell: ShellName, *, windows: bool) -> str:
     """Return the line that activates an environment.
 
     Args:
         venv: Its folder, absolute or from the working folder.
-        shell: The shell that the line is for.
-        windows: Whether its scripts lie where Windows has them.
+        shell: The shell.
+        windows: Whether its scripts are where Windows has them.
     """
     folder = "\\Scripts\\" if windows else "/bin/"
-    path = f"{venv}{folder}{_SCRIPTS.get(shell, 'activate')}"
+    if shell == "sh":
+        return f". {quoted(f'{venv}{folder}activate', shell)}"
+    path = f"{venv}{folder}activate.ps1"
     file = quoted(path, shell)
     # A quoted word by itself is a text for PowerShell, and nothing is run.
-    if shell == "powershell" and file != path:
-        return f"& {file}"
-    return _ACTIVATIONS.get(shell, "source {}").format(file)
+    return file if file == path else f"& {file}"
 
 
 def on_path(folder: str, shell: ShellName) -> str:
-    """Return the line that puts a folder on PATH, for this window alone or, if the shell has one, for good.
-
-    Args:
-        folder: The folder.
-        shell: The shell that the line is pasted into.
-    """
-    if shell == "cmd":
-        word = visible(folder)
-    else:
-        word = _value(folder, shell)
-    return _ON_PATH.get(shell, "export PATH={}:$PATH").format(word)
+    """Return the line that puts a folder on PATH in this shell."""
+    word = _value(folder, shell)
+    if shell == "powershell":
+        return f"$env:PATH = {word} + [IO.Path]::PathSeparator + $env:PATH"
+    return f"export PATH={word}:$PATH"

@@ -13,7 +13,7 @@ from gpuinstall.base.environment_paths import interpreter, venv_option
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import activation, parent_program, quoted, this_shell
+from gpuinstall.base.shell import activation, quoted, this_shell
 from gpuinstall.base.text import duration, number_of, readable
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import check_started, name_active
@@ -259,7 +259,7 @@ def activation_command(venv: Path) -> str:
     path = str(venv)
     if venv.is_relative_to(Path.cwd()):
         path = os.path.relpath(venv)
-    shell = this_shell(os.environ, parent_program())
+    shell = this_shell(os.environ)
     return activation(path, shell, windows=isdir(venv / "Scripts"))
 
 

@@ -68,34 +68,8 @@ _MODULES = {
     "report": "probe",
 }
 """Whose module a command has, if it has none of its own."""
-OTHER_WORDS: dict[str, str] = {
-    "uninstall": "remove",
-    "upgrade": "install --upgrade",
-    "update": "install --upgrade",
-    "add": "install",
-    "list": "run python -m pip list\nenv list",
-    "check": "doctor\nlock check",
-    "init": "install",
-    "pip": "",
-    "show": "run python -m pip show",
-    "freeze": "export requirements\nrun python -m pip freeze",
-    "restore": "env rollback",
-    "rollback": "env rollback",
-    "undo": "env rollback",
-    "repair": "doctor",
-    "version": "--version",
-    "venv": "install",
-    "shell": "run bash",
-    "activate": "run bash",
-    "tree": "run python -m pip list",
-    "why": "run python -m pip show",
-    "cache": "env list\nenv prune",
-    "clean": "env list\nenv prune",
-    "python": "install --python 3.12\nrun python",
-    "info": "probe\ndoctor",
-    "status": "probe\ndoctor",
-}
-"""The commands of pip, uv and others that people type, with ours for the same, a line each."""
+ALIASES = {"add": "install", "uninstall": "remove"}
+"""Commands of pip and uv that work here too."""
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
 _MACHINE_ERRORS = """
@@ -136,35 +110,15 @@ class Commands(click.Group):
         """Return the command that a line begins with.
 
         Raises:
-            UsageError: for a word of other tools, with our command.
-            NoSuchCommand: for any other.
+            NoSuchCommand: The word is no command.
         """
-        word, *rest = args
-        if word == "pip" and rest and rest[0] in OTHER_WORDS:
-            return self.resolve_command(ctx, rest)
-        commands = OTHER_WORDS.get(word)
-        if args == ["uninstall"]:
-            commands = "self uninstall"
-        if commands is None:
-            try:
-                return super().resolve_command(ctx, args)
-            except click.exceptions.NoSuchCommand:
-                # click would guess "remove" for "tree".
-                alike = [_nearest_command(word)]
-                raise click.exceptions.NoSuchCommand(
-                    word, possibilities=alike
-                ) from None
-        if "\n" in commands:
-            # These are told what to look at, not what to change.
-            rest = []
-        raise UsageError(
-            "unknown-command",
-            f"gpuinstall has no command {word}",
-            hint="\n".join(
-                joined(["gpuinstall", *command.split(), *rest])
-                for command in commands.split("\n")
-            ),
-        )
+        word = args[0]
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand:
+            # click would guess "remove" for "tree".
+            alike = [_nearest_command(word)]
+            raise click.exceptions.NoSuchCommand(word, possibilities=alike) from None
 
     def format_commands(
         self,
@@ -249,15 +203,8 @@ def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageErro
     words = filter(None, ("gpuinstall", command, "--help"))
     hint = " ".join(words)
     if isinstance(error, click.NoSuchOption):
-        from gpuinstall.cli.options import advise_option
-
         name = error.option_name
-        params = error.ctx.command.params if error.ctx else []
-        options = {option for param in params for option in param.opts}
-        advice = advise_option(name, arguments, options)
-        if advice:
-            return UsageError("usage", f"gpuinstall has no option {name}", hint=advice)
-        # Spelled wrongly, perhaps; of what click finds alike, only what begins so: --relax is no --pre.
+        # click also finds --relax similar to --pre.
         alike = [one for one in error.possibilities or () if one[:4] == name[:4]]
         error = click.NoSuchOption(name, possibilities=alike)
     if command == "sync":
@@ -289,7 +236,8 @@ def _run(arguments: list[str]) -> int:
 def _command_first(arguments: list[str]) -> list[str]:
     """Return a line with the options before its command behind it; uv and pip take them in both places."""
     options = list(takewhile(lambda word: word.startswith("-"), arguments))
-    command, *words = arguments[len(options) :] or [""]
+    word, *words = arguments[len(options) :] or [""]
+    command = ALIASES.get(word, word)
     if command not in COMMANDS or {"-V", "--version"} & {*options}:
         return arguments
     if words and words[0] in getattr(load_command(command), "commands", ()):
@@ -305,7 +253,7 @@ def handed_over(arguments: list[str]) -> list[str]:
     """
     # Who asks bootstrap.py for help looks for all commands, not for the options of one.
     of_program = {"help", "-h", "--help", "-V", "--version"}
-    if {*COMMANDS, *OTHER_WORDS, *of_program}.intersection(arguments[:1]):
+    if {*COMMANDS, *ALIASES, *of_program}.intersection(arguments[:1]):
         return arguments
     for word in arguments:
         command = _nearest_command(word)
@@ -386,4 +334,5 @@ def _known(error: Exception) -> InstallationError | None:
 
 def _command_of(arguments: list[str]) -> str:
     """Return the name of the command in a line; empty if it has none."""
-    return next((word for word in arguments if word in COMMANDS), "")
+    names = (ALIASES.get(word, word) for word in arguments)
+    return next((name for name in names if name in COMMANDS), "")

@@ -23,8 +23,6 @@ from gpuinstall.base.files import DOCUMENT_BYTES, decoded, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import COMMAND_LINE, is_remote, parse_requirement
-from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.text import redacted
 from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
@@ -36,62 +34,6 @@ if TYPE_CHECKING:
     from gpuinstall.sources.requirements_file import RequirementsFile
 
 STDOUT = "-"
-OTHER_OPTIONS = {
-    "-i --index-url --default-index": (
-        "export UV_DEFAULT_INDEX={value}   # for all but PyTorch; pip's configuration is read too\n"
-        "export GPUINSTALL_TORCH_INDEX={value}   # if it is a mirror of PyTorch's"
-    ),
-    "--extra-index-url --index": (
-        "export UV_INDEX={value}   # for all but PyTorch\n"
-        "export GPUINSTALL_TORCH_INDEX={value}   # if it is a mirror of PyTorch's"
-    ),
-    "-f --find-links": "export UV_FIND_LINKS={value}   # a folder of wheels",
-    "--cuda": "gpuinstall install --backend cu126   # PyTorch for CUDA 12.6",
-    "--cpu": "{line} --backend cpu",
-    "-p": "{line} --python {value}",
-    "--python": "gpuinstall install --python {value}   # the environment has it then",
-    "--system": "{line}   # into .venv: the system's own Python is never changed",
-    "--reinstall --force-reinstall --reinstall-package": "gpuinstall doctor",
-    "-P --upgrade-package": (
-        "gpuinstall install --upgrade {value}\n"
-        "gpuinstall lock --upgrade-package {value}   # changes the lock alone"
-    ),
-    "--frozen --locked --check": (
-        "gpuinstall sync\ngpuinstall lock check   # whether the lock is still right"
-    ),
-    "--no-sync --inexact": "{line}   # it is so here",
-    "--refresh": "{line} --upgrade",
-    "--directory --project": "cd {value} && {line}",
-    "--package": "gpuinstall install -e ./{value}   # its folder",
-    "--script": "gpuinstall run {value}",
-    "--no-dev --no-default-groups": "Write default-groups = [] below [tool.uv] in pyproject.toml",
-    "--only-group": "gpuinstall install --only --group {value}",
-    "--extra": (
-        "gpuinstall install -e '.[{value}]'\n"
-        "gpuinstall install --group {value}   # of a project without a build system"
-    ),
-    "--all-extras": "gpuinstall install -e '.[NAME]'   # each extra by its name",
-    "--no-deps": "gpuinstall run python -m pip install --no-deps {rest}",
-    "-t --target": (
-        "gpuinstall install --venv {value}   # an environment of its own\n"
-        "gpuinstall sync --target {value}   # the lock for cu126, cpu, …"
-    ),
-    "--pre --prerelease": "export UV_PRERELEASE=allow   # but for PyTorch",
-    "--exclude-newer": "export UV_EXCLUDE_NEWER={value}",
-    "--with": (
-        "gpuinstall install {value}\n"
-        "Or list it in the block of the script, behind # /// script"
-    ),
-    "--no-color --color": "export NO_COLOR=1   # or FORCE_COLOR=1",
-    "-m": "gpuinstall run python -m {value} {rest}",
-}
-"""Options of pip's and uv's that people type, with ours for the same.
-
-``{value}`` is that of the option, ``{line}`` the line without the option, ``{rest}`` what stands in it behind the
-command.
-"""
-
-
 PATH = click.Path(path_type=Path)
 _REQUIREMENT_FILES = (".txt", ".in")
 """How a bare word ends that is read as ``-r`` has it: no package is called so."""
@@ -528,49 +470,6 @@ def located(name: str, value: Any, folder: Path) -> Any:
 def words_of(name: str) -> str:
     """Return how a row is written on the command line."""
     return _ROWS[name].words[-1]
-
-
-def advise_option(option: str, arguments: Sequence[str], options: set[str]) -> str:
-    """Return what to run for an option of pip's or uv's; empty for any other.
-
-    Args:
-        option: Its name.
-        arguments: The line that has it. If its value is a page of PyTorch's index, this names a backend.
-        options: Those that the command has: the line with another is no advice.
-    """
-    rows = [lines for names, lines in OTHER_OPTIONS.items() if option in names.split()]
-    lines = "\n".join(rows)
-    before, value, after = _split_at(option, arguments)
-    _, backend = split_torch_index(value)
-    if backend and lines:
-        lines = f"{{line}} --backend {backend}"
-    elif "{value}" not in lines:
-        # It is a flag: what follows is another word.
-        after = [*filter(None, [value]), *after]
-    elif not value:
-        return ""
-    added = re.findall(r"{line} (\S+)", lines)
-    if not options.issuperset(added):
-        lines = OTHER_OPTIONS.get(" ".join(added), "")
-    return lines.format(
-        line=redacted(joined(["gpuinstall", *before, *after])),
-        value=quoted(redacted(value)),
-        rest=redacted(joined([*before[1:], *after])),
-    ).strip()
-
-
-def _split_at(
-    option: str, arguments: Sequence[str]
-) -> tuple[list[str], str, list[str]]:
-    """Return the words before an option, the word behind it, which is its value if it has one, and the words after."""
-    for place, word in enumerate(arguments):
-        before, after = list(arguments[:place]), list(arguments[place + 1 :])
-        if word == option:
-            return before, "".join(after[:1]), after[1:]
-        # "--option=value", or "-ovalue".
-        if word.startswith(option if len(option) == 2 else f"{option}="):
-            return before, word.removeprefix(option).removeprefix("="), after
-    return list(arguments), "", []
 
 
 def read_machine_file(name: str) -> Machine:

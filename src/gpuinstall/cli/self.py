@@ -15,7 +15,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import display_path, look_at, own_cache_folder
 from gpuinstall.base.removal import is_folder, remove_path
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
+from gpuinstall.base.shell import on_path, quoted, this_shell
 from gpuinstall.base.text import some
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
@@ -49,7 +49,7 @@ def path_line() -> str | None:
     folder = str(command_file().parent)
     if folder in os.environ.get("PATH", "").split(os.pathsep):
         return None
-    return on_path(folder, this_shell(os.environ, parent_program()))
+    return on_path(folder, this_shell(os.environ))
 
 
 def program_name() -> str:

@@ -1,12 +1,11 @@
-"""The scripts of an environment: they lead to where it lies, in every shell, whatever its folder is called.
+"""Scripts of an environment: make them right for the folder that it is in.
 
-uv's relocatable ones find their own place, but for ``activate`` in plain sh, and there is none for csh; those that pip
-writes have the path of the environment.
+uv's relocatable scripts find their own place, except ``activate`` in plain sh. Those that pip writes have the path of
+the environment.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from os.path import isdir
@@ -18,7 +17,6 @@ from gpuinstall.base.shell import literal
 
 _SH = re.compile(r"(?s)(?<=\ndeactivate nondestructive\n).*?(?=\nif \(\[)")
 """What sets the variable, in uv's ``activate``."""
-_FISH = re.compile(r"(?s)(?<=\nset -gx VIRTUAL_ENV ).*?(?=\n\n|\nset -gx _OLD)")
 
 _START = re.compile(
     r"#!(?!/bin/sh\n)(?P<path>[^\n]+)\n"
@@ -33,26 +31,11 @@ _OWN_START = """#!/bin/sh
 _SCRIPT = 65_536
 """The bytes that a script has at most."""
 
-_CSH = """# Use it with "source bin/activate.csh" in csh.
-setenv VIRTUAL_ENV {folder}
-if (! $?_OLD_VIRTUAL_PATH) set _OLD_VIRTUAL_PATH = "$PATH:q"
-setenv PATH "$VIRTUAL_ENV:q/bin:$_OLD_VIRTUAL_PATH:q"
-unsetenv PYTHONHOME
-if ($?prompt && ! $?VIRTUAL_ENV_DISABLE_PROMPT) then
-    if (! $?_OLD_VIRTUAL_PROMPT) set _OLD_VIRTUAL_PROMPT = "$prompt:q"
-    set prompt = "($VIRTUAL_ENV:t:q) $_OLD_VIRTUAL_PROMPT:q"
-endif
-alias _venv_prompt 'test $?_OLD_VIRTUAL_PROMPT = 1 && set prompt = "$_OLD_VIRTUAL_PROMPT:q" && unset _OLD_VIRTUAL_PROMPT'
-alias _venv_path 'setenv PATH "$_OLD_VIRTUAL_PATH:q"; unset _OLD_VIRTUAL_PATH; unsetenv VIRTUAL_ENV; rehash'
-alias deactivate '_venv_prompt; _venv_path; unalias _venv_prompt _venv_path deactivate'
-rehash
-"""
-
 
 def relocate_activation(built: Path, final: Path) -> None:
-    """Make the scripts of activation of the environment at ``built`` right for ``final``, where it lies or will lie.
+    """Make ``activate`` at ``built`` right for the folder ``final``.
 
-    What is a link is the user's, and stays.
+    A link is the user's, and is kept.
 
     Raises:
         InstallationError: one cannot be written.
@@ -61,13 +44,6 @@ def relocate_activation(built: Path, final: Path) -> None:
     if not isdir(scripts):
         return  # on Windows each finds its own place
     _replace(scripts / "activate", _SH, _sh_lines(final))
-    if "\n" in str(final):
-        # fish makes several words of several lines.
-        _replace(scripts / "activate.fish", _FISH, literal(final, "fish"))
-    csh = scripts / "activate.csh"
-    is_own = _text_of(csh).startswith(_CSH.partition("\n")[0])
-    if is_own or not os.path.lexists(csh):
-        write_atomically(csh, _CSH.format(folder=literal(final, "csh")))
 
 
 def _text_of(script: Path) -> str:

@@ -1,4 +1,4 @@
-"""What people type who know pip, uv or conda: each is answered with a command of ours."""
+"""Mistyped command lines, and the names that pip and uv use."""
 
 import re
 
@@ -10,14 +10,26 @@ from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 
 COMMANDS = (ROOT / "tests/data/other_words.txt").read_text("utf-8").rstrip()
-"""Command lines of other tools, and the advice below each."""
+"""Command lines, and the advice below each."""
 
 
 @pytest.mark.parametrize(("line", "advice"), list(steps_of(COMMANDS)))
-def test_a_word_of_other_tools_is_answered(line, advice, capsys):
+def test_wrong_option_has_advice(line, advice, capsys):
     assert run_command_line(line.split()[2:]) == 2
     _, _, told = capsys.readouterr().err.partition("  do    ")
     assert told.replace("\n        ", "\n").strip().splitlines() == advice
+
+
+@pytest.mark.parametrize(
+    ("line", "usage"),
+    [
+        ("add --help", "install"),
+        ("-q uninstall --help", "remove"),
+    ],
+)
+def test_add_and_uninstall_are_commands(line, usage, capsys):
+    assert run_command_line(line.split()) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: gpuinstall {usage} ")
 
 
 GUESSES = {

@@ -5,12 +5,13 @@ import os
 import shutil
 import signal
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.lab import compiler, disk, memory, own_home
+from tests.lab import compiler, disk, memory, own_gpus, own_home
 
 pytest_plugins = [
     "tests.lab.fixtures",
@@ -28,6 +29,7 @@ settings.register_profile(
 )
 settings.load_profile("gpuinstall")
 disk.play()
+own_gpus.play()
 
 
 def pytest_addoption(parser):
@@ -48,7 +50,12 @@ def pytest_configure(config):
     home = Path(tempfile.mkdtemp(prefix="a home "))
     own_home.move_in(home)
     compiler.provide(home / "compiler")
-    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    # Without a blank: LD_PRELOAD is a list.
+    hidden = Path(tempfile.mkdtemp(prefix="gpuinstall-"))
+    if config.getoption("-m") != "gpu":
+        own_gpus.hide(hidden)
+    for folder in (home, hidden):
+        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def pytest_collection_finish():

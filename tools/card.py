@@ -48,15 +48,25 @@ print(f"torch {torch.__version__}, GPUs: {count}")
 # What is put into a copy of the environment: a note, then one that breaks torch, which has to be undone. A Python that
 # is in no environment of its own is the system's: its prefix is /usr.
 COPY = """
-import shutil, sys
+import os, shutil, sys
 from importlib.metadata import version
+
+def copy(source, target):
+    # CUDA's libraries take gigabytes, and no step writes into them.
+    if os.path.getsize(source) > 1_000_000:
+        try:
+            return os.link(source, target)
+        except OSError:
+            pass
+    return shutil.copy2(source, target)
+
 if sys.prefix == sys.base_prefix:
     sys.exit("not copied: this Python is in no virtual environment")
-shutil.copytree(sys.prefix, sys.argv[1], symlinks=True)
+shutil.copytree(sys.prefix, sys.argv[1], symlinks=True, copy_function=copy)
 print(version("torch"), "cp%d%d" % sys.version_info[:2])
 """
-# A product whose kernel is wrong by one in a thousand: verify has to say so.
-PLANTED = "bmm = lambda a, b, exact=bmm: exact(a, b) * 1.001\n"
+# On the GPU this product is wrong by one in a thousand; verify must report it.
+PLANTED = "bmm = lambda a, b, exact=bmm: exact(a, b) * (1.001 if a.is_cuda else 1)\n"
 THERE = """
 import torch
 from importlib.metadata import version

@@ -8,6 +8,8 @@ if __name__ == "__main__":
 
     from gpuinstall.__main__ import main
     from tests.frozen import freeze
+    from tests.lab import own_gpus
 
     freeze()
+    own_gpus.play()
     main()

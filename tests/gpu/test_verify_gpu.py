@@ -41,8 +41,12 @@ def _has_cuda(python):
         return False
 
 
-def test_every_gpu_passes_every_check(machine, python):
-    verdict = verify_environment(python, machine, deep=True)
+@pytest.fixture(scope="module")
+def verdict(machine, python):
+    return verify_environment(python, machine, deep=True)
+
+
+def test_every_gpu_passes_every_check(verdict):
     faults = [
         check
         for device in verdict.devices
@@ -51,6 +55,17 @@ def test_every_gpu_passes_every_check(machine, python):
     ]
     assert faults == []
     assert verdict.status == "passed"
+
+
+def test_cudnn_computes_all_convolutions(verdict):
+    messages = {
+        check.name: check.message
+        for device in verdict.devices
+        for check in device.checks
+        if check.name.startswith("convolution") and check.status == "passed"
+    }
+    without = [name for name, text in messages.items() if "cuDNN 9" not in (text or "")]
+    assert without == []
 
 
 def test_every_measurement_is_taken_but_what_the_card_cannot_do(machine, python):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gpuinstall.base import process
-from tests.lab import driver
+from tests.lab import driver, own_gpus
 from tests.lab.driver import FakeDriver
 from tests.lab.recorded import GTX_1080, H200, RTX_4090, card, module
 
@@ -34,6 +34,7 @@ pytestmark = [
         or shutil.which("unshare") is None,
         reason="needs root and unshare to lay other files over /proc, /sys and /dev",
     ),
+    pytest.mark.skipif(own_gpus.are_there(), reason="needs a machine without a GPU"),
 ]
 
 

@@ -23,7 +23,7 @@ from typing import IO, NoReturn
 
 from gpuinstall.base.process import Finished
 from tests import frozen
-from tests.lab import answers, disk, windows
+from tests.lab import answers, disk, own_gpus, windows
 from tests.lab.clone import ROOT
 from tests.lab.elsewhere import overlay
 
@@ -167,6 +167,7 @@ def prepare():
             import_module(name)
     frozen.freeze()
     disk.play()
+    own_gpus.play()
     read_data()
     gc.freeze()
 

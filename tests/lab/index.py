@@ -4,6 +4,8 @@ The wheels lie in a folder, ``whl/<tag>/*.whl`` and ``simple/*.whl``, and every 
 to withdraw a wheel, delete it.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import html
@@ -15,12 +17,11 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from packaging.metadata import Metadata
 from packaging.utils import canonicalize_name, parse_sdist_filename
-from typing_extensions import Self
 
 from tests.lab.host import (
     DENIED,
@@ -31,6 +32,9 @@ from tests.lab.host import (
     ReceivedRequest,
 )
 from tests.lab.wheels import metadata_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 JSON = "application/vnd.pypi.simple.v1+json"
 _PAGE = {"Cache-Control": "max-age=600"}

@@ -19,6 +19,8 @@ from gpuinstall.environments.packages import (
 )
 
 Kind = Literal["no-record", "lost", "edited"]
+AUTHORITIES = "cacert.pem"
+"""certifi's list, to which images and companies append their own authority."""
 
 
 class Damage(NamedTuple):
@@ -71,7 +73,11 @@ def find_damage(
 def _edits(package: InstalledPackage, shared: Collection[str]) -> Damage | None:
     folder = package.record.parent
     rows = edited_files(package)
-    edited = [row.path for row in rows if str(folder / row.path) not in shared]
+    edited = [
+        row.path
+        for row in rows
+        if str(folder / row.path) not in shared and not row.path.endswith(AUTHORITIES)
+    ]
     if not edited:
         return None
     links = [(folder / path).stat().st_nlink for path in edited]

@@ -100,6 +100,15 @@ def test_an_environment_that_was_copied_is_not_edited(projects, tmp_path):
     assert damage(copy) == []
 
 
+def test_an_appended_authority_is_no_edit(projects):
+    make_wheel(projects.folder, "tool", "1.0", modules={"tool/cacert.pem": "list"})
+    venv = projects.environment("one")
+    (authorities,) = venv.glob("lib/python*/site-packages/tool/cacert.pem")
+    authorities.unlink()
+    authorities.write_text("list, and the company's", "utf-8")
+    assert damage(venv) == []
+
+
 def test_a_file_that_two_packages_write_is_not_edited(projects):
     make_wheel(projects.folder, "other", "1.0", modules={"tool/core.so": b"longer"})
     venv = projects.environment("first")

@@ -58,15 +58,15 @@ def shim(home, version, command):
 def test_a_shim_counts_only_if_it_starts(home, monkeypatch):
     monkeypatch.setenv("PATH", str(home / ".asdf/shims"))
     answer = json.dumps(
-        {"implementation": "cpython", "version": "3.14.2", "level": "final"}
-        | {"flags": "", "base": "/opt/python3.14"}
+        {"implementation": "cpython", "version": "3.99.2", "level": "final"}
+        | {"flags": "", "base": "/opt/python3.99"}
     )
-    shim(home, "3.14", f"echo '{answer}'")
-    shim(home, "3.13", "exit 127")
-    shim(home, "3.12", f"echo '{answer}'")
-    assert found(home) == {"3.14.2"}
-    assert find_python("3.14") == Path("/opt/python3.14")
-    assert find_python("3.13") is find_python("3.12") is None
+    shim(home, "3.99", f"echo '{answer}'")
+    shim(home, "3.98", "exit 127")
+    shim(home, "3.97", f"echo '{answer}'")
+    assert found(home) == {"3.99.2"}
+    assert find_python("3.99") == Path("/opt/python3.99")
+    assert find_python("3.98") is find_python("3.97") is None
     assert len((home / "started").read_text("utf-8").splitlines()) == 3
 
 

@@ -1,0 +1,60 @@
+"""Hides the GPUs of the machine that runs the tests, which play others."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from gpuinstall.machine.nvidia import libraries
+
+SOURCE = Path(__file__).with_name("hidden.c")
+SIGNS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/dri", "/dev/dxg")
+NAME = "hidden.so"
+DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
+
+
+def are_there() -> bool:
+    """Return whether this machine has GPUs or a driver of its own."""
+    return any(map(os.path.exists, SIGNS))
+
+
+def hide(folder: Path):
+    """Hide the GPUs of this machine from processes that start from now on.
+
+    The variables that select a GPU or a compiler of GPU code are dropped on every machine.
+    """
+    for name in list(os.environ):
+        if name.startswith(("CUDA_", "NVIDIA_", "TORCH_", "HIP_", "ROCR_", "ZE_")):
+            del os.environ[name]
+    folders = os.environ.pop("LD_LIBRARY_PATH", "").split(os.pathsep)
+    kept = [path for path in folders if path and not _has_driver(path)]
+    if kept:
+        os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(kept)
+    if are_there() and shutil.which("cc"):
+        os.environ["LD_PRELOAD"] = str(compile_into(folder))
+
+
+def is_hidden() -> bool:
+    """Return whether this process was started with the library."""
+    return os.environ.get("LD_PRELOAD", "").endswith(NAME)
+
+
+def play():
+    """Start children that ask the driver with the library that hides it."""
+    if is_hidden():
+        libraries._MISLEADING.discard("LD_PRELOAD")
+
+
+def compile_into(folder: Path) -> Path:
+    """Compile the library that hides them; return it."""
+    library = folder / NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", SOURCE, "-o", library],
+        check=True,
+    )
+    return library
+
+
+def _has_driver(folder: str) -> bool:
+    return any(os.path.exists(f"{folder}/{name}") for name in DRIVER)

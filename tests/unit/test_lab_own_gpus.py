@@ -1,0 +1,61 @@
+"""The library that hides this machine's GPUs from the tests."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.lab import own_gpus
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="is a Linux library")
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory):
+    """Return an environment that hides them."""
+    library = own_gpus.compile_into(tmp_path_factory.mktemp("hidden"))
+    return {**os.environ, "LD_PRELOAD": str(library)}
+
+
+def told(program, environment):
+    """Return what a Python prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+ERROR = """
+import ctypes, os
+try:
+    {}
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("os.listdir('/sys/bus/pci/devices')", "[Errno 2] No such file or directory"),
+        ("open('/dev/nvidia0')", "[Errno 2] No such file or directory"),
+        ("os.open('/dev/dri/card0', 0)", "[Errno 2] No such file or directory"),
+        ("os.readlink('/sys/bus/pci/devices/x')", "[Errno 2] No such file or dir"),
+        ("ctypes.CDLL('libcuda.so.1')", "libcuda.so.1: cannot open shared object"),
+        ("ctypes.CDLL('libother.so.1')", "libother.so.1: cannot open shared object"),
+    ],
+)
+def test_a_gpu_of_this_machine_is_hidden(hidden, call, said):
+    hidden.pop("LD_LIBRARY_PATH", None)
+    assert told(ERROR.format(call), hidden).startswith(said)
+
+
+def test_a_fake_driver_is_loaded(hidden, libraries):
+    played = {**hidden, "LD_LIBRARY_PATH": str(libraries / "cuda")}
+    program = "import ctypes; print(ctypes.CDLL('libcuda.so.1')._name)"
+    assert told(program, played) == "libcuda.so.1"

@@ -90,19 +90,6 @@ NO_ORIGIN = TextOrigin()
 COMMAND_LINE = TextOrigin("the command line")
 
 
-class NotUnderstood(Value):
-    """A text that a reader cannot parse, which stops the command."""
-
-    origin: TextOrigin
-    text: str
-    reason: str = ""
-
-    def error(self, code: str = "requirements-malformed") -> UsageError:
-        """Return the error that reports the text with its origin."""
-        message = f"{self.origin}: cannot parse {shown(self.text)!r}"
-        return UsageError(code, f"{message}: {self.reason}" if self.reason else message)
-
-
 class Requirement(Value):
     """A parsed requirement, equal to any other with the same text."""
 

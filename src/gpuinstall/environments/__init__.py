@@ -1,5 +1,5 @@
-"""Environments on a disk: where they lie, what they hold, what was proven of them.
+"""Environments: their paths, packages, markers, stamps, and records.
 
-The marker of one of ours (``environment.py``), its packages, the ``Stamp`` of its last proof, and what a
-user has undone or may undo (``records.py``).
+``environment.py`` reads the marker of a managed environment, ``stamp.py`` its last
+verification, and ``records.py`` the changes that a user can undo.
 """

@@ -1,4 +1,4 @@
-"""Whether an environment is still what was proven on one machine: one stamp, asked in milliseconds."""
+"""The stamp of a verification: the state that it covered, read quickly."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gpuinstall.base.values import Value
 TORCH = "torch"
 _STARTUP_MODULES = ("sitecustomize", "usercustomize")
 _LOADING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
-"""The variables that change what is loaded."""
+"""The variables that change which files are loaded."""
 
 FileStamp = tuple[int, int, int]
-"""Size, modification time in nanoseconds, inode."""
+"""Size, modification time in nanoseconds, and inode."""
 
 
 class Stamp(Value):
@@ -55,11 +55,11 @@ class Stamp(Value):
 
     @property
     def programs(self) -> set[str]:
-        """The modules that were tested beside torch."""
+        """The verified modules besides torch."""
         return set(self.files) - {TORCH}
 
     def proves(self, gpus: Iterable[int]) -> bool:
-        """Whether every device passed, and these GPUs (by their indices) were among them."""
+        """Return whether all devices passed, including these GPU indices."""
         tried = {device["index"] for device in self.verdict.get("devices", ())}
         return self.is_passed and tried.issuperset(gpus)
 
@@ -68,7 +68,7 @@ class Stamp(Value):
         if self.python != stamped_python(venv) or self.variables != loading_variables():
             return False
         covered = self.files[TORCH]
-        # A new .pth file runs before torch, and is in no list of what was there.
+        # A new .pth file runs before torch, and no stamp lists it.
         if not covered.keys() >= set(startup_files(venv, folders_of(covered))):
             return False
         for stamps in self.files.values():
@@ -78,12 +78,12 @@ class Stamp(Value):
         return True
 
     def keeps(self, earlier: Stamp) -> bool:
-        """Whether torch, and all that it loads, is what an earlier stamp of the environment covers."""
+        """Return whether torch and its files are as in an earlier stamp."""
         now = self.python, self.variables, self.files[TORCH]
         return now == (earlier.python, earlier.variables, earlier.files[TORCH])
 
     def new_programs(self, earlier: Stamp) -> tuple[str, ...]:
-        """Return the modules to be tested that an earlier stamp does not cover as they are now."""
+        """Return the modules that differ from an earlier stamp."""
         return tuple(
             module
             for module in sorted(self.programs)
@@ -97,9 +97,9 @@ class Stamp(Value):
 
 
 def read_stamp(path: Path) -> Stamp | None:
-    """Return a stamp of this user's; None if there is none, or none that we would have written."""
+    """Read a valid stamp that belongs to this user, if any."""
     with suppress(OSError, ValueError):
-        # Another user could have anything reported as verified.
+        # Another user could claim any verification.
         if not is_own(path):
             return None
         stamp = read_object(Stamp, read_json(path))
@@ -109,7 +109,7 @@ def read_stamp(path: Path) -> Stamp | None:
 
 
 def file_stamp(path: str) -> FileStamp:
-    """Return the size, time and inode of a file, by which a change is seen; zeros if there is none."""
+    """Return the size, time, and inode of a file, or zeros without one."""
     try:
         status = os.stat(path)
     except OSError:
@@ -118,22 +118,22 @@ def file_stamp(path: str) -> FileStamp:
 
 
 def stamped_python(venv: str) -> str:
-    """Return the path of the interpreter behind an environment's own, with its stamp."""
+    """Return the path and file stamp of the base interpreter."""
     real = os.path.realpath(interpreter(Path(venv)))
     return f"{real} {file_stamp(real)}"
 
 
 def loading_variables() -> dict[str, str]:
-    """Return the variables of this process that change what a Python loads."""
+    """Return this process's variables that change which files are loaded."""
     return {name: os.environ[name] for name in _LOADING if os.environ.get(name)}
 
 
 def startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:
-    """Yield the files that Python runs at its start, in ``folders`` of packages below ``venv``, and those that have it do so.
+    """Yield the files that Python runs at start-up, and ``pyvenv.cfg``.
 
     Args:
         venv: The environment.
-        folders: The folders of its packages, by their paths below it.
+        folders: The folders of its packages, relative to it.
     """
     yield "pyvenv.cfg"
     for folder in folders:
@@ -147,13 +147,13 @@ def startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:
 
 
 def _is_startup_file(name: str) -> bool:
-    """Whether Python runs a file or a folder of this name, beside the packages, at its start."""
+    """Return whether Python runs an entry of ``site-packages`` at start-up."""
     module, _, _ = name.partition(".")
     return name.endswith(".pth") or module in _STARTUP_MODULES
 
 
 def folders_of(files: Iterable[str]) -> list[str]:
-    """Return the folders of packages that files lie in: all that leads up to ``site-packages``."""
+    """Return the ``site-packages`` folders of files."""
     folders = set()
     for path in files:
         parent, sign, _ = path.partition("/site-packages/")

@@ -30,11 +30,6 @@ class SourceKind(Enum):
     ARCHIVE = "a source archive"
     WHEEL = "a wheel"
 
-    @property
-    def is_built(self) -> bool:
-        """Return whether installing from it runs a build."""
-        return self in {SourceKind.VCS, SourceKind.DIRECTORY, SourceKind.ARCHIVE}
-
 
 class Entry(Value):
     """A source of one package, as a file of a folder or a lock selects it."""

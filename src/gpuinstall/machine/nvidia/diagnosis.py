@@ -1,4 +1,4 @@
-"""What is wrong with a machine's driver, and with single GPUs, by the rows of ``symptoms.toml``. Pure."""
+"""Faults of the driver and GPUs, from the rows of ``symptoms.toml``. Pure."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ LIBRARY_NOT_FOUND = 12
 NO_FABRIC = 0
 FABRIC_IN_PROGRESS = 2
 FABRIC_READY = 3
-"""NVML's numbers for the state of a card's NVLink fabric."""
+"""NVML's states of a GPU's NVLink fabric."""
 
 NO_DEVICE = 100
 """CUDA's number."""
 LOST_CARD_STOPS = (3, NO_DEVICE, 999)
-"""What cuInit may return for all cards if one is lost: not initialized, no device, unknown."""
+"""Results of cuInit if one GPU is lost."""
 WITHOUT_GPUS = ("", "-1", "NoDevFiles")
-"""What a scheduler writes into CUDA_VISIBLE_DEVICES for a job without GPUs."""
+"""Values of CUDA_VISIBLE_DEVICES in a job without GPUs."""
 
 
 def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
-    """Return what keeps the whole machine from working; None if nothing does, or if there is no GPU."""
+    """Return the fault of the whole machine, if any."""
     circumstances = _of_machine(evidence)
     symptom = next(symptoms("machine", circumstances), None)
     line = evidence_line(evidence)
@@ -70,7 +70,7 @@ def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
 
 
 def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return the circumstances of the whole machine."""
+    """Return the facts of the whole machine."""
     nvml = evidence.nvml
     cuda = evidence.cuda
     cards = evidence.cards
@@ -88,15 +88,15 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "silent": _is_silent(evidence),
         "nvml-init": nvml.init,
         "nvml-gpus": nvml.gpus,
-        # It is asked about one card after the other, and may fail at one.
+        # NVML may fail at one GPU.
         "at-card": "" if nvml.at is None else f" when asked about GPU {nvml.at}",
         "none-has-slices": nvml.gpus
         and all(gpu.mig and not gpu.slices for gpu in nvml.gpus),
-        # CUDA's own node is refused and the one that it shares with NVML is not.
+        # Only CUDA's own device node is closed.
         "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
         "refused": "; ".join(refused),
         "libraries": evidence.has_libraries,
-        # A file may have the module's number and still be another build of it.
+        # A library of the module's release may still be another build.
         "of-libraries": f" ({libraries})"
         if "." in libraries and libraries != str(module)
         else "",
@@ -116,7 +116,7 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
 
 
 def _of_libraries(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return what the driver's libraries answer, for faults and notes alike."""
+    """Return the answers of the driver's libraries."""
     nvml = evidence.nvml
     cuda = evidence.cuda
     return {
@@ -130,13 +130,14 @@ def _of_libraries(evidence: NvidiaEvidence) -> KnownFacts:
 
 
 def _is_silent(evidence: NvidiaEvidence) -> bool:
-    """NVML 9 or 12, or no NVML and no libcuda that finds a device, while another source shows a GPU.
+    """Return whether the driver lists no GPU although another source does.
 
-    NVML missing beside a libcuda that works is a healthy compute-only container.
+    NVML returns 9 or 12, or neither library lists a device. A working libcuda
+    without NVML is a healthy compute-only container.
     """
     nvml = evidence.nvml
     cuda = evidence.cuda
-    # A Jetson's NVML is new and tells little: what its chip needs is decided by its L4T release.
+    # A Jetson's NVML reports little. Its L4T release decides.
     is_tegra = evidence.jetson is not None and not evidence.cards
     if is_tegra or not evidence.shows_gpu:
         return False
@@ -150,7 +151,7 @@ def _is_silent(evidence: NvidiaEvidence) -> bool:
 
 
 class CudaFault(NamedTuple):
-    """What is wrong, and the facts that show it."""
+    """A fault of CUDA, with its facts."""
 
     symptom: Symptom
     circumstances: KnownFacts
@@ -164,33 +165,33 @@ def explain_refusal(
     chips: Sequence[ComputeCapability | None],
     place: KnownFacts,
 ) -> CudaFault:
-    """Return the closest row for a CUresult, else the one that the table of failures has for its number.
+    """Return the best row for a CUDA error, else its entry among the failures.
 
     Args:
-        status: What CUDA returned.
+        status: The CUDA error.
         library: The file of libcuda.
         driver: The kernel module's release.
-        chips: What the GPUs can execute.
-        place: Further circumstances, such as ``container`` and ``wsl``.
+        chips: The compute capabilities of the GPUs.
+        place: Further facts, such as ``container`` and ``wsl``.
     """
     path = library or ""
     release = libcuda_release(library)
-    # Only the open kernel module drives them.
+    # These GPUs need the open kernel module.
     first = load_drivers().kernel_modules.open_only_from
     blackwells = [chip for chip in chips if chip and chip >= first]
     circumstances = {
         **place,
         f"cuda-{status}": True,
-        # No CUresult, but the child's own number for a function that is not there.
+        # The child reports a missing function as a negative number.
         "lacks-function": status < 0,
         "module": driver,
         "folder": PurePosixPath(path).parent if is_compat(path) else None,
-        # In WSL, any other than the one that Windows lends.
+        # In WSL, any libcuda except the one from Windows.
         "foreign-library": "" if path.startswith("/usr/lib/wsl/") else path,
         "other-release": release if driver and release != driver else None,
         "several-blackwells": len(blackwells) > 1,
     }
-    # Loaded only now: a healthy machine needs no table of failures.
+    # A healthy machine needs no table of failures.
     from gpuinstall.catalog.failures.table import load_cuda_errors
 
     name, code = load_cuda_errors().get(status, (f"CUresult {status}", "cuda-error"))
@@ -200,17 +201,17 @@ def explain_refusal(
 
 
 def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
-    """Whether a fault of the cards, or a job, explains that CUDA does not start."""
+    """Return whether a job or faults of GPUs explain a failed start."""
     gpus = evidence.nvml.gpus
     lost = [gpu for gpu in gpus if gpu.error is not None]
-    # One lost card may keep CUDA from starting for all; the others are tried without it, each by itself.
+    # One lost GPU may prevent CUDA from starting. The preflight tests each other GPU separately.
     if evidence.nvml.works and init in LOST_CARD_STOPS and 0 < len(lost) < len(gpus):
         return True
     if init != NO_DEVICE:
         return False
     if evidence.facts.container.job is not None and evidence.visible in WITHOUT_GPUS:
         return True
-    # Each card has a fault of its own, or the driver lists none of those on the bus.
+    # Each GPU has its own fault, or the driver lists no GPU of the bus.
     have_faults = all(gpu.error is not None or gpu.is_withheld for gpu in gpus)
     return evidence.nvml.works and bool(evidence.cards or gpus) and have_faults
 
@@ -219,9 +220,9 @@ def _with_driver(
     evidence: NvidiaEvidence,
     cards: Iterable[BusCard],
 ) -> FixContext:
-    """Return where a fix applies, with the driver that the cards need.
+    """Return the place of a fix, with the driver branch for the GPUs.
 
-    It is the last branch of the oldest ones if all are old.
+    If all are old, it is the last branch for the oldest.
     """
     tables = load_drivers()
     chips = [card.capability for card in cards if card.capability]
@@ -235,7 +236,7 @@ def _with_driver(
 
 
 def evidence_line(evidence: NvidiaEvidence) -> str:
-    """Return the facts that a diagnosis rests on, in one line."""
+    """Return the facts of a diagnosis in one line."""
     nvml = evidence.nvml
     cuda = evidence.cuda
     module = evidence.module
@@ -274,12 +275,12 @@ def card_faults(
     *,
     driver_works: bool,
 ) -> Iterator[Finding]:
-    """Yield what is wrong with single GPUs; cards that only the bus shows are judged if the driver works.
+    """Yield the faults of GPUs.
 
     Args:
-        evidence: What was read.
-        detected: The GPUs that were concluded from it.
-        driver_works: Whether nothing is wrong with the machine as a whole: else a card that it does not list is no news.
+        evidence: The evidence of the machine.
+        detected: Its GPUs.
+        driver_works: Whether the machine has no fault. Only then is a missing GPU a fault of its own.
     """
     line = evidence_line(evidence)
     for gpu in evidence.nvml.gpus:
@@ -309,7 +310,7 @@ def card_faults(
 
 
 def _of_gpu(gpu: NvmlGpu) -> KnownFacts:
-    """Return the circumstances of a GPU that NVML lists."""
+    """Return the facts of a GPU that NVML lists."""
     return {
         "error": gpu.error and f"error {gpu.error}",
         f"error-{gpu.error}": True,
@@ -322,7 +323,7 @@ def _of_gpu(gpu: NvmlGpu) -> KnownFacts:
 
 
 def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
-    """Return the circumstances of a card that the driver does not list."""
+    """Return the facts of a GPU that the driver does not list."""
     circumstances: dict[str, object] = {
         "card": card.name,
         "driver": evidence.driver,
@@ -355,13 +356,13 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
 
 
 def driver_notes(evidence: NvidiaEvidence) -> tuple[Finding, ...]:
-    """Return what should be known, and stops nothing."""
+    """Return notes, which block nothing."""
     surroundings = _of_surroundings(evidence)
     return findings_of("note", surroundings, lambda: evidence.fix_context)
 
 
 def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return the circumstances of notes."""
+    """Return the facts of notes."""
     cuda = evidence.cuda
     gpus = evidence.nvml.gpus
     job = evidence.facts.container.job
@@ -388,7 +389,10 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
 
 
 def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES hides all GPUs that exist: its first entry is none of them, or one is repeated."""
+    """Return whether CUDA_VISIBLE_DEVICES hides all GPUs.
+
+    Its first entry matches none, or an entry is repeated.
+    """
     gpus = evidence.nvml.gpus
     devices = evidence.cuda.devices
     uuids = {gpu.uuid for gpu in gpus} | {device.uuid for device in devices}
@@ -399,7 +403,7 @@ def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
         matches = ordinals & {entry}
         if not entry.isdecimal():
             matches = {uuid for uuid in uuids if uuid and uuid.startswith(entry)}
-        # As torch reads such a list: it ends at an entry that is not one device, and a device named twice leaves none.
+        # torch stops at an entry that is not exactly one device, and a repeated device hides all.
         if len(matches) != 1:
             break
         named += matches

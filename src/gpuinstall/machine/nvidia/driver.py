@@ -1,6 +1,7 @@
-"""What a driver serves, which GPUs it drives, and which code of a build a chip runs under it.
+"""NVIDIA's driver: supported CUDA, supported GPUs, and runnable code.
 
-A chip runs SASS of its own major, PTX that its driver can compile, or none.
+A chip runs SASS of its own major version, PTX that its driver can compile, or
+nothing.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ if TYPE_CHECKING:
 
 
 class Sass(NamedTuple):
-    """Machine code for one architecture: ``sm_90``, ``sm_90a`` (exactly that one), ``sm_103f`` (its family)."""
+    """Machine code for one architecture.
+
+    The suffix ``a`` means exactly that chip, and ``f`` means its family.
+    """
 
     capability: ComputeCapability
     suffix: str = ""
 
     @classmethod
     def parse(cls, name: str) -> Sass:
-        """Read ``"sm_90"``, ``"sm_90a"`` or ``"sm_103f"``."""
+        """Parse ``"sm_90"``, ``"sm_90a"``, or ``"sm_103f"``."""
         number = name.removeprefix("sm_")
         suffix = number[-1] if number[-1] in "af" else ""
         return cls(ComputeCapability.from_sm(int(number.removesuffix(suffix))), suffix)
@@ -43,7 +47,7 @@ class Sass(NamedTuple):
 def split_code(
     names: tuple[str, ...],
 ) -> tuple[tuple[Sass, ...], tuple[ComputeCapability, ...]]:
-    """Return the code of a build: its SASS (``sm_90a``) and its PTX (``compute_90``)."""
+    """Split code into SASS (``sm_90a``) and PTX (``compute_90``)."""
     sass = []
     ptx = []
     for name in names:
@@ -62,13 +66,13 @@ def code_for(
     drivers: Drivers,
     cuda: CudaVersion | None,
 ) -> Code | Reason:
-    """Return the code of ``build`` that ``chip`` runs with a driver that serves ``cuda``, or why there is none.
+    """Return the code of a build that a chip runs, or the reason for none.
 
     Args:
         build: The build.
-        chip: What the GPU can execute.
-        drivers: What is known of chips, toolkits and cuDNN.
-        cuda: The newest CUDA that the driver serves, which has to compile PTX; None: unknown.
+        chip: The GPU's compute capability.
+        drivers: The tables of chips, toolkits, and cuDNN.
+        cuda: The newest CUDA that the driver supports, if known. It compiles PTX.
     """
     sass, _ = split_code(build.code)
     runnable = [code for code in sass if _runs(code, chip, build.toolkit, drivers)]
@@ -91,13 +95,13 @@ def _runs(
         return True
     if code.capability.major != chip.major or code.capability > chip:
         return False
-    # Compiled for the features of one chip alone.
+    # It uses features of one chip.
     if code.suffix == "a":
         return False
     if code.suffix == "f":
         family = drivers.families.get(code.capability)
         return family is not None and str(chip) in family
-    # A Tegra chip runs no code of its relatives on cards, but for what was seen to run.
+    # A Tegra chip runs code for desktop GPUs only if a user reported that it does.
     if chip not in drivers.tegra:
         return True
     ran = drivers.tegra[chip].ran
@@ -134,7 +138,7 @@ def _cudnn_lacks(
     ceiling = drivers.cudnn_ceiling(cudnn, toolkit and toolkit[0])
     if floor and chip < floor:
         others = f"only for {floor.sm} and later"
-    # A chip that is newer than cuDNN is not served by it, whatever PTX torch itself has.
+    # torch's PTX does not help if cuDNN does not support the chip.
     elif ceiling and chip > ceiling:
         others = f"only up to {ceiling.sm}"
     else:
@@ -145,7 +149,7 @@ def _cudnn_lacks(
 
 
 class MachineDriver(Value):
-    """The driver of a machine, by the tables of the catalogue."""
+    """A machine's driver, with the tables of the catalog."""
 
     machine: Machine
     tables: Drivers
@@ -158,23 +162,23 @@ class MachineDriver(Value):
 
     @cached_property
     def driver(self) -> Driver:
-        """The driver itself; nothing is known of one that is missing."""
+        """The driver. All its fields are unknown if it is missing."""
         return self.machine.driver or Driver()
 
     @property
     def version(self) -> DriverVersion | None:
-        """Its release, if known."""
+        """The release, if known."""
         return self.driver.version
 
     @cached_property
     def cuda(self) -> CudaVersion | None:
-        """The newest CUDA that it serves: as it reports, else as its branch does."""
+        """The newest supported CUDA, as reported or by branch."""
         row = self.version and self.tables.branch(self.version)
         return self.driver.cuda or (row.cuda if row else None)
 
     @cached_property
     def branch(self) -> int | None:
-        """Its branch; if its release is not known, the newest that its CUDA reaches (0: none)."""
+        """The branch, or the newest branch with this CUDA (0: none)."""
         if self.version is not None:
             row = self.tables.branch(self.version)
             return row.branch if row else self.version.branch
@@ -200,27 +204,33 @@ class MachineDriver(Value):
 
     @cached_property
     def floors(self) -> dict[int, DriverVersion]:
-        """The oldest driver for each CUDA major on this system."""
+        """The minimum driver of each CUDA major on this system."""
         return {major: self._here(floor) for major, floor in self.tables.floors.items()}
 
     def _here(self, floor: Floor) -> DriverVersion:
-        """Return the floor for the system whose driver counts: in WSL that of Windows."""
+        """Return the minimum for this system. WSL uses the Windows driver."""
         if self.machine.os == "windows" or self.machine.environment.wsl:
             return floor.windows
         return floor.linux
 
     def serves(self, toolkit: tuple[int, int]) -> bool:
-        """Whether it reaches the floor of a CUDA major; if only its CUDA is known, that decides."""
+        """Return whether the driver runs builds of a toolkit.
+
+        If only its CUDA is known, the CUDA major decides.
+        """
         floor = self.floors.get(toolkit[0])
         if floor is None:
-            # A major newer than the tables: nothing but a CUDA of its own that is as new speaks for it.
+            # The tables lack this major. Only the driver's own CUDA can show support.
             return self.cuda is not None and self.cuda >= toolkit
         if self.version is None and self.cuda is not None:
             return self.cuda.major >= toolkit[0]
         return self._reaches(floor)
 
     def _reaches(self, floor: DriverVersion) -> bool:
-        """Whether it is at least ``floor``; a branch alone, or a CUDA, stands for its newest release."""
+        """Return whether the driver is at least ``floor``.
+
+        A branch without a release, or a CUDA, means the branch's newest release.
+        """
         version = self.version
         if version is None:
             row = self.tables.branch(floor)
@@ -230,7 +240,7 @@ class MachineDriver(Value):
         return version.parts >= floor.parts
 
     def needed(self, toolkit: tuple[int, int]) -> str:
-        """Return the driver that a toolkit needs, for people: ``driver 580 or newer``."""
+        """Return the requirement of a toolkit: ``driver 580 or newer``."""
         floor = self.floors.get(toolkit[0])
         if floor is None:
             return f"a driver for CUDA {CudaVersion(*toolkit)}"
@@ -242,12 +252,14 @@ class MachineDriver(Value):
         label: str,
         majors: Iterable[int] = (),
     ) -> Finding | None:
-        """Return why it does not drive a GPU: it is older than the chip, or has dropped its generation.
+        """Return the reason why the driver does not support a GPU.
+
+        It is older than the chip, or no longer supports its generation.
 
         Args:
-            chip: What the GPU can execute.
+            chip: The GPU's compute capability.
             label: The GPU's name.
-            majors: The CUDA majors of the builds for the chip: a newer driver has to serve one.
+            majors: The CUDA majors of the builds for the chip. A newer driver must support one.
         """
         branch = self.branch
         if branch is None:
@@ -277,19 +289,23 @@ class MachineDriver(Value):
         )
 
     def update(self, newer: str, chips: Iterable[ComputeCapability]) -> str:
-        """Return how chips get a newer driver: that of a Jetson is part of JetPack."""
+        """Return the update instruction. A Jetson updates JetPack."""
         jetsons = {row.capability for row in self.tables.jetsons.values()}
         if jetsons.isdisjoint(chips):
             return f"Update the NVIDIA driver to {newer}"
         return "Update to a newer JetPack: the driver is part of it"
 
     def first_for(self, chip: ComputeCapability) -> DriverVersion | None:
-        """Return the first driver here that knows a chip; None if every driver that serves CUDA does."""
+        """Return the first driver that supports a chip, unless all do."""
         floor = self.tables.first_drivers.get(chip)
         return self._here(floor) if floor else None
 
     def last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
-        """Return the last branch that drives the newest chip and all that can share a driver with it; None: no end."""
+        """Return the last branch for the newest chip and compatible ones.
+
+        Returns:
+            None if current branches support them.
+        """
         firsts = [driver.branch for driver in map(self.first_for, chips) if driver]
         first = max(firsts, default=0)
         lasts = [generation.last_branch for generation in self._generations(chips)]
@@ -297,7 +313,7 @@ class MachineDriver(Value):
         return min(shared, default=None)
 
     def branches_for(self, chips: Sequence[ComputeCapability]) -> str:
-        """Return the branches that drive chips and serve the newest CUDA that they can have."""
+        """Return the branches that support chips and their newest CUDA."""
         last = self.last_branch(chips)
         if last is None:
             firsts = filter(None, map(self.first_for, chips))

@@ -1,4 +1,4 @@
-"""Everything that was read about a machine with NVIDIA's GPUs, before anything is concluded from it."""
+"""Evidence of a machine with NVIDIA GPUs, before any conclusion."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ JETSON_COMPATIBLE = "/proc/device-tree/compatible"
 
 
 class Jetson(Value):
-    """A Jetson, as far as it is told: its GPU is part of the Tegra chip, not on the bus."""
+    """A Jetson. Its GPU is part of the Tegra chip, not on the bus."""
 
     chip: JetsonChip | None
     l4t: str
-    """The release of Jetson Linux."""
+    """The release of Jetson Linux (L4T)."""
 
 
 def read_jetson(source: Source, release: str) -> Jetson | None:
-    """Return the module; None if this is none.
+    """Read the Jetson, if the machine is one.
 
     Args:
         source: The machine.
-        release: The kernel's release. In a container L4T's own file may be missing: then this tells it.
+        release: The kernel's release. It determines L4T in a container without L4T's file.
     """
     chip = parse_compatible(source.text(JETSON_COMPATIBLE) or "")
     l4t = parse_l4t(source.text(JETSON_RELEASE) or "")
-    # Of all three a plain container shows the kernel's name alone.
+    # A container may show only the kernel's name.
     if chip is None and l4t is None and not release.endswith("-tegra"):
         return None
     kernel = ".".join(release.split(".")[:2])
@@ -54,7 +54,7 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
 
 
 def parse_compatible(text: str) -> JetsonChip | None:
-    """Return the chip in the device tree's list of names, which NUL bytes separate."""
+    """Return the chip in the device tree's NUL-separated list of names."""
     for name in text.split("\0"):
         chip = load_drivers().jetsons.get(name.removeprefix("nvidia,"))
         if chip:
@@ -63,7 +63,7 @@ def parse_compatible(text: str) -> JetsonChip | None:
 
 
 def parse_l4t(text: str) -> str | None:
-    """Return ``# R36 (release), REVISION: 4.0, …`` as ``36.4.0``."""
+    """Parse ``# R36 (release), REVISION: 4.0, …`` as ``36.4.0``."""
     match = re.search(
         r"#\s*R([0-9]{1,3})\b[^\n]*?REVISION:\s*([0-9]{1,3}(?:\.[0-9]{1,3})*)", text
     )
@@ -77,19 +77,19 @@ class BusCard(Value):
 
     @cached_property
     def chip(self) -> Product | None:
-        """Its chip, if the catalogue knows it."""
+        """Its chip, if the catalog has it."""
         from gpuinstall.catalog.gpus import product_of
 
         return product_of(self.device.device)
 
     @property
     def capability(self) -> ComputeCapability | None:
-        """What its chip can execute."""
+        """The compute capability of its chip."""
         return self.chip.capability if self.chip else None
 
     @property
     def label(self) -> str:
-        """The name of its chip, or its number."""
+        """The name of its chip, or its PCI ID."""
         return self.chip.name if self.chip else f"NVIDIA {self.device.id}"
 
     @property
@@ -99,12 +99,12 @@ class BusCard(Value):
 
     @property
     def name(self) -> str:
-        """Its name and address, for a sentence."""
+        """Its name and address."""
         return f"{self.label} at {self.address}"
 
     @property
     def holder(self) -> str | None:
-        """What drives it: a kernel driver's name; on Windows NVIDIA's release, or the error that stopped it."""
+        """The kernel driver; on Windows, NVIDIA's release or its error."""
         driver = self.device.driver
         if driver and re.fullmatch(r"[0-9.]+", driver):
             return DriverVersion.of_windows(driver)
@@ -112,36 +112,36 @@ class BusCard(Value):
 
 
 class NvidiaEvidence(Value):
-    """The facts of the machine, and NVIDIA's own."""
+    """The facts of the machine, and NVIDIA's."""
 
     facts: MachineFacts
     nodes: tuple[str, ...]
-    """The device nodes of cards."""
+    """The device nodes of GPUs."""
     jetson: Jetson | None
     lent_libraries: bool
-    """Whether Windows lent WSL a library of the driver."""
+    """Whether WSL has a driver library from Windows."""
     shadow: str | None
-    """In WSL, a libcuda that hides the one that Windows lent."""
+    """In WSL, a libcuda that hides the one from Windows."""
     devices: str | None
-    """NVIDIA_VISIBLE_DEVICES, which the container toolkit reads: the devices asked for (void if CDI brings them)."""
+    """NVIDIA_VISIBLE_DEVICES, the devices requested for a container."""
     capabilities: str | None
-    """NVIDIA_DRIVER_CAPABILITIES: the parts of the driver that it lends."""
+    """NVIDIA_DRIVER_CAPABILITIES, the driver's parts in a container."""
     visible: str | None
     """CUDA_VISIBLE_DEVICES."""
     nvml: NvmlFacts
-    """Without the cards of other jobs and containers."""
+    """Without GPUs of other jobs and containers."""
     cuda: LibcudaFacts
     module: KernelModule | None
-    """Linux's, as it is loaded."""
+    """The loaded kernel module on Linux."""
     on_disk: bool
-    """Whether the module lies on the disk."""
+    """Whether the module is installed."""
     secure_boot: bool
     refused: tuple[str, ...]
-    """What keeps this process from the shared nodes."""
+    """The shared device nodes that this process cannot open."""
 
     @property
     def shows_gpu(self) -> bool:
-        """Whether any source shows a GPU that this process was given."""
+        """Whether any source lists a GPU of this process."""
         listed = self.nvml.gpus or self.cuda.devices or self.cards
         return bool(listed or self.nodes or self.jetson or self._is_lent_by_windows)
 
@@ -154,12 +154,12 @@ class NvidiaEvidence(Value):
 
     @property
     def has_libraries(self) -> bool:
-        """Whether any library of the driver could be loaded."""
+        """Whether any driver library could be loaded."""
         return bool(self.nvml.library or self.cuda.path or self.lent_libraries)
 
     @property
     def driver(self) -> DriverVersion | None:
-        """The driver's release: the kernel module's, else NVML's."""
+        """The release of the kernel module, or of NVML."""
         if self.module:
             return self.module.version
         return self.nvml.driver
@@ -174,12 +174,12 @@ class NvidiaEvidence(Value):
 
     @cached_property
     def cards(self) -> tuple[BusCard, ...]:
-        """The cards on the bus that this process was given."""
+        """The GPUs on the bus that belong to this process."""
         return tuple(card for card in self._all_cards if card.address in self._given)
 
     @cached_property
     def others(self) -> tuple[BusCard, ...]:
-        """The cards on the bus that it was not given."""
+        """The GPUs on the bus that do not belong to this process."""
         return tuple(card for card in self._all_cards if card not in self.cards)
 
     @cached_property
@@ -192,20 +192,20 @@ class NvidiaEvidence(Value):
 
     @cached_property
     def _given(self) -> set[str | None]:
-        """The addresses of the cards that this process was given; the bus may show others."""
+        """The addresses of this process's GPUs."""
         usable = [
             card.address for card in self._all_cards if not card.device.is_reserved
         ]
         if not self.facts.container.shares_the_bus:
             return {*usable}
-        # With a node for every card a container was given them all, also one that the driver has lost.
+        # With a node for every GPU, a container has all of them, including one that the driver lost.
         if len(self.nodes) >= len(usable):
             return {*usable}
         listed: set[str | None] = {gpu.bus_id for gpu in self.nvml.gpus}
         listed |= {device.bus_id for device in self.cuda.devices}
         if listed:
             return listed
-        # No library lists them: a node has the number of its card on the bus.
+        # No library lists them. The number of a node is the GPU's position on the bus.
         given: set[str | None] = set()
         for number, address in enumerate(usable):
             if f"nvidia{number}" in self.nodes:
@@ -214,7 +214,7 @@ class NvidiaEvidence(Value):
 
     @property
     def fix_context(self) -> FixContext:
-        """Where a fix would be applied."""
+        """The place of a fix."""
         if self.driver:
             branch = self.driver.branch
         else:

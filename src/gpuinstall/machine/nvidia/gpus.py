@@ -1,4 +1,4 @@
-"""From what the sources saw to NVIDIA's GPUs and driver. Pure."""
+"""NVIDIA's GPUs and driver, determined from evidence. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gpuinstall.machine.nvidia.libraries import CudaDevice, NvmlGpu, libcuda_rel
 
 
 class DetectedGpu(NamedTuple):
-    """A GPU and where it sits on the bus, if that is known."""
+    """A GPU and its address on the bus, if known."""
 
     gpu: Gpu
     address: str | None = None
 
 
 def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
-    """Return the machine's GPUs by the best source that lists any, then the cards that only the bus shows."""
+    """Return the GPUs of the best source, then GPUs found only on the bus."""
     gpus = _nvml_gpus(evidence) or _cuda_gpus(evidence)
     if evidence.jetson and not (gpus or evidence.cards):
         gpus = [_gpu(evidence, NvmlGpu(0), CudaDevice(), None, "device-tree")]
@@ -56,7 +56,7 @@ def driver_of(evidence: NvidiaEvidence) -> Driver | None:
 def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     gpus = evidence.nvml.gpus
     addresses = {gpu.index: gpu.bus_id for gpu in gpus}
-    # NVML gives no address for a lost card. Some drivers give none for any; then CUDA has to list as many cards.
+    # NVML reports no address for a lost GPU, and some drivers report none at all. Then CUDA must list as many GPUs.
     has_twins = len(evidence.cuda.devices) == len(gpus)
     unplaced = [
         gpu.index
@@ -66,7 +66,7 @@ def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     cards = [card.address for card in evidence.cards]
     unlisted = [address for address in cards if address not in addresses.values()]
     if len(unplaced) == len(unlisted):
-        # They are the cards that are left, in the order of the bus.
+        # They are the remaining GPUs, in the order of the bus.
         addresses.update(zip(unplaced, unlisted, strict=True))
     detected = []
     for gpu in gpus:
@@ -95,23 +95,23 @@ def _gpu(
     address: str | None,
     found_via: str,
 ) -> DetectedGpu:
-    """Return a GPU: of each fact what NVML tells, else CUDA, else its chip.
+    """Return a GPU, with each fact from NVML, CUDA, or the chip's row.
 
     Args:
-        evidence: What was read of the whole machine.
-        listed: The card as NVML has it; of any other source its index alone.
-        device: The same as CUDA has it; empty if CUDA does not show it.
-        address: Where it sits on the bus, if that is known.
-        found_via: The source that lists it.
+        evidence: The evidence of the machine.
+        listed: NVML's GPU, or only an index from another source.
+        device: CUDA's device, empty if CUDA does not list it.
+        address: The address on the bus, if known.
+        found_via: The source that lists the GPU.
     """
     cards = {card.address: card for card in evidence.cards}
     card = cards.get(address or "")
     chip = card.chip if card else None
     tegra = evidence.jetson.chip if evidence.jetson else None
-    # With MIG, CUDA's device is a slice of the card.
+    # With MIG, CUDA's device is a slice of the GPU.
     whole = CudaDevice() if listed.mig else device
     uuid = listed.uuid or whole.uuid
-    # Another UUID, as a Jetson's NVML has it (54d0709b-…), is an ordinal to CUDA: GPU 54.
+    # CUDA would read the UUID of a Jetson's NVML (54d0709b-…) as an ordinal: GPU 54.
     is_usable = (
         uuid and uuid.startswith("GPU-") and (listed.uuid or not evidence.jetson)
     )
@@ -123,7 +123,7 @@ def _gpu(
     elif tegra:
         name = name or tegra.name
         capability = capability or tegra.capability
-    # What CUDA counts there is the memory of the whole machine.
+    # CUDA reports the memory of the whole machine.
     is_unified = device.compute_capability in load_drivers().unified_memory
     gpu = Gpu(
         index=listed.index,
@@ -144,20 +144,20 @@ def _device_of(
     listed: NvmlGpu,
     address: str | None,
 ) -> CudaDevice:
-    """Return CUDA's device that is a card of NVML's; an empty one if CUDA does not show it.
+    """Return the CUDA device of an NVML GPU, empty if CUDA does not list it.
 
     Args:
-        evidence: What was read of the whole machine.
-        listed: The card as NVML has it.
-        address: Where it sits on the bus, if that is known.
+        evidence: The evidence of the machine.
+        listed: NVML's GPU.
+        address: The address on the bus, if known.
     """
     devices = evidence.cuda.devices
     gpus = evidence.nvml.gpus
-    # A Jetson's NVML gives no address, and a UUID without CUDA's prefix; other drivers may tell neither.
+    # A Jetson's NVML reports no address, and a UUID without CUDA's prefix. Other drivers may report neither.
     has_uuid = listed.uuid is not None and listed.uuid.startswith("GPU-")
     are_alike = len(devices) == len(gpus) and not any(gpu.mig for gpu in gpus)
     if address is None and not has_uuid and are_alike:
-        # Both count in the order of the bus.
+        # Both list GPUs in the order of the bus.
         return devices[gpus.index(listed)]
     for device in devices:
         if listed.uuid is not None and device.uuid == listed.uuid:

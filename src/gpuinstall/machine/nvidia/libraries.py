@@ -1,7 +1,8 @@
-"""What the driver's libraries say: libcuda, which programs compute through, and NVML, which knows every card.
+"""Answers of the driver's libraries, libcuda and NVML.
 
-Each is asked in a child process of its own: ``libcuda_child`` writes one answer, ``nvml_child`` a line for each card.
-Here are the environment of both and their answers.
+Each runs in its own child process. ``libcuda_child`` writes one answer, and
+``nvml_child`` writes a line for each GPU. This module prepares the environment of
+both and parses their answers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 LOADER_CACHE = "/etc/ld.so.cache"
 
 _CHILD = "import sys; sys.path.append(sys.argv.pop(1)); import {0}; {0}.main()"
-"""The program of a child: as a module it is compiled once, and not at each start."""
+"""The program of a child. Python compiles a module only once."""
 
 _MISLEADING = {
     "LD_PRELOAD",
@@ -45,18 +46,18 @@ _MISLEADING = {
     "CUDA_FORCE_PTX_JIT",
     VISIBLE,
 }
-# CUDA counts the fastest card first unless told otherwise; and nothing is to be written into the user's ~/.nv.
+# CUDA's default order is fastest first. Its cache is in the user's ~/.nv.
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
 
 Address = Annotated[str, normal_address]
-"""On the bus, as sysfs writes it."""
+"""An address on the bus, as in sysfs."""
 
 NO_PERMISSION = 4
 """NVML's number."""
 
 
 class CudaDevice(Value):
-    """One device as CUDA sees it, in PCI order; a fact that the driver did not give is None."""
+    """A device as CUDA lists it, in PCI order, with unknown facts as None."""
 
     name: str | None = None
     uuid: str | None = None
@@ -66,23 +67,23 @@ class CudaDevice(Value):
 
 
 class LibcudaFacts(Value):
-    """What libcuda answered."""
+    """The answer of libcuda."""
 
     path: str | None = None
-    """The file that the loader took."""
+    """The loaded file."""
     init: int | None = None
-    """The number that cuInit returned."""
+    """The result of cuInit."""
     driver_version: CudaVersion | None = None
     devices: tuple[CudaDevice, ...] = ()
-    """With MIG, CUDA shows a process one slice and nothing else: they are then fewer than NVML's."""
+    """With MIG, CUDA lists one slice and nothing else."""
     fault: str | None = None
-    """Why there is no answer: missing, timeout, crash, or unasked if the child could not ask."""
+    """The reason for no answer: missing, timeout, crash, or unasked."""
     error: str | None = None
-    """The same in the loader's or the system's words."""
+    """The message of the loader or system."""
 
 
 class NvmlGpu(Value):
-    """One card as NVML sees it."""
+    """A GPU as NVML lists it."""
 
     index: int
     name: str | None = None
@@ -94,58 +95,59 @@ class NvmlGpu(Value):
     mig: bool = False
     slices: tuple[MigDevice, ...] = ()
     slices_withheld: bool = False
-    """Whether it has slices that this process may not use."""
+    """Whether it has slices that this process cannot use."""
     error: int | None = None
-    """NVML's number if it refused; the rest is then unknown."""
+    """NVML's error. Other facts are then unknown."""
     prohibited: bool = False
     remap_pending: bool = False
     remap_failed: bool = False
     fabric: int | None = None
-    """NVML's number for the state of its NVLink fabric: 0 it has none, 2 being set up; None: not told."""
+    """NVML's state of the NVLink fabric: 0 none, 2 in progress."""
 
     @property
     def is_withheld(self) -> bool:
-        """Whether all of it that CUDA could use was given to others."""
+        """Whether other processes have all its slices."""
         return self.mig and not self.slices and self.slices_withheld
 
 
 class NvmlFacts(Value):
-    """What NVML answered."""
+    """The answer of NVML."""
 
     library: str | None = None
-    """The file loaded."""
+    """The loaded file."""
     init: int | None = None
-    """The number that nvmlInit returned; None: nobody asked."""
+    """The result of nvmlInit, or None if it did not run."""
     driver: DriverVersion | None = None
     cuda: CudaVersion | None = None
     awaits_attestation: bool = False
-    """Whether the GPUs compute confidentially, and were not yet told to accept work."""
+    """Whether confidential GPUs do not accept work yet."""
     gpus: tuple[NvmlGpu, ...] = ()
-    """The cards about which it answered."""
+    """The GPUs with an answer."""
     fault: str | None = None
-    """Why there is no answer to the end: missing, timeout, crash or unasked."""
+    """The reason for no or half an answer, as in ``LibcudaFacts``."""
     error: str | None = None
-    """The same in words."""
+    """Its message."""
     at: int | None = None
-    """The card that it was asked about when it failed."""
+    """The index of the GPU whose query failed."""
 
     @property
     def works(self) -> bool:
-        """Whether NVML was initialized and answered to the end."""
+        """Whether NVML started and answered completely."""
         return self.init == 0 and self.fault is None
 
 
 def may_load(source: Source, library: str) -> bool:
-    """Whether Linux's loader may find a library of the driver, as far as its cache and a variable tell."""
+    """Return whether Linux's loader may find a driver library."""
     cache = source.text(LOADER_CACHE)
-    # musl, NixOS and containers of one program have no cache.
+    # musl, NixOS, and some containers have no cache.
     return cache is None or library in cache or bool(source.variable("LD_LIBRARY_PATH"))
 
 
 def ask_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
-    """Ask both libraries at once: each starts the driver on every card where persistence mode is off.
+    """Query both libraries in parallel.
 
-    In a scheduler's job libcuda is asked only about the cards given.
+    Each starts the driver on every GPU without persistence mode. In a scheduler's
+    job, libcuda lists only the job's GPUs.
     """
     commands = {
         "NVML": (nvml_command(), child_environment(os.environ)),
@@ -156,18 +158,18 @@ def ask_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
 
 
 def _devices_command(environ: Mapping[str, str]) -> Command:
-    """Return what starts the child that asks libcuda about the cards that this process was given."""
+    """Return the command that queries libcuda about this process's GPUs."""
     environment = child_environment(environ) | job_devices(environ, [VISIBLE])
     return child_command("libcuda_child", "devices"), environment
 
 
 def nvml_command() -> list[str]:
-    """Return what starts the child that asks NVML, with NVIDIA's binding alone."""
+    """Return the command that queries NVML, with only NVIDIA's binding."""
     return child_command("nvml_child", _nvml_binding())
 
 
 def child_command(module: str, *words: str) -> list[str]:
-    """Return what starts a child isolated from Python's own variables, site and user packages."""
+    """Return the command of a child without Python variables and packages."""
     folder = str(Path(__file__).parent)
     return [sys.executable, "-I", "-S", "-c", _CHILD.format(module), folder, *words]
 
@@ -175,19 +177,19 @@ def child_command(module: str, *words: str) -> list[str]:
 def _nvml_binding() -> str:
     """Return the file of NVIDIA's binding; empty if it is not installed.
 
-    Its own distribution tells it: an import may find the folder that an older package put beside it.
+    An import could find the folder of an older package with the same name.
     """
     for folder in map(Path, sys.path):
-        # importlib.metadata would tell it too, and takes longer to import than the whole answer.
+        # Importing importlib.metadata takes longer than the whole query.
         if next(folder.glob("nvidia_ml_py-*.dist-info"), None):
             return str(folder / "pynvml.py")
     return ""
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a child, without what changes CUDA's answer.
+    """Remove variables that change CUDA's answer.
 
-    LD_LIBRARY_PATH stays: some systems have libcuda only there.
+    LD_LIBRARY_PATH stays. Some systems have libcuda only there.
     """
     environment = {
         name: value
@@ -214,7 +216,7 @@ def is_compat(library: str | None) -> bool:
 
 
 def parse_libcuda(finished: Finished) -> LibcudaFacts:
-    """Return the child's answer, or its death."""
+    """Parse the answer of the libcuda child."""
     answers = json_lines(finished)
     if answers:
         return read_object(LibcudaFacts, answers[-1])
@@ -223,7 +225,7 @@ def parse_libcuda(finished: Finished) -> LibcudaFacts:
 
 
 def parse_nvml(finished: Finished) -> NvmlFacts:
-    """Return what the child wrote, as far as it came."""
+    """Parse the possibly incomplete answer of the NVML child."""
     document: dict[str, Any] = {}
     gpus = []
     for answer in json_lines(finished):

@@ -1,4 +1,4 @@
-"""NVIDIA's rules: which driver and which code run which build, and which build is the better one."""
+"""NVIDIA's rules: builds that a driver and GPU run, and their order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JETSON_WHEELS = (
 
 
 class NvidiaRules(Rules):
-    """The rules for one machine, by the tables of ``drivers.toml``."""
+    """The rules for one machine, from the tables of ``drivers.toml``."""
 
     vendor = "nvidia"
     name = "NVIDIA"
@@ -35,7 +35,7 @@ class NvidiaRules(Rules):
 
     @property
     def driver(self) -> str:
-        """The driver as people name it."""
+        """The driver in messages."""
         return str(self._driver)
 
     @cached_property
@@ -43,7 +43,7 @@ class NvidiaRules(Rules):
         return MachineDriver(self.machine, self.catalog.drivers)
 
     def platform_fault(self) -> Finding | None:
-        """Return that a Jetson before JetPack 7 has builds of its own."""
+        """Refuse a Jetson before JetPack 7, which needs NVIDIA's wheels."""
         l4t = self.machine.environment.l4t
         release = numbers(l4t or "")
         if not release or release >= numbers(self.catalog.drivers.jetson):
@@ -55,7 +55,7 @@ class NvidiaRules(Rules):
         )
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
-        """Return that the driver is missing: one that is there tells its release or its CUDA."""
+        """Return the finding of a missing driver."""
         driver = self._driver.driver
         if driver.version or driver.cuda:
             return None
@@ -68,42 +68,42 @@ class NvidiaRules(Rules):
         )
 
     def gpu_fault(self, gpu: Gpu) -> Finding | None:
-        """Return that the chip is not known, or that the driver ignores it."""
+        """Return the finding of an unknown or unsupported chip."""
         chip = _chip(gpu)
         if chip is None:
             return super().gpu_fault(gpu)
         return self._driver.fault(chip, gpu.label, self._majors(chip))
 
     def architecture(self, gpu: Gpu) -> str | None:
-        """Return the name of its SASS, ``sm_89``."""
+        """Return the name of a GPU's SASS, ``sm_89``."""
         chip = _chip(gpu)
         return chip and chip.sm
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
-        """Return its compute capability."""
+        """Return a GPU's compute capability."""
         return _chip(gpu) or (0, 0)
 
     def ever_served(self, gpu: Gpu) -> bool:
-        """Whether a CUDA build for this platform has code for a chip, under the newest driver there could be."""
+        """Return whether any CUDA build for this platform supports a GPU."""
         chip = _chip(gpu)
         return chip is None or any(self._majors(chip))
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Return the SASS or the PTX that a GPU runs; the libraries in the wheel count as the wheel.
+        """Return the SASS or PTX that a GPU runs. Bundled libraries count.
 
-        A build that does not tell what it has, and is forced, is taken to have what the GPU needs.
+        A forced build without known code is assumed to support the GPU.
         """
         chip = _chip(gpu)
         if chip is None:
             return Reason(
-                "no-code", f"the compute capability of {gpu.label} is not known"
+                "no-code", f"the compute capability of {gpu.label} is unknown"
             )
         if build.lists_no_code:
             return Code(chip.sm, "sass")
         return code_for(build, chip, self.catalog.drivers, self._driver.cuda)
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
-        """Return where a build's SASS begins, if that is above a GPU."""
+        """Return the lowest SASS of a build if a GPU is older."""
         sass, _ = split_code(build.code)
         lowest = min(sass, default=None)
         if lowest and any(chip < lowest.capability for _, chip in _known_chips(gpus)):
@@ -111,13 +111,13 @@ class NvidiaRules(Rules):
         return "has none"
 
     def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
-        """Return the entry for a GPU that is newer than all of a build's code, or for one that is older."""
+        """Return the failure of a GPU newer or older than a build's code."""
         sass, _ = split_code(tuple(code))
         newest = max(sass).capability if sass else (0, 0)
         return "F38" if self.rank(gpu) > newest else self.no_code
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Return that the driver is below the floor of the build's CUDA major."""
+        """Reject a build whose CUDA major needs a newer driver."""
         driver = self._driver
         toolkit = build.toolkit
         if toolkit is None or driver.serves(toolkit):
@@ -129,7 +129,7 @@ class NvidiaRules(Rules):
         return Reason("driver-too-old", text)
 
     def driver_for(self, build: Build) -> str:
-        """Return the floor of the build's CUDA major."""
+        """Return the minimum driver of a build's CUDA major."""
         return self._driver.needed(build.toolkit or (0, 0))
 
     def driver_fix(
@@ -138,13 +138,13 @@ class NvidiaRules(Rules):
         code: str,
         gpus: Sequence[Gpu],
     ) -> str | None:
-        """Return the driver to update to: of the build's CUDA major, or one that compiles its PTX."""
+        """Return how to get a driver that runs a build."""
         toolkit = build.toolkit
         if toolkit is None or code not in self.driver_reasons:
             return None
         last = None
         floor: object = self._driver.floors.get(toolkit[0])
-        # The floor of the CUDA major is not enough: a driver compiles no PTX that is newer than its own CUDA.
+        # A driver compiles no PTX that is newer than its own CUDA.
         if code == "driver-too-old-for-ptx":
             branches = self.catalog.drivers.branches
             floor = next((branch for branch, cuda in branches if cuda >= toolkit), None)
@@ -173,14 +173,14 @@ class NvidiaRules(Rules):
         floor: str,
         last: int | None,
     ) -> tuple[str, ...]:
-        """Return the commands of this machine's own system, and what to ask for without root.
+        """Return commands for this system, and a request to its administrator.
 
-        A machine in words has no system of its own: nothing is known of it.
+        A machine from ``--gpu`` has no known distribution.
         """
         environment = self.machine.environment
         if not (self.machine.distribution or environment.container or environment.wsl):
             return ()
-        # A chip that newer drivers have dropped gets the last branch that drives it.
+        # A chip without support in newer drivers gets the last branch that supports it.
         branch = str(last) if last else floor.partition(".")[0]
         commands = self.catalog.driver_commands(self.machine, branch, last is not None)
         if environment.container or environment.wsl or environment.l4t:
@@ -190,7 +190,7 @@ class NvidiaRules(Rules):
         return (*commands, f"Without root, ask the administrator: {sentence}")
 
     def floors(self, build: Build) -> Mapping[str, str]:
-        """Return the floor of the build's CUDA major on its operating system."""
+        """Return the minimum driver of a build on its operating system."""
         major, _ = build.toolkit or (0, 0)
         floor = self.catalog.drivers.floors.get(major)
         if floor is None:
@@ -204,9 +204,10 @@ class NvidiaRules(Rules):
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> Preference:
-        """Prefer code that torch counts for a chip, SASS alone, run-time compilers that know the chips, the toolkit.
+        """Return the preference of a toolkit and its code for GPUs.
 
-        The toolkit is the newest that is not above the driver's own CUDA, else the lowest above it.
+        Preferred are listed code, SASS, and runtime compilers that support the GPUs.
+        The preferred toolkit is the newest not above the driver's CUDA, else the lowest above it.
         """
         major, minor = toolkit or (0, 0)
         is_above = self._driver.cuda is not None and (major, minor) > self._driver.cuda
@@ -235,7 +236,7 @@ class NvidiaRules(Rules):
         build: Build,
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
-        """Return what a driver runs in part, and compilers that do not know a chip."""
+        """Return warnings about partial drivers and old runtime compilers."""
         reasons = (
             self._partially_supported(build),
             self._not_unified(build.toolkit, gpus),
@@ -262,7 +263,7 @@ class NvidiaRules(Rules):
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
     ) -> Reason | None:
-        """Return that a Jetson was seen to run some code that torch does not count for it."""
+        """Warn if a Jetson runs code that torch does not list for it."""
         for gpu, chip in _known_chips(gpus):
             tegra = self.catalog.drivers.tegra.get(chip)
             if toolkit and tegra and tegra.unified and toolkit < tegra.unified:
@@ -289,7 +290,7 @@ class NvidiaRules(Rules):
         return None
 
     def _majors(self, chip: ComputeCapability) -> Iterator[int]:
-        """Yield the CUDA majors of the builds for this platform that have code for a chip, whatever the driver."""
+        """Yield the CUDA majors of builds that support a chip."""
         for build in self.catalog.builds_for(self.machine.os, self.machine.arch):
             if build.toolkit and build.backend.kind == self.kind:
                 code = code_for(build, chip, self.catalog.drivers, _ANY_CUDA)
@@ -297,7 +298,7 @@ class NvidiaRules(Rules):
                     yield build.toolkit[0]
 
     def _chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
-        """Return the chips of the GPUs that a build was ever made for."""
+        """Return the chips of GPUs that any build supports."""
         return [chip for gpu, chip in _known_chips(gpus) if self.ever_served(gpu)]
 
 
@@ -309,7 +310,7 @@ def _known_chips(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, ComputeCapability]]
 
 
 def _chip(gpu: Gpu) -> ComputeCapability | None:
-    """Return what a GPU can execute: as it tells, else by the name of its architecture."""
+    """Return a GPU's compute capability, as reported or by architecture."""
     if gpu.compute_capability is not None:
         return gpu.compute_capability
     architecture = re.fullmatch(r"sm_([0-9]{2,3})[af]?", gpu.architecture or "")

@@ -64,6 +64,7 @@ from filelock import FileLock
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.versions import DriverVersion
+from gpuinstall.install.unpack import carried_pip
 from tests.frozen import frozen_catalog
 from tests.lab.driver import (
     A100,
@@ -85,9 +86,16 @@ from tests.lab.recorded import PCI, bus, card
 from tests.lab.topology import Node, topology
 from tests.lab.workshop import Workshop
 
+# A Python such as Debian's carries no pip: the index serves it, if it is reachable.
+WITHOUT_PIP = (
+    "warning: the environment has no pip of its own: .*"
+    if carried_pip(Path(sys.executable)) is None
+    else "(?!)"
+)
 USUAL = re.compile(
     r"(Machine|Preflight|Build|Learned|Code|Search|Download|From|Hashes|Verified"
     r"|Proof|Undo|Ready|Kept|Supports|Project|System|Pythons| running kernels| index| more) .*"
+    rf"|{WITHOUT_PIP}"
     r"|Lock pylock\.\S+: .*every file hashed(?! but).*"
     r"| there is no NVIDIA GPU here: torch runs on the CPU; .*"
 )

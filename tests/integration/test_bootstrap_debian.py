@@ -1,4 +1,4 @@
-"""README's commands in a minimal Debian, whose Python has neither pip nor venv."""
+"""README's commands in a Debian whose Python has neither pip nor venv."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def debian(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory, debian):
-    """Variables of an index on loopback that has uv, the tool's packages, and torch."""
+    """Variables of an index on loopback with all packages of both commands."""
     folder = tmp_path_factory.mktemp("packages")
     python = in_debian(
         debian, {}, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"

@@ -102,13 +102,6 @@ SOURCES = {
         put("log.txt", "CUDA error: no kernel image is available for execution RAW\n"),
         "explain log.txt",
     ),
-    "a script's metadata": Source(
-        put(
-            "train.py",
-            '# /// script\n# dependencies = ["torch TEXT"]\n# ///\n',
-        ),
-        "run train.py",
-    ),
     "a conda file": Source(
         put("environment.yml", 'dependencies:\n  - pip:\n    - "torch TEXT"\n'),
         "plan",

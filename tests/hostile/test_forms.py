@@ -15,7 +15,6 @@ import pytest
 from gpuinstall.base import process
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.machine import Machine
-from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.declaration import read_inputs, read_limits
 from gpuinstall.lock.request.lock_sources import check_hosts
@@ -103,15 +102,6 @@ DEMANDS = {Effect.KNOWN_INDEX, Effect.ADDRESS}
 def settings_of(option: str) -> Settings:
     machine = Machine("linux", "x86_64")
     kind, _, name = option.partition(" ")
-    if kind == "script":
-        script = read_script(Path(name))
-        assert script
-        return Settings(
-            machine=machine,
-            files={},
-            only=True,
-            script=script.listed,
-        )
     read = {"-r": read_inputs, "-c": read_limits}.get(kind)
     return Settings(machine=machine, files={name: read(name)} if read else {})
 
@@ -324,22 +314,9 @@ ENCODED: dict[str, Files] = {
 """Files of the stranger's whose bytes no table shows; ``places.txt`` has the others."""
 
 
-def script(lines: str, mark: str = "") -> str:
-    text = "".join(f"# {line}\n" for line in lines.splitlines())
-    return f"{mark}# /// script\n{text}# ///\n"
-
-
 PLACES: dict[str, tuple[str, Files]] = {
     **read_forms("places.txt"),
     **{form: ("", files) for form, files in ENCODED.items()},
-    "script: a byte order mark": (
-        "script t.py",
-        {"t.py": script(f'dependencies = ["{ON}"]', "\ufeff")},
-    ),
-    "script: CRLF": (
-        "script t.py",
-        {"t.py": script(f'dependencies = ["{ON}"]').replace("\n", "\r\n")},
-    ),
 }
 """Files that have an address or an index of the stranger's somewhere, and the option that leads there."""
 

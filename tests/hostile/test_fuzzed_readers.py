@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.errors import GpuInstallError
-from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.request.declaration import read_inputs, read_limits
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_request
@@ -21,7 +20,7 @@ LINES = """
 torch|x|x @ http://h/x.whl|x @ ./x|-e .|-e ./lib[a]|-r requirements.txt|-r a.txt|-c c.txt|--hash=sha256:0
 --index-url|http://u:p@h/${X}|~nosuch/x|~|x ; os_name == 'a'|x[|((((|))))|"|'|#|[|]|{|}|=|==1|x=1|file:///|file://h/x
 git+https://u:p@h/x@v#subdirectory=a|http://[::1|http://h:99999/x.whl|[tool.uv]|[[tool.uv.index]]|[project]|sources
-dependencies:|  - pip:|    - torch|  - pytorch=2.1|- a: b|# /// script|# dependencies = [|# ///|\\|\x00|\u202e|\x85|\t
+dependencies:|  - pip:|    - torch|  - pytorch=2.1|- a: b|\\|\x00|\u202e|\x85|\t
 """
 KEYS = """
 tool tool.uv tool.uv.sources tool.uv.sources.x tool.uv.index tool.uv.pip tool.uv.pip.index-url tool.uv.find-links
@@ -41,7 +40,7 @@ VALUES = r"""
 TABLES = """
 pyproject.toml uv.toml pixi.toml pdm.toml Pipfile uv.lock poetry.lock pylock.cpu.toml lib/pyproject.toml
 """
-TEXTS = "requirements.txt environment.yml .python-version setup.py train.py c.txt a.txt"
+TEXTS = "requirements.txt environment.yml .python-version setup.py c.txt a.txt"
 
 
 def words(text: str) -> list[str]:
@@ -84,9 +83,6 @@ def read(folder: Path) -> None:
             for reader in (read_inputs, read_limits):
                 with suppress(GpuInstallError):
                     reader(name)
-    if Path("train.py").exists():
-        with suppress(GpuInstallError):
-            read_script(folder / "train.py")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
 from gpuinstall.environments.environment import NAME, read_marker
-from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.file.fit import fit
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.file.target import Target
@@ -249,18 +248,6 @@ def test_a_machine_without_end_is_read_no_further_than_the_longest_document():
     limited = 'ulimit -v 1000000; exec "$0" -m gpuinstall plan --machine /dev/zero'  # kB, of which a plan needs a tenth
     done = process.run(["sh", "-c", limited, sys.executable], seconds=60)
     assert (done.status, "it is not JSON" in done.err) == (2, True), done.err
-
-
-@pytest.mark.parametrize("repeated", ["# /// script\n", "\n", "#\n", " "])
-def test_a_script_that_opens_its_metadata_many_times_or_never_ends_them_is_read_at_once(
-    tmp_path, repeated
-):
-    file = tmp_path / "train.py"
-    file.write_text("# /// script\n" + repeated * 50_000, "utf-8")
-    start = time.process_time()
-    with suppress(GpuInstallError):
-        assert read_script(file) is None
-    assert time.process_time() - start < 2
 
 
 if __name__ == "__main__":

@@ -121,32 +121,6 @@ def test_other_users_programs_in_sticky_folders_are_not_run(here, stand_in, tmp_
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
 
 
-def test_no_script_runs_in_an_environment_that_others_could_make(here, tmp_path):
-    script = here.folder / "train.py"
-    script.write_text(
-        '# /// script\n# dependencies = ["torch"]\n# ///\nprint("mine")\n', "utf-8"
-    )
-    assert here.run("run", "train.py").status == 0
-    cache = tmp_path / "everybody's"
-    shutil.copytree(here.caches / "xdg", cache, symlinks=True)
-    [environment] = cache.glob("gpuinstall/scripts/*")
-    write_program(environment / ".venv" / "bin" / "python", "echo theirs")
-    elsewhere = here.having(XDG_CACHE_HOME=str(cache))
-    wrong = {}
-    for case, (owner, mode) in {
-        "of another user": (12345, 0o755),
-    }.items():
-        if owner != os.getuid() and os.getuid() != 0:
-            continue
-        cache.chmod(mode)
-        os.chown(environment, owner, -1)
-        done = elsewhere.run("run", "train.py")
-        if (done.status, done.out) != (4, ""):
-            wrong[case] = done
-        os.chown(environment, os.getuid(), -1)
-    assert wrong == {}
-
-
 @pytest.mark.heavy
 def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(
     here, tmp_path

@@ -164,7 +164,7 @@ def _remove(options: CommandOptions) -> Outcome:
 
 @_framed(
     "prune",
-    "Remove what env rollback would bring back, and the environments of scripts in the cache.",
+    "Remove what env rollback would restore.",
     "yes",
 )
 def _prune(options: CommandOptions) -> Outcome:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 from contextlib import suppress
@@ -15,32 +17,25 @@ import click
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, venv_option
 from gpuinstall.base.errors import (
-    InstallationError,
     LockError,
     MachineError,
     UsageError,
 )
-from gpuinstall.base.files import (
-    check_cache,
-    make_private_folder,
-    restore_umask,
-)
-from gpuinstall.base.owners import is_trusted
-from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.files import read_document, restore_umask
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.text import some
+from gpuinstall.base.shell import joined
+from gpuinstall.base.text import redacted, some
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import check_startable, served
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.project import Project, Settings, open_project
+from gpuinstall.project import Project
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NoReturn
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.install.scripts import Script
     from gpuinstall.install.state import ExistingEnvironment
 
 
@@ -62,22 +57,12 @@ if TYPE_CHECKING:
 def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
     """Run a command in the environment, without activating it."""
     command_words = list(words)
-    script = None
     if words[0].endswith(".py") and isfile(words[0]):
         # To Python, a word that begins with a dash would be an option.
         file = f"./{words[0]}" if words[0].startswith("-") else words[0]
         command_words = ["python", file, *words[1:]]
-        if not options.any_lock:
-            from gpuinstall.install.scripts import read_script
-
-            script = read_script(Path(file))
-    if script:
-        lock = Path(f"{file}.lock")
-        if isfile(lock):
-            options.terminal.warn(
-                f"{lock} is not read: uv run {file} takes its versions"
-            )
-        _become(command_words, _cached_environment(script, options))
+        if not options.any_lock and _has_metadata(Path(file)):
+            raise _inline_metadata(file, words[1:], options)
     with served(options.terminal):
         folder = options.venv.absolute().parent if options.any_lock else None
         with options.open(folder=folder, only=True, anew=True) as project:
@@ -101,25 +86,47 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
     _become(command_words, paths)
 
 
-def _cached_environment(script: Script, options: CommandOptions) -> EnvironmentPaths:
-    """Return the environment of a script, in the cache; install it if need be."""
-    paths = script.paths
-    _prepare(paths.folder)
-    request = Request(
-        script.listed.requirements,
-        script.python,
-        constraints=script.listed.constraints,
-        sourcing=options.sourcing,
+def _has_metadata(script: Path) -> bool:
+    """Return whether a script has inline metadata (PEP 723)."""
+    with suppress(OSError, ValueError):
+        return bool(re.search(r"(?m)^# /// script\s*$", read_document(script)))
+    return False
+
+
+def _inline_metadata(
+    script: str, arguments: Sequence[str], options: CommandOptions
+) -> UsageError:
+    """Return the error for inline metadata, with the commands to run."""
+    from gpuinstall.plan import choose
+
+    note = ""
+    lines: list[str] = []
+    with options.open(only_looks=True) as project:
+        choice = choose(project.machine, Request(), project.catalog).choice
+        if choice:
+            tag = choice.build.backend.tag
+            note = f"   # with these lines in its block, for torch of {tag}:"
+            lines = _source_lines(f"{project.sources.torch_index}/{tag}", tag)
+    uv_run = joined(["uv", "run", script, *arguments])
+    python = joined(["gpuinstall", "run", "python", script, *arguments])
+    return UsageError(
+        "inline-metadata",
+        f"{script} has inline metadata, which uv installs",
+        hint="\n".join([f"{uv_run}{note}", *lines, f"{python}   # in .venv"]),
     )
-    settings = Settings(request, only=True, venv=paths.venv, script=script.listed)
-    with open_project(paths.folder, settings, options.terminal) as project:
-        _make_right(project)
-        # There may be none yet, or it is for another machine, or not what was proven.
-        with suppress(UsageError, LockError):
-            if not _check_fitness(project, options).changed_projects:
-                return paths
-        _install_script(project)
-    return paths
+
+
+def _source_lines(index: str, tag: str) -> list[str]:
+    """Return the lines of a script's block that select a build of torch."""
+    names = ("torch", "torchvision", "torchaudio")
+    return [
+        "# [tool.uv.sources]",
+        *(f'# {name} = {{ index = "pytorch-{tag}" }}' for name in names),
+        "# [[tool.uv.index]]",
+        f'# name = "pytorch-{tag}"',
+        f"# url = {json.dumps(redacted(index))}",
+        "# explicit = true",
+    ]
 
 
 def _make_right(project: Project) -> None:
@@ -132,34 +139,6 @@ def _make_right(project: Project) -> None:
 
         with hold(paths, project.reporter):
             relocate_environment(paths, project.machine, project.reporter)
-
-
-def _prepare(folder: Path) -> None:
-    """Make a folder in the cache whose name can be foreseen: another user may have put an environment there, to be run."""
-    make_private_folder(folder)
-    check_cache(folder, Reporter())
-    if not is_trusted(folder):
-        raise InstallationError(
-            "others-cache",
-            f"{folder} belongs to another user, who could change what is run from it",
-            hint="Set XDG_CACHE_HOME to a folder of your own",
-        )
-
-
-def _install_script(project: Project) -> None:
-    """Install the environment of a script."""
-    from gpuinstall.install.install import install
-    from gpuinstall.install.state import InstallOptions
-
-    try:
-        install(project, InstallOptions())
-    except (UsageError, LockError) as error:
-        if error.code in {"not-ours", "lock-malformed"}:
-            # No option of run replaces it: it is not where the user keeps such things.
-            venv = project.paths.venv
-            away = quoted(f"{venv}.other")
-            error.hint = f"mv {quoted(venv)} {away}   # then run it again"
-        raise
 
 
 def _check_gpu(machine: Machine) -> None:

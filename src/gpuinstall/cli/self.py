@@ -78,18 +78,16 @@ def _uninstall(options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import forget_all, remembered
     from gpuinstall.install.removal import remove_cache
 
-    # Environments of scripts lie in the cache.
     cache = own_cache_folder()
     removed = display_path(home)
     if exists(cache):
         removed += f", {display_path(cache)}"
     if not options.yes:
         confirm(f"Remove {removed}?", "nothing was removed")
-    venvs = [venv for venv in remembered() if cache not in venv.parents]
     # Before the tool goes, which its modules are read from.
-    staying = remove_cache(options.terminal)
+    staying = remove_cache()
     remove_tool(home, options.terminal)
-    kept = sorted(map(display_path, venvs))
+    kept = sorted(map(display_path, remembered()))
     rows = [("Removed", removed)]
     if kept:
         rows.append(("Kept", f"{', '.join(kept)} and their locks"))
@@ -100,7 +98,7 @@ def _uninstall(options: CommandOptions) -> Outcome:
         rows.append(
             (
                 "Kept",
-                f"{some(list(map(display_path, staying)))}, which gpuinstall did not make, or are in use",
+                f"{some(list(map(display_path, staying)))}, which gpuinstall did not make",
             )
         )
     return Outcome({"removed": str(home)}, rows)

@@ -1,4 +1,4 @@
-"""Remove environments of ours, the journals of their changes and our cache; the user's own files stay."""
+"""Remove environments, the journals of their changes, and the cache."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from os.path import exists
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
+from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.files import own_cache_folder
-from gpuinstall.base.in_use import programs_in
 from gpuinstall.base.removal import is_folder, remove_file, remove_path, size_of
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.text import some
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.environments.records import changed_by_into, forget, remembered
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.hold import WAIT_S, hold
 from gpuinstall.install.journal import replaced_environment
-from gpuinstall.install.scripts import cached_folders, script_environments
-from gpuinstall.lock.request.declaration import locks_in
 
 _ROOM = 1_000_000
 """The bytes that removing an environment needs, for the folder and the lock of its run."""
@@ -95,17 +91,16 @@ def _remove_folder(
 
 def find_prunable() -> dict[Path, int]:
     """Return the bytes of each folder that ``prune`` removes."""
-    folders = [*cached_folders()]
-    folders += [paths.last_change for paths in _changed()]
-    return {folder: size_of(folder) for folder in folders}
+    return {paths.last_change: size_of(paths.last_change) for paths in _changed()}
 
 
 def prune(reporter: Reporter) -> dict[Path, int]:
-    """Remove the environments in the cache, and what ``env rollback`` would bring back; return their bytes.
+    """Remove what ``env rollback`` would restore, and unused stamps.
 
-    What is in use stays, and is named. The stamps of environments that are gone go with them.
+    Returns:
+        The bytes of each removed folder.
     """
-    removed = remove_cached(reporter)
+    removed: dict[Path, int] = {}
     for paths in _changed():
         folder = paths.last_change
         with _named_if_it_stays(folder, reporter), hold(paths, reporter, 0):
@@ -126,53 +121,24 @@ def _named_if_it_stays(folder: Path, reporter: Reporter) -> Iterator[None]:
         reporter.warn(f"{folder} stays: {error}")
 
 
-def remove_cached(reporter: Reporter) -> dict[Path, int]:
-    """Remove the environments in the cache, and their locks; return their bytes."""
-    removed = {}
-    for folder in cached_folders():
-        size = size_of(folder)
-        paths = EnvironmentPaths(folder / ".venv")
-        with _named_if_it_stays(folder, reporter):
-            programs = programs_in(folder)
-            if programs:
-                raise InstallationError("busy", f"{some(programs)} uses it")
-            if os.path.lexists(paths.venv):
-                remove(paths, reporter, wait=0)
-            for file in locks_in(folder):
-                remove_file(file)
-            if not exists(paths.kept_files):
-                folder.rmdir()
-            removed[folder] = size
-    return removed
-
-
 def _changed() -> list[EnvironmentPaths]:
-    """Return the environments, but for those in the cache, whose last change this user can take back."""
-    cache = script_environments()
-    own = [
-        EnvironmentPaths(venv)
-        for venv in remembered()
-        if not venv.is_relative_to(cache)
-    ]
+    """Return the environments whose last change this user can roll back."""
+    own = map(EnvironmentPaths, remembered())
     return [
         paths for paths in (*own, *changed_by_into()) if is_folder(paths.last_change)
     ]
 
 
-def remove_cache(reporter: Reporter) -> list[Path]:
-    """Remove our cache, whose files can be had again; return what stays: environments in use, the user's own files."""
+def remove_cache() -> list[Path]:
+    """Remove gpuinstall's files from its cache; return the other ones."""
     cache = own_cache_folder()
-    remove_cached(reporter)
     for name in ("hashes", "learned", "pages", "stamps", "temporary"):
         remove_path(cache / name)
     for scratch in cache.glob("gpuinstall-*"):
         remove_path(scratch)
-    for folder in (script_environments(), cache):
-        with suppress(OSError):
-            folder.rmdir()
-    staying = [path for path in cache.glob("*") if path != script_environments()]
-    staying += script_environments().glob("*")
-    return sorted(staying)
+    with suppress(OSError):
+        cache.rmdir()
+    return sorted(cache.glob("*"))
 
 
 def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:

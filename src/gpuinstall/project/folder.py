@@ -60,9 +60,6 @@ class Settings(Value):
     base_python: Path | None = None
     """The base interpreter of the environment; None: any of its version."""
 
-    script: RequirementsFile | None = None
-    """What the block of a script asks for, in place of the user's own words."""
-
     only_looks: bool = False
     """Whether no environment is changed or started."""
 

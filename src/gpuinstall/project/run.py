@@ -106,9 +106,7 @@ class Project(Value):
 
     @property
     def words(self) -> RequirementsFile:
-        """What the caller requests in words: the user's own, unless they are those of a script."""
-        if self.settings.script:
-            return self.settings.script
+        """The requirements that the user types."""
         request = self.settings.request
         words = RequirementsFile.of((*request.requirements, *request.constraints))
         own = [replace(setting, is_own=True) for setting in words.settings]
@@ -117,8 +115,6 @@ class Project(Value):
     @cached_property
     def named_folders(self) -> set[Path]:
         """The folders that the caller names in words, whose code is taken as it is now; that of an editable one always is."""
-        if self.settings.script:
-            return set()
         requirements = self.settings.request.requirements
         paths = [one.path for one in requirements if one.path and not one.editable]
         places = [real_path(self.folder / expanded_home(path)) for path in paths]

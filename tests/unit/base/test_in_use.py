@@ -1,4 +1,4 @@
-"""Folders in use: a temporary one is another run's to remove once its own has ended; programs that use a folder."""
+"""Temporary folders are removed once their run has ended."""
 
 import os
 import subprocess
@@ -10,7 +10,6 @@ import pytest
 
 from gpuinstall.base.in_use import (
     IN_USE,
-    programs_in,
     remove_abandoned,
     scratch_folder,
 )
@@ -74,28 +73,3 @@ def test_temporary_folders_of_other_users_stay(tmp_path):
     os.chown(theirs, 65534, 65534)
     remove_abandoned(tmp_path)
     assert [*tmp_path.iterdir()] == [theirs]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="processes of Linux")
-def test_programs_that_use_a_folder_are_named(tmp_path):
-    used = tmp_path / "my env"
-    (used / "bin").mkdir(parents=True)
-    (used / "bin" / "python").symlink_to(sys.executable)
-    (used / "a file").write_bytes(bytes(4096))
-    sleep = "print(flush=True); input()"
-    maps = f"import mmap; file = open({str(used / 'a file')!r}); held = mmap.mmap(file.fileno(), 0, prot=1); "
-    programs = {
-        "started from it": {"args": [used / "bin" / "python", "-c", sleep]},
-        "works in it": {"args": [sys.executable, "-c", sleep], "cwd": used},
-        "has loaded a file": {"args": [sys.executable, "-c", maps + sleep]},
-    }
-    for name, words in programs.items():
-        with subprocess.Popen(
-            **words, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as program:
-            assert program.stdout is not None
-            program.stdout.readline()
-            named = "".join(programs_in(used))
-            program.kill()
-        assert f"(process {program.pid})" in named, name
-    assert programs_in(used) == []

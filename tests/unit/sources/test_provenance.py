@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.process import run
-from gpuinstall.install.scripts import read_script
 from gpuinstall.lock.request.declaration import (
     read_declaration,
     read_inputs,
@@ -111,17 +109,6 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
 
 
 def settings_in(folder, name, text):
-    if name == "script.py":
-        text = "\n".join(
-            [
-                "# /// script",
-                '# dependencies = ["mine"]',
-                *(f"# {line}" for line in text.split("\n")),
-            ]
-        )
-        (folder / name).write_text(f"{text}\n# ///\n", "utf-8")
-        script = read_script(folder / name)
-        return script.listed.settings if script else ()
     (folder / name).write_text(text, "utf-8")
     if name in {"uv.lock", "poetry.lock"}:
         return read_team_settings(folder / name)
@@ -323,28 +310,6 @@ def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashe
     assert len(recorded) == 3
 
 
-def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path):
-    script = tmp_path / "train.py"
-    (tmp_path / "lib").mkdir()
-    script.write_text(
-        '# /// script\n# dependencies = ["mine", "six"]\n# [tool.uv]\n# constraint-dependencies = ["six<2"]\n'
-        '# sources.mine = { path = "lib" }\n# ///\n',
-        "utf-8",
-    )
-    read = read_script(script)
-    assert read is not None
-    assert written(read.listed.lines) == (
-        f"mine @ {tmp_path / 'lib'}",
-        "six",
-        "-c six<2",
-    )
-    before = read.paths
-    script.write_text(script.read_text("utf-8").replace("six<2", "six<1"), "utf-8")
-    other = read_script(script)
-    assert other is not None
-    assert other.paths != before
-
-
 ADDRESS = f"{INDEX}/mine-1-py3-none-any.whl"
 BY_ADDRESS = f'[tool.uv.sources]\nmine = {{ url = "{ADDRESS}" }}\n'
 PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine"]\n'
@@ -478,7 +443,6 @@ def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ
         readers: dict[str, Callable[[], object]] = {
             "configuration": lambda: read_sources(None, environ, tmp_path),
             "with -r": lambda: read_inputs(str(tmp_path / "pyproject.toml")),
-            "script": partial(settings_in, tmp_path, "script.py", text),
         }
         for reader, read in readers.items():
             try:

@@ -1,1 +1,1 @@
-"""What is requested, and where it comes from: the folder's files, a script, earlier commands, other tools' locks."""
+"""Requests and their sources: files, earlier commands, other tools' locks."""

@@ -246,7 +246,7 @@ def read_inputs(name: str) -> RequirementsFile:
     advice = advise_lock(path)
     if path.suffix == ".py" and "# /// script" in read_listed(path):
         what = "a script with requirements of its own"
-        advice = f"gpuinstall run {quoted(path)}"
+        advice = f"uv run {quoted(path)}"
     if advice:
         raise UsageError("requirements-malformed", f"{path} is {what}", hint=advice)
     if path.suffix in {".yml", ".yaml"}:

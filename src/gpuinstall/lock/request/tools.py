@@ -1,4 +1,4 @@
-"""What the tools of a project say of sources, in pyproject.toml, in files and locks of their own and in a script's block."""
+"""Settings of uv, Poetry, and other tools that select sources."""
 
 from __future__ import annotations
 
@@ -195,12 +195,10 @@ def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
     sources = {**own}
     root = Path()
     workspace: Table = {}
-    # A script is no member.
-    if file.name == PROJECT:
-        for other, table in project_tables({}, file.absolute().parent):
-            if "workspace" in table:
-                root, workspace = other.parent, table["workspace"]
-                sources = {**table.get("sources", {}), **own}
+    for other, table in project_tables({}, file.absolute().parent):
+        if "workspace" in table:
+            root, workspace = other.parent, table["workspace"]
+            sources = {**table.get("sources", {}), **own}
     required = {
         normalized(name)
         for name, source in sources.items()

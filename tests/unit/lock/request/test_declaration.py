@@ -201,7 +201,7 @@ def test_a_script_is_no_list_of_requirements(tmp_path):
     script.write_text('# /// script\n# dependencies = ["torch"]\n# ///\n', "utf-8")
     with pytest.raises(UsageError, match="is a script") as refused:
         read_inputs(str(script))
-    assert refused.value.hint == f"gpuinstall run {script}"
+    assert refused.value.hint == f"uv run {script}"
 
 
 MALFORMED = (

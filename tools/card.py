@@ -264,7 +264,8 @@ def put_into_a_copy(card: Card) -> None:
     plant(card, copy)
     pages = FOLDER / "work" / "index" / "simple"
     # What has the version of the installed one is not installed again: its file here is empty.
-    make_wheel(pages, "torch", version, f"{tag}-{tag}-manylinux_2_28_x86_64")
+    for folder in (pages, pages.with_name("whl") / "cu130"):
+        make_wheel(folder, "torch", version, f"{tag}-{tag}-manylinux_2_28_x86_64")
     make_wheel(pages, "card-note", "1.0", modules={"card_note.py": ""})
     make_wheel(pages, "card-note", "2.0", modules={"card_note.pth": BROKEN})
     with StandInIndex(pages.parent) as index:

@@ -1,8 +1,9 @@
-/* Hides this machine's own GPUs from a process and its children, by LD_PRELOAD: the tests play others.
+/* Hides from a process and its children, by LD_PRELOAD, that this machine has GPUs or is a container.
  *
- * A path of HIDDEN does not exist, and a driver's library is found only in a folder of LD_LIBRARY_PATH.
+ * The tests play other machines. A path of HIDDEN does not exist, NODES are in no listing, and a driver's library is found only in a folder of LD_LIBRARY_PATH.
  */
 #define _GNU_SOURCE
+#include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,8 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const HIDDEN[] = {"/sys/bus/pci/devices", "/sys/class/kfd", "/proc/driver/nvidia",
-                                     "/dev/nvidia", "/dev/kfd", "/dev/dri"};
+static const char *const HIDDEN[] = {"/sys/bus/pci/devices", "/sys/class/kfd", "/proc/driver/nvidia", "/dev/nvidia",
+                                     "/dev/kfd", "/dev/dri", "/dev/dxg", "/.dockerenv", "/run/.containerenv",
+                                     "/run/systemd/container", "/proc/self/cgroup", "/proc/self/mountinfo"};
+static const char *const NODES[] = {"nvidiactl", "nvidia-caps", "nvidia-modeset", "nvidia-uvm"};
 static const char *const LIBRARIES[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
 static __thread char message[128];
 static void *(*real_dlopen)(const char *, int);
@@ -56,6 +59,27 @@ ssize_t readlink(const char *path, char *target, size_t size) {
     ssize_t (*real)(const char *, char *, size_t) = dlsym(RTLD_NEXT, "readlink");
     return hidden(path) ? -1 : real(path, target, size);
 }
+
+static int is_node(const char *name) {
+    if (strncmp(name, "nvidia", 6) == 0 && isdigit((unsigned char)name[6]))
+        return 1;
+    for (size_t at = 0; at < sizeof NODES / sizeof *NODES; at++)
+        if (strncmp(name, NODES[at], strlen(NODES[at])) == 0)
+            return 1;
+    return 0;
+}
+
+#define READDIR(name, entry)                                     \
+    struct entry *name(DIR *folder) {                            \
+        struct entry *(*real)(DIR *) = dlsym(RTLD_NEXT, #name);  \
+        struct entry *found;                                     \
+        do                                                       \
+            found = real(folder);                                \
+        while (found && is_node(found->d_name));                 \
+        return found;                                            \
+    }
+READDIR(readdir, dirent)
+READDIR(readdir64, dirent64)
 
 static int played(const char *library) {
     const char *folder = getenv("LD_LIBRARY_PATH");

@@ -1,30 +1,45 @@
-"""Hides the GPUs of the machine that runs the tests, which play others."""
+"""Hides the GPUs and the container of the machine that runs the tests."""
 
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
+from gpuinstall.machine.container import read_container
 from gpuinstall.machine.nvidia import libraries
+from gpuinstall.machine.source import Source
 
 SOURCE = Path(__file__).with_name("hidden.c")
-SIGNS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/dri", "/dev/dxg")
+SIGNS = (
+    "/proc/driver/nvidia",
+    "/dev/kfd",
+    "/dev/dri",
+    "/dev/dxg",
+    "/.dockerenv",
+    "/run/.containerenv",
+)
+VARIABLES = (
+    *("CUDA_", "NVIDIA_", "TORCH_", "HIP_", "ROCR_", "ZE_"),
+    *("KUBERNETES_SERVICE_HOST", "APPTAINER_", "SINGULARITY_", "container"),
+)
 NAME = "hidden.so"
 DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
 def are_there() -> bool:
-    """Return whether this machine has GPUs or a driver of its own."""
-    return any(map(os.path.exists, SIGNS))
+    """Return whether this machine has GPUs, or is a container."""
+    return read_container(Source()).engine is not None or any(
+        map(os.path.exists, SIGNS)
+    )
 
 
 def hide(folder: Path):
     """Hide the GPUs of this machine from processes that start from now on.
 
-    The variables that select a GPU or a compiler of GPU code are dropped on every machine.
+    The variables about GPUs and containers are dropped on every machine.
     """
     for name in list(os.environ):
-        if name.startswith(("CUDA_", "NVIDIA_", "TORCH_", "HIP_", "ROCR_", "ZE_")):
+        if name.startswith(VARIABLES):
             del os.environ[name]
     folders = os.environ.pop("LD_LIBRARY_PATH", "").split(os.pathsep)
     kept = [path for path in folders if path and not _has_driver(path)]

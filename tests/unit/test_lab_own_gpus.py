@@ -43,6 +43,7 @@ except OSError as error:
     ("call", "said"),
     [
         ("os.listdir('/sys/bus/pci/devices')", "[Errno 2] No such file or directory"),
+        ("open('/.dockerenv')", "[Errno 2] No such file or directory"),
         ("open('/dev/nvidia0')", "[Errno 2] No such file or directory"),
         ("os.open('/dev/dri/card0', 0)", "[Errno 2] No such file or directory"),
         ("os.readlink('/sys/bus/pci/devices/x')", "[Errno 2] No such file or dir"),
@@ -59,3 +60,11 @@ def test_a_fake_driver_is_loaded(hidden, libraries):
     played = {**hidden, "LD_LIBRARY_PATH": str(libraries / "cuda")}
     program = "import ctypes; print(ctypes.CDLL('libcuda.so.1')._name)"
     assert told(program, played) == "libcuda.so.1"
+
+
+def test_a_listing_lacks_nodes_of_gpus_alone(hidden, tmp_path):
+    names = ["nvidia", "nvidia-cudnn", "nvidia-uvm-tools", "nvidia0", "nvidiactl"]
+    for name in names:
+        (tmp_path / name).touch()
+    program = f"import os; print(*sorted(os.listdir({str(tmp_path)!r})))"
+    assert told(program, hidden) == "nvidia nvidia-cudnn"

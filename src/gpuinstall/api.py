@@ -85,11 +85,13 @@ def install(
     from gpuinstall.install.state import InstallOptions
     from gpuinstall.machine.pythons import select_base
     from gpuinstall.project import Settings, open_project
+    from gpuinstall.project.folder import read_extras
 
     paths = EnvironmentPaths.at(Path(venv))
     request, base = select_base(request)
     settings = Settings(
         request,
+        files=read_extras(paths.folder, request),
         only=bool(request.requirements),
         venv=paths.venv,
         base_python=base,
@@ -152,6 +154,7 @@ def lock(
     from gpuinstall.lock.file.write import write_locks
     from gpuinstall.machine.pythons import select_base
     from gpuinstall.project import Settings, open_project
+    from gpuinstall.project.folder import read_extras
     from gpuinstall.project.request import read_request
     from gpuinstall.project.targets import lock_requests
 
@@ -160,9 +163,15 @@ def lock(
         message = f"{folder} is not a folder"
         raise UsageError("folder-missing", message, hint=f"mkdir {quoted(str(folder))}")
     request, _ = select_base(request)
-    settings = Settings(request, only=bool(request.requirements), only_looks=True)
+    place = Path(folder).absolute()
+    settings = Settings(
+        request,
+        files=read_extras(place, request),
+        only=bool(request.requirements),
+        only_looks=True,
+    )
     with (
-        open_project(Path(folder).absolute(), settings, reporter) as project,
+        open_project(place, settings, reporter) as project,
         only_run_that_locks(project.paths, reporter),
     ):
         request = read_request(project)

@@ -227,6 +227,7 @@ PARSING_EDGES = {
     "lock.request.declaration",
     "lock.request.history",
     "lock.request.project",
+    "lock.request.pyproject",
     "lock.solve.shelf",
     "sources.configuration",
     "sources.requirements_file",

@@ -88,6 +88,12 @@ class Request(Value):
     Those that no file has were added by hand.
     """
 
+    extras: tuple[str, ...] = ()
+    """Extras of the folder's pyproject.toml that the API requests."""
+
+    selected: Mapping[str, tuple[Requirement, ...]] = {}
+    """The requirements of each selected extra or group."""
+
     revision: int = 0
     """How often the request of its folder has changed: of locks that disagree, those with the highest count."""
 
@@ -152,6 +158,7 @@ class Request(Value):
         ]
         force_setattr(self, "requirements", requirements)
         force_setattr(self, "constraints", tuple(constraints))
+        force_setattr(self, "extras", listed("extras", self.extras))
         if self.gpus is not None:
             force_setattr(self, "gpus", listed("gpus", self.gpus, str | int))
 

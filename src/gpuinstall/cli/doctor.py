@@ -67,7 +67,8 @@ def _examine(project: Project) -> Examination:
     with suppress(UsageError, LockError):
         torch_index = project.sources.torch_index
         gate = project.lock_gate
-        request = environment_request(project, read_request(project, quiet=True))
+        request = read_request(project, quiet=True)
+        request = environment_request(project, request, quiet=True)
     return examine(
         project.folder,
         project.paths.venv,

@@ -18,12 +18,15 @@ from gpuinstall.cli.outcome import Outcome, Row, framed
 from gpuinstall.install.hold import only_run_that_locks
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.project import Project
+from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import lock_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.lock import Lock
 
@@ -183,14 +186,23 @@ def check_command(options: CommandOptions) -> Outcome:
 
     with options.open(only_looks=True) as project:
         session = project.session
+        catalog = with_locked_builds(project.catalog, project.folder, lambda: session)
+
+        def for_lock(lock: Lock, machine: Machine, request: Request) -> Request:
+            kept = lock.record.selected_extras
+            return select_extras(
+                project, machine, request, catalog, kept=kept, quiet=True
+            )
+
         checked = check_locks(
             project.folder,
             read_request(project),
-            with_locked_builds(project.catalog, project.folder, lambda: session),
+            catalog,
             options.targets or project.contents.config.targets,
             None if options.offline else session,
             gate=project.lock_gate,
             has_others=bool(options.targets),
+            for_lock=for_lock,
         )
     rows: list[Row] = []
     errors = []

@@ -148,9 +148,10 @@ class CommandOptions:
     )
     groups: tuple[str, ...] = _list(
         "--group NAME",
-        "Add a group or an extra of pyproject.toml.",
+        "Add a dependency group of pyproject.toml.",
         _marked_path_from,
     )
+    extras: tuple[str, ...] = _list("--extra NAME", "Add an extra of pyproject.toml.")
     python: str | None = _row(
         "--python X.Y|PATH",
         "The Python to install for: a version, or the interpreter to create the environment from.",
@@ -379,9 +380,11 @@ class CommandOptions:
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
         """Return the requirements files, among them ``more``, and groups by their names, each read once."""
         from gpuinstall.lock.request.declaration import read_inputs, read_limits
-        from gpuinstall.sources.requirements_file import group_path
+        from gpuinstall.sources.requirements_file import extra_path, group_path
 
-        names = (*self.requirement_files, *more, *map(group_path, self.groups))
+        groups = map(group_path, self.groups)
+        extras = map(extra_path, self.extras)
+        names = (*self.requirement_files, *more, *groups, *extras)
         files = {name: _read_stream(name) or read_inputs(name) for name in names}
         for name in self.constraints:
             stream = _read_stream(name)
@@ -429,6 +432,7 @@ REQUEST = (
     "editables",
     "constraints",
     "groups",
+    "extras",
     "python",
     "backend",
     "gpus",

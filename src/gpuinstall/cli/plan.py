@@ -25,6 +25,7 @@ from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.refusal import RELAX
 from gpuinstall.project import Project
+from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ def command(options: CommandOptions) -> Outcome:
     selected = options.other_machine(newest)
     with options.open(request=request, machine=selected, only_looks=True) as project:
         machine = project.machine
-        requested = read_request(project)
+        requested = select_extras(
+            project, machine, read_request(project), project.catalog
+        )
         plan = choose_as_locked(machine, requested, project.catalog)
         if isinstance(plan, Plan):
             plan = _with_warning(plan)
@@ -94,7 +97,7 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
     from gpuinstall.lock.file.fit import best, fit, readable_lock
     from gpuinstall.project.targets import environment_request
 
-    request = environment_request(project, request)
+    request = environment_request(project, request, quiet=True)
     wanted = project.machine, request, project.catalog
     # A lock in conflict is for the commands that install to refuse.
     locks = filter(None, map(readable_lock, locks_in(folder)))

@@ -377,7 +377,8 @@ def read_state(
         check_folder(project.paths.venv)
     # Of the build that failed before this attempt all was said then.
     quiet = again or options.catalog is not None
-    request = environment_request(project, read_request(project, quiet=quiet))
+    request = read_request(project, quiet=quiet)
+    request = environment_request(project, request, quiet=quiet)
     folder = project.paths.folder
     here = project.here(request)
     existing = inspect_environment(project.paths, here)

@@ -46,6 +46,7 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.solve.solve import resolve_locks
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.project import Project
+from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import declared_request
 
 
@@ -130,7 +131,9 @@ def _read_state(place: EnvironmentPaths, project: Project) -> InstallState:
         versions=versions_of(visible),
         packages=read_packages(place.packages_folders),
     )
-    request = declared_request(project)
+    request = select_extras(
+        project, project.machine, declared_request(project), project.catalog
+    )
     # What was built for the torch that is there moves with it.
     companions = {"torchvision", "torchaudio"} & existing.versions.keys()
     unnamed = sorted(companions - names_of(request.requirements))

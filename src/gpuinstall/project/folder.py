@@ -15,10 +15,19 @@ from gpuinstall.lock.request.declaration import (
     is_settings,
     read_again,
     read_declaration,
+    read_inputs,
 )
-from gpuinstall.lock.request.history import read_own_lock, recorded_request
+from gpuinstall.lock.request.history import (
+    read_own_lock,
+    recorded_request,
+    without_files,
+)
 from gpuinstall.sources.configuration import project_limits
-from gpuinstall.sources.requirements_file import RequirementsFile
+from gpuinstall.sources.requirements_file import (
+    RequirementsFile,
+    extra_path,
+    split_part,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,6 +86,9 @@ class Contents(Value):
     paths: EnvironmentPaths
     """Where the environment lies, and in its folder the locks."""
 
+    requested: frozenset[str] = frozenset()
+    """The files, extras, and groups that the caller requests."""
+
     @cached_property
     def config(self) -> Request:
         """What the project in the folder is configured for."""
@@ -98,7 +110,25 @@ class Contents(Value):
 
     def read_recorded(self) -> Request:
         """Return what the locks of the folder, or of its environment, were made for, as they are now."""
-        return recorded_request(self.paths.folder, self.read_own_lock())
+        recorded = recorded_request(self.paths.folder, self.read_own_lock())
+        return without_files(recorded, self._replaced())
+
+    def _replaced(self) -> set[str]:
+        """Return the extras and groups that a requested one excludes."""
+        if not any(split_part(name)[1] for name in self.requested):
+            return set()
+        replaced = set[str]()
+        for members in self.declaration.alternatives:
+            names = {member.part.path for member in members}
+            if not names.isdisjoint(self.requested):
+                replaced |= names - self.requested
+        return replaced
+
+
+def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
+    """Return the requirements of the extras in a request, by their names."""
+    names = [str(folder / extra_path(extra)) for extra in request.extras]
+    return {name: read_inputs(name) for name in names}
 
 
 def read_files(
@@ -129,7 +159,7 @@ def read_files(
             files[name] = read_again(name, lines, contents.paths.folder)
         except UsageError as error:
             # The file is there, and does not have the group: what it asked for goes, as lines do that are deleted.
-            if error.code == "group-unknown":
+            if error.code in {"group-unknown", "extra-unknown"}:
                 files[name] = RequirementsFile()
                 reporter.warn(f"{error.message}: what it asked for goes")
                 continue

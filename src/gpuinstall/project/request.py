@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from os.path import exists
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.request import ANY_TORCH, FOLDERS_OWN, Request
-from gpuinstall.base.requirement import (
-    marker_environment,
-    names_of,
-    standard_marker,
-)
+from gpuinstall.base.requirement import names_of, once
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.declaration import by_place
 from gpuinstall.lock.request.history import following, renewed, without
-from gpuinstall.lock.request.tools import read_team_lock, team_lock_in
 from gpuinstall.plan.python import RUNNING_PYTHON
+from gpuinstall.project.extras import (
+    locked_versions,
+    report_omitted,
+    requested_parts,
+    torch_limits,
+    with_locked_versions,
+)
 from gpuinstall.sources.configuration import NEVER
-from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
-from gpuinstall.sources.requirements_file import RequirementsFile, joined_files
+from gpuinstall.sources.requirements_file import PROJECT, RequirementsFile, joined_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,15 +71,26 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     files = by_place(settings.files, project.paths.folder)
     # A pipe, which no later command can read again, counts as words.
     words = project.words | files.pop("", RequirementsFile())
-    preferred = _preferred_versions(project)
     if settings.only:
         request = renewed(FOLDERS_OWN, contents.limits, words.lines, files)
     else:
         request = renewed(recorded, project.files, words.lines, files)
         request = without(request, settings.without)
+        request = _limited(request, project)
         if not quiet:
-            _announce(project, request, len(preferred))
-    return _completed(following(request, recorded), project, preferred, is_quiet=quiet)
+            _announce(project, request)
+    return _completed(following(request, recorded), project, is_quiet=quiet)
+
+
+def _limited(request: Request, project: Project) -> Request:
+    """Return a request with the limits of omitted extras on torch."""
+    limits = torch_limits(project, request)
+    if not limits:
+        return request
+    lines = (*request.files.get(PROJECT, ()), *limits)
+    constraints = (*request.constraints, *limits)
+    files = {**request.files, PROJECT: lines}
+    return replace(request, constraints=once(constraints), files=files)
 
 
 def todays_request(project: Project) -> Request:
@@ -93,16 +106,15 @@ def declared_request(project: Project) -> Request:
         listed = contents.declaration.listed | listed
     listed = joined_files((listed, *contents.limits.values()))
     request = Request(listed.requirements, constraints=listed.constraints)
-    return _completed(request, project, _preferred_versions(project))
+    return _completed(request, project)
 
 
-def _announce(project: Project, request: Request, preferred: int) -> None:
+def _announce(project: Project, request: Request) -> None:
     """Report which files of the folder count, and which are not read.
 
     Args:
         project: The run.
         request: What they come to, with what is requested in words.
-        preferred: How many versions of the project's own lock count.
     """
     reporter = project.reporter
     declared = project.contents.declaration
@@ -110,9 +122,11 @@ def _announce(project: Project, request: Request, preferred: int) -> None:
     # torch alone is what everybody gets who has said nothing.
     if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
+        preferred = locked_versions(project, request, project.machine)
         if preferred:
-            message += f"; {preferred} versions of its own lock"
+            message += f"; {len(preferred)} versions of its own lock"
         reporter.step("Project", message)
+    report_omitted(project, request)
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is not read; to install what it has: {export}")
     conda = _conda_request(project)
@@ -140,7 +154,6 @@ def _files_of_conda(project: Project) -> dict[str, RequirementsFile]:
 def _completed(
     listed: Request,
     project: Project,
-    preferred: tuple[str, ...],
     *,
     is_quiet: bool = True,
 ) -> Request:
@@ -149,7 +162,6 @@ def _completed(
     Args:
         listed: The requirements and constraints that count, with their files.
         project: The run.
-        preferred: The versions that stay if nothing stands against them.
         is_quiet: Whether nothing is reported.
 
     Raises:
@@ -159,7 +171,7 @@ def _completed(
     config = project.contents.config
     request = settings.request
     conda = _conda_request(project)
-    selected = _selected_backend(project, is_quiet=is_quiet)
+    selected = _selected_backend(project, listed, is_quiet=is_quiet)
     speakers = request, config, conda, selected
     decided = {}
     for name in _SAID_BY_ONE:
@@ -180,7 +192,7 @@ def _completed(
         if one.name not in excluded
     ) or (ANY_TORCH,)
     running = () if settings.machine else (RUNNING_PYTHON,)
-    return replace(
+    completed = replace(
         request,
         **decided,
         places=places,
@@ -190,29 +202,26 @@ def _completed(
         revision=listed.revision,
         preferred_pythons=request.preferred_pythons + running,
         managed_pythons=request.managed_pythons and not request.sourcing.offline,
-        preferred=preferred,
-        # Of the project's own lock, the files of the versions that count.
-        sources=recorded_sources(
-            setting
-            for setting in project.sources.settings
-            if setting.row.tool != TEAM_LOCK or setting.package in preferred
-        ),
         build_files_digest=_build_files_digest(requirements, project),
         sourcing=project.sourcing,
     )
+    return with_locked_versions(project, completed, project.machine)
 
 
-def _selected_backend(project: Project, *, is_quiet: bool) -> Request:
-    """Return the backend that settings of pip, uv, and Poetry select.
+def _selected_backend(project: Project, listed: Request, *, is_quiet: bool) -> Request:
+    """Return the backend that extras or settings select.
 
     A CPU build is a request, and a CUDA build a preference.
 
     The folder's settings precede the user's configuration. Targets and ``--gpu``
     override a CPU request.
     """
+    extra = _backend_of_extra(project, listed)
+    if extra:
+        return extra
     settings = sorted(project.sources.settings, key=lambda one: one.is_own)
     for setting in settings:
-        if setting.backend and _holds(project, setting.marker):
+        if setting.backend and setting.applies_in(project.markers):
             break
     else:
         return FOLDERS_OWN
@@ -232,11 +241,18 @@ def _selected_backend(project: Project, *, is_quiet: bool) -> Request:
     return replace(FOLDERS_OWN, backend=CPU.tag, places={CPU.tag: place})
 
 
-def _holds(project: Project, marker: str) -> bool:
-    """Return whether a marker holds on the machine of the request."""
-    if not marker:
-        return True
-    return standard_marker(marker).evaluate(dict(project.markers))
+def _backend_of_extra(project: Project, listed: Request) -> Request | None:
+    """Return the backend that a requested alternative selects."""
+    requested = requested_parts(project, listed)
+    for member in chain.from_iterable(project.contents.declaration.alternatives):
+        if member.part not in requested:
+            continue
+        tag = member.backend_on(project.markers)
+        if tag == CPU.tag:
+            return replace(FOLDERS_OWN, backend=tag, places={tag: str(member.part)})
+        if tag:
+            return replace(FOLDERS_OWN, preferred_backend=tag)
+    return None
 
 
 def _check_python(
@@ -264,19 +280,6 @@ def _check_python(
             f"Python {python} ({place}) is not within the requires-python of the project, {config.required_python}",
             hint="Change one of them, in pyproject.toml or there",
         )
-
-
-def _preferred_versions(project: Project) -> tuple[str, ...]:
-    """Return the versions that the lock of the project's own tool holds for the machine and the Python that are meant."""
-    path = team_lock_in(project.folder)
-    if project.settings.only or path is None:
-        return ()
-    python = project.settings.request.python or project.contents.config.python or ""
-    # No marker can be judged for a specifier.
-    if not _VERSION.fullmatch(python):
-        python = RUNNING_PYTHON
-    machine = project.machine
-    return read_team_lock(path, marker_environment(machine.os, machine.arch, python))
 
 
 def _build_files_digest(requirements: Iterable[Requirement], project: Project) -> str:

@@ -29,12 +29,17 @@ from gpuinstall.lock.request.tools import read_team_settings, team_lock_in
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project.folder import Contents, Settings, read_files
 from gpuinstall.sources import Sources, read_sources
-from gpuinstall.sources.provenance import BY_ADDRESS, SourceSetting, source_setting
+from gpuinstall.sources.provenance import (
+    BY_ADDRESS,
+    TORCH_SOURCE,
+    SourceSetting,
+    source_setting,
+)
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
     joined_files,
-    split_group,
+    split_part,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +96,8 @@ class Project(Value):
     @cached_property
     def contents(self) -> Contents:
         """What the folder says."""
-        return Contents(self.folder, self.paths)
+        requested = by_place(self.settings.files, self.paths.folder)
+        return Contents(self.folder, self.paths, frozenset(requested))
 
     @cached_property
     def files(self) -> dict[str, RequirementsFile]:
@@ -165,9 +171,12 @@ class Project(Value):
         files = [
             file
             for name, file in self.files.items()
-            if isfile(folder / split_group(name)[0])
+            if isfile(folder / split_part(name)[0])
         ]
-        required = joined_files((*files, *self.settings.files.values(), self.words))
+        declared = chain.from_iterable(self.contents.declaration.alternatives)
+        alternatives = [member.listed for member in declared]
+        typed = (*self.settings.files.values(), self.words)
+        required = joined_files((*files, *alternatives, *typed))
         return LockGate(self.sources, folder, required.requirements)
 
     @cached_property
@@ -236,7 +245,16 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     recorded = by_hand(contents.read_recorded())
     by_locks = RequirementsFile.of(one.at(locks) for one in recorded)
     files = *project.files.values(), by_locks
-    for setting in chain.from_iterable(one.settings for one in files):
+    # One of them is selected for the machine, which is not known here.
+    alternatives = [
+        one.listed for one in chain.from_iterable(contents.declaration.alternatives)
+    ]
+    further = [
+        setting
+        for setting in chain.from_iterable(one.settings for one in alternatives)
+        if setting.row.key != TORCH_SOURCE and not settings.only
+    ]
+    for setting in chain(*(one.settings for one in files), further):
         is_gone = settings.only or setting.package in removed
         if not (is_gone and setting.row.key == BY_ADDRESS):
             yield setting

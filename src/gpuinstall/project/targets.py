@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
@@ -13,6 +14,7 @@ from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.plan import choose
 from gpuinstall.plan.demand import parse_request
+from gpuinstall.project.extras import select_extras
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from gpuinstall.project.run import Project
 
 
-def environment_request(project: Project, request: Request) -> Request:
+def environment_request(
+    project: Project, request: Request, *, quiet: bool = False
+) -> Request:
     """Return the request of the folder for its environment, whose Python comes first and whose target stays."""
     existing = read_marker(project.paths.venv)
     if existing:
@@ -32,7 +36,15 @@ def environment_request(project: Project, request: Request) -> Request:
     if not (request.backend or project.settings.anew):
         request = _within_targets(project, request)
     parse_request(request, project.catalog.family, project.machine)
-    return request
+    own = project.contents.read_own_lock()
+    return select_extras(
+        project,
+        project.machine,
+        request,
+        project.catalog,
+        kept=own.record.selected_extras if own else (),
+        quiet=quiet,
+    )
 
 
 def project_targets(project: Project) -> list[Target]:
@@ -93,11 +105,13 @@ def lock_requests(
                 "machine-and-target",
                 "--target cannot be combined with --machine or --gpu",
             )
-        return (LockRequest(machine, request, catalog, builds_here=False),)
+        one = LockRequest(machine, request, catalog, builds_here=False)
+        return (_with_extras(project, one),)
     targets = targets or project.contents.config.targets
     if not targets:
         here = LockRequest(project.machine, request, catalog)
-        return _locked_requests(project, here) or (here,)
+        known = _locked_requests(project, here) or (here,)
+        return tuple(_with_extras(project, one) for one in known)
     parsed = dict.fromkeys(map(Target.parse, targets))
     if not project.settings.request.backend:
         request = _without_cpu_setting(project, request)
@@ -107,7 +121,34 @@ def lock_requests(
             f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
             hint=f"Leave out {request.places.get(request.backend, 'the backend at the end of --torch-index')}",
         )
-    return tuple(LockRequest.for_target(target, request, catalog) for target in parsed)
+    requests = (LockRequest.for_target(target, request, catalog) for target in parsed)
+    return tuple(_with_extras(project, one) for one in requests)
+
+
+def _with_extras(project: Project, one: LockRequest) -> LockRequest:
+    """Return a lock request with the extras for its machine."""
+    locks = locks_by_target(project.folder)
+    known = [
+        lock for target, lock in locks.items() if str(target) == one.label and lock
+    ]
+    own = project.contents.read_own_lock()
+    kept = [lock.record.selected_extras for lock in (*known, own) if lock]
+    request = select_extras(
+        project,
+        one.machine,
+        one.request,
+        one.catalog,
+        kept=[*chain.from_iterable(kept)],
+    )
+    written = one.written and replace(
+        one.written,
+        requirements=request.requirements,
+        selected=request.selected,
+        preferred_backend=request.preferred_backend,
+        preferred=request.preferred,
+        sources=request.sources,
+    )
+    return replace(one, request=request, written=written)
 
 
 def _without_cpu_setting(project: Project, request: Request) -> Request:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from gpuinstall.base.files import read_json
 from gpuinstall.base.location import malformed_address
 from gpuinstall.base.request import split_torch_index
-from gpuinstall.base.requirement import fault_in
+from gpuinstall.base.requirement import fault_in, standard_marker
 from gpuinstall.base.text import TOKEN, without_logins
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import known_backend
@@ -176,7 +176,8 @@ RESOLVER_TABLES = ("prerelease-package", "exclude-newer-package")
 """uv's settings with a value for each package."""
 
 ANY_FILE = "any file"
-WITHOUT_MEMBER = "sources (workspace without the member, extra, group)"
+WITHOUT_MEMBER = "sources (workspace without the member)"
+TORCH_SOURCE = "sources of torch"
 BY_ADDRESS = "name @ address, required or as a constraint"
 
 
@@ -238,6 +239,12 @@ class SourceSetting(Value):
         if self.row.tool == OTHER_TOOLS:
             return None
         return split_torch_index(self.value)[1]
+
+    def applies_in(self, environment: Mapping[str, str]) -> bool:
+        """Return whether its marker holds in an environment."""
+        if not self.marker:
+            return True
+        return standard_marker(self.marker).evaluate(dict(environment))
 
     @property
     def why_ignored(self) -> str:

@@ -28,6 +28,7 @@ from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
     is_remote,
+    normalized,
     once,
     parse_requirement,
 )
@@ -154,17 +155,50 @@ def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
     return RequirementsFile(*(tuple(chain.from_iterable(field)) for field in fields))
 
 
+class Part(Value):
+    """An extra or a dependency group of a project."""
+
+    kind: str
+    """``extra`` or ``group``."""
+
+    name: str
+    """Normalized."""
+
+    @property
+    def path(self) -> str:
+        """The name by which a lock records it: ``pyproject.toml[gpu]``."""
+        if self.kind == "extra":
+            return f"{PROJECT}[{self.name}]"
+        return f"{PROJECT}:{self.name}"
+
+    def __str__(self) -> str:
+        return f"--{self.kind} {self.name}"
+
+
 def group_path(group: str) -> str:
     """Return ``dev`` or ``folder/pyproject.toml:dev``, as pip and uv take a group, with its file."""
     return group if ":" in group else f"{PROJECT}:{group}"
 
 
-def split_group(name: str) -> tuple[str, str]:
-    """Return the file and the group of ``folder/pyproject.toml:dev``; the group is empty for any other file."""
-    match = re.fullmatch(r"((?:.*[/\\])?pyproject\.toml):(.+)", name)
+def extra_path(extra: str) -> str:
+    """Return the name by which an extra of the project is read."""
+    return Part("extra", normalized(extra)).path
+
+
+def split_part(name: str) -> tuple[str, Part | None]:
+    """Return the file of a name, and the extra or group that it selects.
+
+    Args:
+        name: ``pyproject.toml:dev``, ``pyproject.toml[gpu]``, or any other file.
+    """
+    form = r"((?:.*[/\\])?pyproject\.toml)(?::(.+)|\[(.+)\])"
+    match = re.fullmatch(form, name)
     if match is None:
-        return name, ""
-    return match[1], match[2]
+        return name, None
+    file, group, extra = match.groups()
+    if extra:
+        return file, Part("extra", normalized(extra))
+    return file, Part("group", normalized(group))
 
 
 def requirements_path(name: str) -> Path:

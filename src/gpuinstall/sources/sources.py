@@ -22,7 +22,6 @@ from gpuinstall.base.requirement import (
     fault_in,
     normalized,
     parse_requirement,
-    standard_marker,
 )
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, shorten, without_logins
@@ -369,11 +368,7 @@ class Sources(Value):
         Args:
             values: The marker environment of the target.
         """
-        settings = tuple(
-            one
-            for one in self.settings
-            if not one.marker or standard_marker(one.marker).evaluate(dict(values))
-        )
+        settings = tuple(one for one in self.settings if one.applies_in(values))
         return replace(self, settings=settings)
 
     def with_settings(
@@ -670,9 +665,10 @@ def _not_obeyed(
     hint: str = "",
 ) -> UsageError:
     package = f" of {setting.package}" if setting.package else ""
+    value = f" = {without_logins(setting.value)}" if setting.value else ""
     return UsageError(
         "source-setting",
-        f"{setting.place}: {setting.row.key}{package} cannot be obeyed",
+        f"{setting.place}: {setting.row.key}{package}{value} cannot be obeyed",
         why="it says where packages may come from or which files they are; without it others could be installed",
         hint=hint or f"Instead: {instead or setting.row.instead}",
     )

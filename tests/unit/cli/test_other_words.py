@@ -36,7 +36,7 @@ GUESSES = {
     "--upgrad": "--upgrade",
     "--relx": "--relax",
     "--prefix": "",
-    "--exact": "",
+    "--exact": "--extra",
     "--user": "",
     "--link-mode": "",
 }

@@ -10,10 +10,11 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.request.declaration import read_inputs
 from gpuinstall.sources.provenance import BY_ADDRESS, Effect
 from gpuinstall.sources.requirements_file import (
+    Part,
     RequirementsFile,
     group_path,
     read_requirements,
-    split_group,
+    split_part,
 )
 from tests.lab.parsed import constrained, required, written
 
@@ -110,11 +111,14 @@ def test_what_is_not_read_is_refused_with_what_to_do(tmp_path, monkeypatch):
 def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["numpy"]\n')
     assert group_path("dev") == "pyproject.toml:dev"
-    assert split_group("../a/pyproject.toml:dev") == ("../a/pyproject.toml", "dev")
-    assert split_group("in.txt") == ("in.txt", "")
+    assert split_part("../a/pyproject.toml:dev") == (
+        "../a/pyproject.toml",
+        Part("group", "dev"),
+    )
+    assert split_part("in.txt") == ("in.txt", None)
     group = read_inputs(group_path(f"{tmp_path}/pyproject.toml:dev"))
     assert written(group.requirements) == ("numpy",)
-    with pytest.raises(UsageError, match="no group and no extra named docs"):
+    with pytest.raises(UsageError, match="no group named docs"):
         read_inputs(f"{tmp_path / 'pyproject.toml'}:docs")
 
 

@@ -16,14 +16,16 @@ from gpuinstall.lock.request.lock_request import machine_for_target
 from gpuinstall.lock.request.lock_sources import locked_strange_hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.sources.session import Session
 
+    ForLock = Callable[[Lock, Machine, Request], Request]
 
 _MADE_AGAIN = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
 """The reasons for which a plain ``lock`` makes a lock again, near to the versions that it has."""
@@ -64,6 +66,7 @@ def check_locks(
     *,
     gate: LockGate | None = None,
     has_others: bool = True,
+    for_lock: ForLock = lambda _lock, _machine, request: request,
 ) -> list[CheckedLock]:
     """Check every lock of ours in a folder.
 
@@ -75,6 +78,7 @@ def check_locks(
         session: The clients of the run; None: no server is asked for the files.
         gate: The gate for the sources of the locks. None: they have passed it.
         has_others: Whether ``lock`` makes those of other targets again too.
+        for_lock: Returns the request for a lock and the machine of its target.
 
     Raises:
         LockError: if there is none, none for a target, or one that cannot be read.
@@ -88,7 +92,9 @@ def check_locks(
         is_left_over = lock in left_over
         # One that is left over does not make the others stale.
         conflicts = version_conflicts(locks if is_left_over else kept)
-        reasons = [*_stale(lock, request, catalog, conflicts, gate)]
+        reasons = [
+            *_stale(lock, request, catalog, conflicts, gate=gate, for_lock=for_lock)
+        ]
         if session and not reasons:
             reasons = [*_withdrawn(lock, session)]
         path = folder / lock.name
@@ -118,7 +124,9 @@ def _stale(
     request: Request,
     catalog: Catalog,
     conflicts: Mapping[str, str],
+    *,
     gate: LockGate | None,
+    for_lock: ForLock,
 ) -> Iterator[Reason]:
     """Yield why a lock is stale: its name, other inputs, a build that its target does not run, another lock, an edit.
 
@@ -128,6 +136,7 @@ def _stale(
         catalog: The builds of torch.
         conflicts: The packages whose version differs between the locks of its folder, in words.
         gate: The gate for its sources.
+        for_lock: Returns the request for a lock and the machine of its target.
     """
     try:
         target = Target.parse(lock.target)
@@ -135,12 +144,12 @@ def _stale(
         message = f"its file name does not match its target: {error.message}"
         yield Reason("misnamed", message)
         return
-    changes = lock.record.changes(Record.of(request))
+    machine = machine_for_target(target, lock.glibc)
+    of_target = for_lock(lock, machine, replace(request, backend=target.backend))
+    changes = lock.record.changes(Record.of(of_target))
     if changes:
         message = f"the request has changed since: {', '.join(changes)}"
         yield Reason("inputs-changed", message)
-    of_target = replace(request, backend=target.backend)
-    machine = machine_for_target(target, lock.glibc)
     verdict = fit(lock, machine, of_target, catalog, gate=gate)
     if isinstance(verdict, Rejection):
         yield verdict.reason

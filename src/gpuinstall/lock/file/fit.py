@@ -355,7 +355,7 @@ def _holds(
         installed: The packages that are installed of the lock on this machine.
     """
     if requirement.url:
-        return requirement.text in lock.record.inputs
+        return requirement.text in lock.record.all_inputs
     name = requirement.name
     specifier = requirement.specifier
     if name not in installed or specifier is None:

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from os.path import isdir
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -108,6 +109,9 @@ class Record(Value):
     requirements_files: Mapping[str, tuple[str, ...]] = {}
     """The lines of each file that it was made from, by the file's path from its folder."""
 
+    selected_extras: Mapping[str, tuple[str, ...]] = {}
+    """The requirements of each selected extra or group."""
+
     contents_digest: str = ""
     """The seal: of the whole lock without it."""
 
@@ -118,8 +122,10 @@ class Record(Value):
         Raises:
             UsageError: A requirement is malformed.
         """
+        selected = {*chain.from_iterable(request.selected.values())}
+        own = (one for one in request.requirements if one not in selected)
         return cls(
-            inputs=tuple(map(str, once(request.requirements))),
+            inputs=tuple(map(str, once(own))),
             constraints=tuple(sorted({one.text for one in request.constraints})),
             sources=request.sources,
             preferred_digest=digest(request.preferred) if request.preferred else "",
@@ -130,12 +136,21 @@ class Record(Value):
                 file: tuple(one.line for one in lines)
                 for file, lines in request.files.items()
             },
+            selected_extras={
+                name: tuple(one.line for one in lines)
+                for name, lines in request.selected.items()
+            },
         )
 
     def to_table(self) -> dict[str, Any]:
         """Return the table, without what is empty."""
         fields = write_object(self, optional=self.__struct_fields__)
         return {name.replace("_", "-"): value for name, value in fields.items()}
+
+    @property
+    def all_inputs(self) -> tuple[str, ...]:
+        """The requirements, with the requirements of selected extras."""
+        return (*self.inputs, *chain.from_iterable(self.selected_extras.values()))
 
     @property
     def lines(self) -> set[str]:
@@ -173,8 +188,8 @@ class Record(Value):
         # Another program made the lock, and does not say of what.
         if not self.inputs:
             return []
-        before = self.lines
-        now = other.lines
+        before = self.lines.union(self.all_inputs)
+        now = other.lines.union(other.all_inputs)
         changes = [f"+ {line}" for line in sorted(now - before)]
         changes += [f"- {line}" for line in sorted(before - now)]
         shown = [
@@ -255,7 +270,7 @@ class Lock(Value):
     @property
     def requested(self) -> frozenset[str]:
         """The names of the packages that it was made for."""
-        return names_of(map(parse_requirement, self.record.inputs))
+        return names_of(map(parse_requirement, self.record.all_inputs))
 
     def versions_of(self, names: Collection[str]) -> dict[str, str]:
         """Return the versions of those of ``names``, canonical ones, that it has, in order."""

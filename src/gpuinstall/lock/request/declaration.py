@@ -11,7 +11,7 @@ from glob import glob
 from itertools import chain
 from os.path import exists, isfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
@@ -28,43 +28,41 @@ from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
     names_of,
-    normalized,
-    once,
-    opposite_marker,
     parse_requirement,
 )
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.lock.request.pyproject import (
+    PartContents,
+    ProjectParts,
+    default_parts,
+    located_requirements,
+    project_dependencies,
+)
 from gpuinstall.lock.request.tools import (
     TOOL_FILES,
     Table,
-    address_of,
     index_settings,
     line_of,
-    poetry_entries,
-    project_settings,
     table_in,
-    uv_sources,
     workspace_members,
 )
-from gpuinstall.sources.configuration import uv_constraints, uv_settings
+from gpuinstall.sources.configuration import uv_settings
 from gpuinstall.sources.requirements_file import (
     PROJECT,
+    Part,
     RequirementsFile,
     read_conda,
     read_listed,
     read_requirements,
     reading,
     requirements_path,
-    split_group,
+    split_part,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from packaging.dependency_groups import DependencyGroupResolver
 
     from gpuinstall.sources.provenance import SourceSetting
 
@@ -106,6 +104,12 @@ class Declaration(Value):
     """The file that makes the folder a project, if that is installed where it lies, as uv does."""
     unread: Mapping[str, str] = {}
     """The files that are not read, with the command that writes each into one that is, or installs an export."""
+    default_parts: tuple[Part, ...] = ()
+    """The groups in ``listed``."""
+    alternatives: tuple[tuple[PartContents, ...], ...] = ()
+    """The sets of extras and groups of which gpuinstall selects one each."""
+    omitted: tuple[PartContents, ...] = ()
+    """Other extras and groups that require packages of the torch family."""
 
     @property
     def files(self) -> dict[str, RequirementsFile]:
@@ -148,7 +152,8 @@ def read_declaration(
         with reading(project):
             document = parse_toml(read_listed(project))
             if configured:
-                declared = Declaration(listed=_listed(configured, document, project))
+                listed = located_requirements(configured, document, project)
+                declared = Declaration(listed=listed)
             else:
                 declared = parse_project(document, project)
     if not configured:
@@ -209,7 +214,9 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
             listed |= read_inputs(str(path))
             file = name
             break
-    return Declaration(file, listed, project_file, unread)
+    return replace(
+        declared, file=file, listed=listed, project_file=project_file, unread=unread
+    )
 
 
 def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
@@ -240,7 +247,7 @@ def read_inputs(name: str) -> RequirementsFile:
     Raises:
         UsageError: if it is malformed.
     """
-    file, group = split_group(name)
+    file, part = split_part(name)
     path = requirements_path(file)
     what = "a lock and no file of requirements"
     advice = advise_lock(path)
@@ -255,10 +262,12 @@ def read_inputs(name: str) -> RequirementsFile:
         return read_requirements(path)
     with reading(path):
         document = parse_toml(read_listed(path))
-        if not group:
-            return _from_folder(_dependencies(document, path), document, path)
-    with reading(f"{path} has no usable dependency group {group!r}"):
-        return _from_folder(_in_groups(document, path, group), document, path)
+        if part is None:
+            written = project_dependencies(document, path)
+            return _from_folder(written, document, path)
+    with reading(f"{path} has no usable {part.kind} {part.name}"):
+        written = ProjectParts(document, path).requirements(part)
+        return _from_folder(written, document, path, part)
 
 
 def advise_lock(path: Path) -> str:
@@ -300,22 +309,22 @@ def read_whole_project(
     """
     with reading(path):
         document = parse_toml(text)
-        project = table_in(document, "project")
         tools = table_in(document, "build-system").get("requires", [])
         origin = TextOrigin(str(path), "[build-system] requires")
         required = [
-            *_dependencies(document, path),
+            *project_dependencies(document, path),
             *(parse_requirement(one, origin) for one in text_list(tools, "requires")),
         ]
-        known = optional_dependencies(project).keys() & set(extras)
-        if known:
-            itself = Requirement.of(project["name"])
-            required.append(replace(itself, extras=tuple(sorted(known))))
-        return _listed(required, document, path)
+        project_parts = ProjectParts(document, path)
+        known = project_parts.extras.keys() & set(extras)
+        parts = [Part("extra", name) for name in sorted(known)]
+        for part in parts:
+            required += project_parts.requirements(part)
+        return located_requirements(required, document, path, *parts)
 
 
 def _from_folder(
-    written: Iterable[Requirement], document: Table, path: Path
+    written: Iterable[Requirement], document: Table, path: Path, *parts: Part
 ) -> RequirementsFile:
     """Return requirements of a project that may lie elsewhere, whose paths start from where it lies.
 
@@ -323,8 +332,9 @@ def _from_folder(
         written: The requirements.
         document: The pyproject.toml that has them.
         path: Where it lies, from the working folder.
+        parts: The extras and groups that have them.
     """
-    listed = _listed(written, document, path)
+    listed = located_requirements(written, document, path, *parts)
     folder = path.absolute().parent
     if folder == Path.cwd():  # uv's settings in the working folder are configuration
         return listed
@@ -387,254 +397,26 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
     project = table_in(document, "project")
     poetry = table_in(document, "tool", "poetry")
     with reading(file, "config-malformed"):
-        written = [*_dependencies(document, file), *_in_groups(document, file)]
-        listed = _listed(written, document, file)
+        parts = default_parts(document)
+        project_parts = ProjectParts(document, file)
+        groups = map(project_parts.requirements, parts)
+        written = chain(project_dependencies(document, file), *groups)
+        listed = located_requirements(written, document, file, *parts)
+        alternatives = project_parts.alternatives()
+        decided = [one.part for one in chain(*alternatives)]
+        omitted = project_parts.with_torch({*parts, *decided})
         is_package = table_in(document, "tool", "uv").get("package")
         if is_package is None:
             is_dynamic = "dependencies" in project.get("dynamic", ())
             is_built = "build-system" in document or is_dynamic
             is_package = is_built and poetry.get("package-mode", True)
-    return Declaration(listed=listed, project_file=PROJECT if is_package else "")
-
-
-def _dependencies(document: Table, file: Path) -> Iterator[Requirement]:
-    """Yield the dependencies of a project, or of Poetry's tables."""
-    project = table_in(document, "project")
-    origin = TextOrigin(str(file), "[project] dependencies")
-    texts: Iterable[str]
-    if "dependencies" in project:
-        texts = text_list(project["dependencies"], "dependencies")
-    else:
-        origin = TextOrigin(str(file), "[tool.poetry.dependencies]")
-        texts = _poetry_requirements(table_in(document, "tool", "poetry"))
-    for text in texts:
-        yield parse_requirement(text, origin)
-
-
-def optional_dependencies(project: Table) -> dict[str, list[str]]:
-    """Return the requirements of each extra by its normalized name."""
-    extras = table_in(project, "optional-dependencies")
-    return {normalized(name): text_list(extras[name], name) for name in extras}
-
-
-def _in_groups(document: Table, file: Path, name: str = "") -> Iterator[Requirement]:
-    """Yield the requirements of dependency groups.
-
-    Args:
-        document: The pyproject.toml.
-        file: Its path.
-        name: Which of them, or an extra of which no group has the name; empty: the groups that uv installs unasked.
-    """
-    uv = table_in(document, "tool", "uv")
-    groups = table_in(document, "dependency-groups")
-    # As uv has it, which had no groups before.
-    further = uv.get("dev-dependencies")
-    if further:
-        text_list(further, "dev-dependencies")
-        dev = groups.get("dev", ())
-        groups = {**groups, "dev": [*dev, *further]}
-    if name:
-        names: Any = [name]
-        groups = {**table_in(document, "project", "optional-dependencies"), **groups}
-        if normalized(name) not in map(normalized, groups):
-            message = f"{PROJECT} has no group and no extra named {name}"
-            raise UsageError("group-unknown", message)
-    else:
-        dev = [group for group in groups if normalized(group) == "dev"]
-        names = uv.get("default-groups", dev)
-        # What export uv has written is no request, as no export is.
-        indexes = {index.get("name") for index in uv.get("index", ())}
-        for group in groups:
-            if group.replace("torch-", "gpuinstall-") in indexes:
-                groups = {**groups, group: []}
-    if not groups and not names:
-        return
-    selected = groups if names == "all" else text_list(names, "default-groups")
-    from packaging.dependency_groups import DependencyGroupResolver
-    from packaging.errors import ExceptionGroup
-
-    for group in selected:
-        try:
-            texts = [*_group_members(DependencyGroupResolver(groups), group, set())]
-        except ExceptionGroup as error:
-            raise ValueError("; ".join(map(str, error.exceptions))) from None
-        origin = TextOrigin(str(file), f"[dependency-groups] {group}")
-        for text in texts:
-            yield parse_requirement(text, origin)
-
-
-def _group_members(
-    resolver: DependencyGroupResolver,
-    group: str,
-    seen: set[str],
-    parents: tuple[str, ...] = (),
-) -> Iterator[str]:
-    """Yield the requirements of a group and of those that it includes.
-
-    packaging repeats a group for each inclusion: crafted files have no end.
-
-    Args:
-        resolver: The groups.
-        group: The name of the group.
-        seen: The groups that were read already. It is added to.
-        parents: The groups that include it.
-
-    Raises:
-        ValueError: The groups include each other.
-    """
-    from packaging.requirements import Requirement as StandardRequirement
-
-    path = (*parents, normalized(group))
-    if path[-1] in parents:
-        raise ValueError(f"groups include each other: {' -> '.join(path)}")
-    if path[-1] in seen:
-        return
-    seen.add(path[-1])
-    for item in resolver.lookup(group):
-        if isinstance(item, StandardRequirement):
-            yield str(item)
-        else:
-            yield from _group_members(resolver, item.include_group, seen, path)
-
-
-def _expanded(
-    requirements: Iterable[Requirement],
-    project: Table,
-    file: Path,
-    seen: set[str],
-) -> Iterator[Requirement]:
-    """Replace the project's own extras (``thing[test]``) by requirements.
-
-    Args:
-        requirements: The requirements.
-        project: The ``[project]`` table.
-        file: Its file.
-        seen: The extras that were expanded already, which are skipped. It is added to.
-    """
-    own_name = normalized(project.get("name", ""))
-    for requirement in requirements:
-        if requirement.name != own_name:
-            yield requirement
-            continue
-        extras = [extra for extra in requirement.extras if extra not in seen]
-        seen.update(extras)
-        for extra in extras:
-            origin = TextOrigin(str(file), f"[project.optional-dependencies] {extra}")
-            texts = optional_dependencies(project)[extra]
-            required = [parse_requirement(text, origin) for text in texts]
-            yield from _expanded(required, project, file, seen)
-
-
-def _listed(
-    written: Iterable[Requirement],
-    document: Table,
-    file: Path,
-) -> RequirementsFile:
-    """Return requirements, each once, with what ``[tool]`` of the same file says of their sources.
-
-    Args:
-        written: The requirements.
-        document: The file that has them.
-        file: Where it lies.
-    """
-    tool = table_in(document, "tool")
-    uv = table_in(tool, "uv")
-    sources = [
-        *poetry_entries(table_in(tool, "poetry")),
-        *uv_sources(uv, file),
-    ]
-    # What cannot be obeyed is refused with the other settings of sources.
-    addresses: dict[str, list[Table]] = {}
-    for name, source in sources:
-        if address_of(source):
-            addresses.setdefault(name, []).append(source)
-    expanded = _expanded(written, table_in(document, "project"), file, set())
-    lines = once(expanded)
-    names = {one.name for one in lines if not one.url}
-    return RequirementsFile.of(
-        (
-            *chain.from_iterable(_located(one, addresses) for one in lines),
-            *uv_constraints(uv, file),
-        ),
-        project_settings(tool, file, names),
+    return Declaration(
+        listed=listed,
+        project_file=PROJECT if is_package else "",
+        default_parts=parts,
+        alternatives=alternatives,
+        omitted=omitted,
     )
-
-
-def _located(
-    requirement: Requirement, sources: Mapping[str, Sequence[Table]]
-) -> Iterator[Requirement]:
-    """Yield a requirement with each address that a tool has for it.
-
-    A package of torch's family keeps its own source.
-
-    Args:
-        requirement: The requirement.
-        sources: The sources with addresses of each package. A marker limits one.
-
-    Raises:
-        UsageError: The requirement has no form where no source applies.
-    """
-    name = requirement.name
-    is_family = name in load_catalog().family
-    if requirement.url or is_family or name not in sources:
-        yield requirement
-        return
-    own = str(requirement.marker or "")
-    others = [own]
-    for source in sources[name]:
-        marker = source.get("marker", "")
-        editable = "-e " if source.get("editable") else ""
-        located = f"{editable}{requirement.full_name} @ {address_of(source)}"
-        text = _with_marker(located, _all_of(own, marker))
-        yield parse_requirement(text, requirement.origin)
-        if not marker:
-            return
-        others.append(opposite_marker(marker))
-    unlocated = f"{requirement.full_name}{requirement.specifier or ''}"
-    text = _with_marker(unlocated, _all_of(*others))
-    yield parse_requirement(text, requirement.origin)
-
-
-def _all_of(*markers: str) -> str:
-    """Return the marker that holds where all of these hold."""
-    return " and ".join(f"({marker})" for marker in markers if marker)
-
-
-def _poetry_requirements(poetry: Table) -> Iterator[str]:
-    """Yield the requirements of Poetry's tables and default groups."""
-    for name, entry in poetry_entries(poetry):
-        if name != "python" and not entry.get("optional"):
-            yield poetry_requirement(name, entry)
-
-
-def poetry_requirement(name: str, entry: Table) -> str:
-    """Return one entry of Poetry's dependencies as a standard requirement.
-
-    Raises:
-        UsageError: A value cannot be understood. Names the key and the text.
-    """
-    from gpuinstall.base.poetry import poetry_marker, poetry_specifier
-
-    address = address_of(entry)
-    try:
-        place = (
-            f" @ {address}" if address else poetry_specifier(entry.get("version", ""))
-        )
-        marker = poetry_marker(entry)
-    # InvalidSpecifier is a ValueError.
-    except ValueError as error:
-        raise UsageError(
-            "config-malformed",
-            f"{PROJECT}: [tool.poetry] {name} = {json.dumps(entry)}: {error}",
-        ) from None
-    extras = ""
-    if "extras" in entry:
-        extras = f"[{','.join(text_list(entry['extras'], 'extras'))}]"
-    return _with_marker(f"{name}{extras}{place}", marker)
-
-
-def _with_marker(requirement: str, marker: object) -> str:
-    return f"{requirement} ; {marker}" if marker else requirement
 
 
 def served_folder(start: Path) -> Path:
@@ -748,7 +530,7 @@ def by_place(
     """
     placed: dict[str, RequirementsFile] = {}
     for name, listed in sorted(files.items()):
-        file, *_ = split_group(name)
+        file, _ = split_part(name)
         path = Path(file)
         place = ""
         # Behind "<" of a shell /dev/stdin is a file, and for the next command another one.
@@ -781,7 +563,7 @@ def read_again(
     Raises:
         UsageError: if it cannot be read, or is not one that the folder may name.
     """
-    path = folder / split_group(name)[0]
+    path = folder / split_part(name)[0]
     if not isfile(path):
         raise UsageError("requirements-unreadable", f"{name} is not a file")
     if not real_path(path).is_relative_to(real_path(folder)):

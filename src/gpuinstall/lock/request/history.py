@@ -27,7 +27,7 @@ from gpuinstall.lock.request.declaration import PROJECT_FILES, locks_in
 from gpuinstall.sources.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpuinstall.lock.file.lock import Lock
 
@@ -74,6 +74,19 @@ def renewed(
         requirements=listed.requirements,
         constraints=listed.constraints,
         files=all_files,
+    )
+
+
+def without_files(request: Request, names: Collection[str]) -> Request:
+    """Return a request without some of its files and their requirements."""
+    files = {name: request.files[name] for name in request.files if name not in names}
+    kept = set(chain.from_iterable(files.values()))
+    gone = set(chain.from_iterable(request.files.values())) - kept
+    return replace(
+        request,
+        requirements=tuple(one for one in request.requirements if one not in gone),
+        constraints=tuple(one for one in request.constraints if one not in gone),
+        files=files,
     )
 
 

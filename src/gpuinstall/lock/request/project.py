@@ -33,9 +33,9 @@ from gpuinstall.lock.file.lock import BUILD_FILES, Record
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     is_settings,
-    optional_dependencies,
     read_whole_project,
 )
+from gpuinstall.lock.request.pyproject import ProjectParts
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     WITHOUT_MEMBER,
@@ -83,7 +83,7 @@ def read_folder_project(
         return None
     try:
         lists = [table.get("dependencies", [])]
-        extras = optional_dependencies(table)
+        extras = ProjectParts({"project": table}, Path(PROJECT)).extras
         lists.extend(extras[extra] for extra in requirement.extras)
         name = normalized(table["name"])
         row = {"name": name, "version": str(table["version"]), "requires-dist": []}

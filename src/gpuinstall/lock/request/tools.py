@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -27,11 +28,12 @@ from gpuinstall.sources.configuration import (
 from gpuinstall.sources.provenance import (
     OTHER_TOOLS,
     TEAM_LOCK,
+    TORCH_SOURCE,
     WITHOUT_MEMBER,
     SourceSetting,
     source_setting,
 )
-from gpuinstall.sources.requirements_file import PROJECT, read_listed, reading
+from gpuinstall.sources.requirements_file import PROJECT, Part, read_listed, reading
 from gpuinstall.sources.sources import Sources
 
 Table = Mapping[str, Any]
@@ -92,6 +94,7 @@ def project_settings(
     tool: Table,
     file: Path,
     packages: Collection[str],
+    parts: Collection[Part] = (),
 ) -> Iterator[SourceSetting]:
     """Yield what ``[tool]`` says of sources; uv's own indexes are read with its other configuration.
 
@@ -99,8 +102,9 @@ def project_settings(
         tool: The table.
         file: Where it stands.
         packages: What the project requires.
+        parts: The extras and groups that are read.
     """
-    yield from _uv_sources(table_in(tool, "uv"), file, packages)
+    yield from _uv_sources(table_in(tool, "uv"), file, packages, parts)
     yield from index_settings({"tool": tool}, _INDEX_KEYS, file)
     poetry = table_in(tool, "poetry")
     indexes = {
@@ -127,14 +131,15 @@ def _uv_sources(
     uv: Table,
     file: Path,
     packages: Collection[str],
+    parts: Collection[Part],
 ) -> Iterator[SourceSetting]:
     """Yield what uv's table says of the sources of single packages."""
     indexes = {}
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
             indexes[row["name"]] = index_address(row, file, os.environ)
-    yield from _torch_sources(uv, file)
-    for package, source in uv_sources(uv, file):
+    yield from _torch_sources(uv, file, parts)
+    for package, source in uv_sources(uv, file, parts):
         marker = source.get("marker", "")
         setting = partial(
             source_setting, "uv", file=file, package=package, marker=marker
@@ -155,11 +160,10 @@ def _uv_sources(
             yield setting("sources (git, url, path)", "")
 
 
-def _torch_sources(uv: Table, file: Path) -> Iterator[SourceSetting]:
-    """Yield the indexes of torch-family packages, each with its marker.
-
-    A source of an extra or a group counts only for a request of that extra.
-    """
+def _torch_sources(
+    uv: Table, file: Path, parts: Collection[Part]
+) -> Iterator[SourceSetting]:
+    """Yield the indexes of torch-family packages, each with its marker."""
     indexes = {
         row["name"]: index_address(row, file, os.environ)
         for row in uv.get("index", [])
@@ -168,12 +172,10 @@ def _torch_sources(uv: Table, file: Path) -> Iterator[SourceSetting]:
     for name, source in uv.get("sources", {}).items():
         if normalized(name) not in load_catalog().family:
             continue
-        for row in source if isinstance(source, list) else [source]:
-            if {"extra", "group"} & row.keys():
-                continue
+        for row in _rows_of(source, parts):
             yield source_setting(
                 "uv",
-                "sources of torch",
+                TORCH_SOURCE,
                 indexes.get(row.get("index"), ""),
                 file,
                 package=normalized(name),
@@ -181,11 +183,18 @@ def _torch_sources(uv: Table, file: Path) -> Iterator[SourceSetting]:
             )
 
 
-def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
+def uv_sources(
+    uv: Table, file: Path, parts: Collection[Part] = ()
+) -> Iterator[tuple[str, Table]]:
     """Yield each package with its source in uv's table of a file.
 
     A source that only the root of the workspace has is empty, except for members:
     the member must repeat it.
+
+    Args:
+        uv: The table.
+        file: Its file.
+        parts: The extras and groups that are read. Other sources do not apply.
     """
     ignored = ignored_sources(uv, file)
     if ":all:" in ignored:
@@ -217,14 +226,24 @@ def uv_sources(uv: Table, file: Path) -> Iterator[tuple[str, Table]]:
         row = own.get(name)
         if package in members:
             row = {**members[package], **source}
-        for one in _for_every_extra(row):
+        for one in _rows_of(row or {}, parts):
             yield package, one
 
 
-def _for_every_extra(source: Any) -> Iterator[Table]:
-    """Yield the entries of a source, empty if an extra or group limits one."""
-    for row in source if isinstance(source, list) else [source or {}]:
-        yield {} if {"extra", "group"} & row.keys() else row
+def _rows_of(source: Any, parts: Collection[Part]) -> Iterator[Table]:
+    """Yield the entries of a source that apply in some extras and groups."""
+    for row in source if isinstance(source, list) else [source]:
+        part = part_in(row)
+        if part is None or part in parts:
+            yield row
+
+
+def part_in(row: Table) -> Part | None:
+    """Return the extra or group that an entry of uv's tables names."""
+    for kind in ("extra", "group"):
+        if kind in row:
+            return Part(kind, normalized(row[kind]))
+    return None
 
 
 def ignored_sources(uv: Table, file: Path) -> frozenset[str]:
@@ -342,6 +361,7 @@ def team_lock_in(folder: Path) -> Path | None:
 def read_team_lock(
     path: Path,
     markers: Mapping[str, str],
+    parts: Collection[Part] = (),
 ) -> tuple[str, ...]:
     """Return the versions that a team's lock has for the machine and the Python of ``markers``, as ``name==version``.
 
@@ -350,6 +370,7 @@ def read_team_lock(
     Args:
         path: The ``uv.lock`` or ``poetry.lock``.
         markers: The values of the markers, by which of a package's versions those count that are for the machine.
+        parts: The selected extras and groups, each of which can have versions of its own.
 
     Raises:
         UsageError: if it is malformed.
@@ -365,7 +386,7 @@ def read_team_lock(
             # Parsed, for it becomes a line of a file for uv.
             name = canonicalize_name(row["name"], validate=True)
             # A folder has no version.
-            if not (row.get("version") and _is_for(row, markers)):
+            if not (row.get("version") and _is_for(row, markers, parts)):
                 continue
             version = Version(row["version"])
             if name in catalog.family:
@@ -378,6 +399,7 @@ def read_team_lock(
 def _is_for(
     row: Table,
     markers: Mapping[str, str],
+    parts: Collection[Part],
 ) -> bool:
     """Whether one of the markers of a package holds: uv's list of them, Poetry's text or table by group."""
     written = row.get("resolution-markers") or row.get("markers")
@@ -387,7 +409,28 @@ def _is_for(
         written = [written]
     elif isinstance(written, dict):
         written = written.values()
-    return any(standard_marker(text).evaluate(dict(markers)) for text in written)
+    texts = (_with_parts(text, parts) for text in written)
+    return any(standard_marker(text).evaluate(dict(markers)) for text in texts)
+
+
+def _with_parts(marker: str, parts: Collection[Part]) -> str:
+    """Evaluate uv's conditions of extras and groups in a marker.
+
+    ``extra == 'extra-5-paper-gpu'`` is the extra gpu of the project paper.
+
+    Args:
+        marker: The marker.
+        parts: The selected extras and groups.
+    """
+
+    def evaluated(match: re.Match[str]) -> str:
+        kind, length, rest = match[2], int(match[3]), match[4]
+        is_selected = Part(kind, rest[length + 1 :]) in parts
+        operator = ">=" if is_selected == (match[1] == "==") else "<"
+        return f"python_version {operator} '3'"
+
+    form = r"extra (==|!=) '(extra|group)-(\d+)-([^']*)'"
+    return re.sub(form, evaluated, marker)
 
 
 def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:

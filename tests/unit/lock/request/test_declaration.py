@@ -1,5 +1,6 @@
 """What a folder asks for, by the first of its files that says so; and files in other people's forms."""
 
+import re
 import sys
 
 import pytest
@@ -186,12 +187,13 @@ def test_a_link_that_leads_out_of_the_folder_is_refused_with_the_way(tmp_path):
         link.unlink()
 
 
-def test_an_extra_is_named_as_a_group_that_is_not_there(tmp_path):
+def test_extras_and_groups_have_names_of_their_own(tmp_path):
     extras = 'optional-dependencies = { gpu = ["thing[base]", "rich"], base = ["six"], dev = ["tox"] }\n'
     groups = '[dependency-groups]\ndev = ["pytest"]\n'
     write(tmp_path, pyproject__toml=f'[project]\nname = "thing"\n{extras}{groups}')
     read = [
-        read_inputs(str(tmp_path / f"pyproject.toml:{name}")) for name in ("gpu", "dev")
+        read_inputs(str(tmp_path / f"pyproject.toml{name}"))
+        for name in ("[gpu]", ":dev")
     ]
     assert [written(one.requirements) for one in read] == [("six", "rich"), ("pytest",)]
 
@@ -240,7 +242,7 @@ def test_what_is_malformed_is_refused_and_not_read_letter_by_letter(tmp_path):
             try:
                 passed.append((text, whole(read_declaration(tmp_path))))
             except UsageError as error:
-                is_clear = f"{name} is malformed: " in error.message
+                is_clear = re.search(f"{name} (is malformed: |has no )", error.message)
                 if not is_clear or "object" in error.message:
                     passed.append((text, error.message))
         (tmp_path / name).unlink()

@@ -1,0 +1,444 @@
+"""The dependencies, groups, and extras of a pyproject.toml."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import check_count, text_list
+from gpuinstall.base.requirement import (
+    Requirement,
+    TextOrigin,
+    names_of,
+    normalized,
+    once,
+    opposite_marker,
+    parse_requirement,
+)
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.values import Value, replace
+from gpuinstall.base.versions import CPU, known_backend
+from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.lock.request.tools import (
+    Table,
+    address_of,
+    part_in,
+    poetry_entries,
+    project_settings,
+    table_in,
+    uv_sources,
+)
+from gpuinstall.sources.configuration import uv_constraints
+from gpuinstall.sources.provenance import TORCH_SOURCE
+from gpuinstall.sources.requirements_file import PROJECT, Part, RequirementsFile
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from packaging.dependency_groups import DependencyGroupResolver
+
+_VENDORS = {"gpu": "cuda", "cuda": "cuda", "rocm": "rocm", "xpu": "xpu"}
+"""The kind of backend that a word in the name of an extra means."""
+
+
+class PartContents(Value):
+    """An extra or a group with its requirements and their sources."""
+
+    part: Part
+    listed: RequirementsFile
+
+    @property
+    def torch(self) -> tuple[Requirement, ...]:
+        """Its requirements of torch."""
+        return tuple(one for one in self.listed.requirements if one.name == "torch")
+
+    @property
+    def has_family(self) -> bool:
+        """Whether it requires a package of the torch family."""
+        family = load_catalog().family
+        return not family.isdisjoint(names_of(self.listed.requirements))
+
+    @property
+    def kind(self) -> str:
+        """The kind of backend that its name means; empty: none."""
+        words = self.part.name.split("-")
+        return next((_VENDORS[word] for word in words if word in _VENDORS), "")
+
+    def backend_on(self, environment: Mapping[str, str]) -> str | None:
+        """Return the backend that its sources, or else its name, select.
+
+        Args:
+            environment: The values of markers.
+        """
+        for setting in self.listed.settings:
+            is_source = setting.row.key == TORCH_SOURCE and setting.backend
+            if is_source and setting.applies_in(environment):
+                return setting.backend
+        words = self.part.name.split("-")
+        return next(filter(known_backend, words), None)
+
+    def is_for_cpu(self, environment: Mapping[str, str]) -> bool:
+        """Return whether it selects the CPU build."""
+        return self.backend_on(environment) == CPU.tag
+
+
+def project_dependencies(document: Table, file: Path) -> Iterator[Requirement]:
+    """Yield the dependencies of a project, or of Poetry's tables."""
+    project = table_in(document, "project")
+    origin = TextOrigin(str(file), "[project] dependencies")
+    texts: Iterable[str]
+    if "dependencies" in project:
+        texts = text_list(project["dependencies"], "dependencies")
+    else:
+        origin = TextOrigin(str(file), "[tool.poetry.dependencies]")
+        texts = _poetry_requirements(table_in(document, "tool", "poetry"))
+    for text in texts:
+        yield parse_requirement(text, origin)
+
+
+def default_parts(document: Table) -> tuple[Part, ...]:
+    """Return the groups that uv installs by default."""
+    uv = table_in(document, "tool", "uv")
+    groups = _group_entries(document)
+    names: Any = uv.get("default-groups")
+    if names is None:
+        names = [name for name in groups if normalized(name) == "dev"]
+    elif names == "all":
+        names = list(groups)
+    parts = (
+        Part("group", normalized(name)) for name in text_list(names, "default-groups")
+    )
+    return tuple(part for part in parts if not _is_exported(part, document))
+
+
+def _is_exported(part: Part, document: Table) -> bool:
+    """Return whether ``gpuinstall export uv`` wrote a group."""
+    indexes = table_in(document, "tool", "uv").get("index", ())
+    name = part.name.replace("torch-", "gpuinstall-")
+    return part.kind == "group" and name in [row.get("name") for row in indexes]
+
+
+class ProjectParts(Value):
+    """The extras and dependency groups of a pyproject.toml."""
+
+    document: Table
+    file: Path
+
+    @property
+    def own_name(self) -> str:
+        """The name of the project, normalized."""
+        return normalized(table_in(self.document, "project").get("name", ""))
+
+    @cached_property
+    def extras(self) -> dict[str, list[str]]:
+        """The requirements of each extra by its normalized name."""
+        extras = table_in(self.document, "project", "optional-dependencies")
+        texts = {normalized(name): text_list(extras[name], name) for name in extras}
+        poetry = table_in(self.document, "tool", "poetry")
+        optional: dict[str, list[str]] = {}
+        for name, entry in poetry_entries(poetry):
+            if entry.get("optional"):
+                written = poetry_requirement(name, entry)
+                optional.setdefault(name, []).append(written)
+        for extra, names in table_in(poetry, "extras").items():
+            listed = map(normalized, text_list(names, extra))
+            required = chain.from_iterable(optional.get(name, ()) for name in listed)
+            texts[normalized(extra)] = [*required]
+        return texts
+
+    @cached_property
+    def groups(self) -> DependencyGroupResolver:
+        """The dependency groups."""
+        from packaging.dependency_groups import DependencyGroupResolver
+
+        return DependencyGroupResolver(_group_entries(self.document))
+
+    @cached_property
+    def group_names(self) -> frozenset[str]:
+        """The normalized names of the groups."""
+        return frozenset(map(normalized, _group_entries(self.document)))
+
+    def requirements(self, part: Part) -> Iterator[Requirement]:
+        """Yield the requirements of an extra or a group.
+
+        Raises:
+            UsageError: The project does not have it.
+        """
+        if part.kind == "extra":
+            key = "[project.optional-dependencies]"
+            texts: Iterable[str] | None = self.extras.get(part.name)
+        else:
+            key = "[dependency-groups]"
+            texts = self._in_group(part.name)
+        if texts is None:
+            raise self._unknown(part)
+        origin = TextOrigin(str(self.file), f"{key} {part.name}")
+        for text in texts:
+            yield parse_requirement(text, origin)
+
+    def _in_group(self, name: str) -> list[str] | None:
+        """Return the requirements of a group, or None if it does not exist."""
+        from packaging.errors import ExceptionGroup
+
+        if name not in self.group_names:
+            return None
+        try:
+            return [*_group_members(self.groups, name, set())]
+        except ExceptionGroup as error:
+            raise ValueError("; ".join(map(str, error.exceptions))) from None
+
+    def _unknown(self, part: Part) -> UsageError:
+        """Return the error of an unknown extra or group."""
+        hint = None
+        other = Part("group", part.name)
+        names: Collection[str] = self.group_names
+        if part.kind == "group":
+            other = Part("extra", part.name)
+            names = self.extras
+        dynamic = table_in(self.document, "project").get("dynamic", ())
+        if part.name in names:
+            hint = f"Use {other}"
+        elif "optional-dependencies" in dynamic:
+            hint = f"gpuinstall install -e {quoted(f'.[{part.name}]')}"
+        message = f"{self.file} has no {part.kind} named {part.name}"
+        return UsageError(f"{part.kind}-unknown", message, hint=hint)
+
+    def expanded(
+        self, requirements: Iterable[Requirement], seen: set[str]
+    ) -> Iterator[Requirement]:
+        """Replace the project's own extras (``thing[test]``) by requirements.
+
+        Args:
+            requirements: The requirements.
+            seen: The extras that were expanded already, which are skipped. It is added to.
+        """
+        own_name = self.own_name
+        for requirement in requirements:
+            if requirement.name != own_name:
+                yield requirement
+                continue
+            for extra in requirement.extras:
+                if extra not in seen:
+                    seen.add(extra)
+                    required = self.requirements(Part("extra", extra))
+                    yield from self.expanded(required, seen)
+
+    def alternatives(self) -> tuple[tuple[PartContents, ...], ...]:
+        """Return the extras and groups that exclude each other.
+
+        Returns:
+            Each set of ``[tool.uv] conflicts``, without the parts that require no
+            package of the torch family.
+        """
+        alternatives = []
+        uv = table_in(self.document, "tool", "uv")
+        for declared in uv.get("conflicts", ()):
+            parts = [
+                part_in(row)
+                for row in declared
+                if normalized(row.get("package", self.own_name)) == self.own_name
+            ]
+            members = self._with_family(filter(None, parts))
+            if members:
+                alternatives.append(tuple(map(self._with_sources, members)))
+        return tuple(alternatives)
+
+    def _with_sources(self, contents: PartContents) -> PartContents:
+        part = contents.part
+        listed = located_requirements(
+            self.requirements(part), self.document, self.file, part
+        )
+        return replace(contents, listed=listed)
+
+    def with_torch(self, excluded: Collection[Part]) -> tuple[PartContents, ...]:
+        """Return the extras and groups with torch-family packages.
+
+        Args:
+            excluded: Those that are not returned.
+        """
+        parts = [
+            *(Part("extra", name) for name in self.extras),
+            *(Part("group", name) for name in sorted(self.group_names)),
+        ]
+        return self._with_family(part for part in parts if part not in excluded)
+
+    def _with_family(self, parts: Iterable[Part]) -> tuple[PartContents, ...]:
+        """Return the parts with torch-family packages.
+
+        Raises:
+            ValueError: Crafted parts include each other without end.
+        """
+        found = []
+        count = 0
+        for part in parts:
+            if _is_exported(part, self.document):
+                continue
+            seen: set[str] = set()
+            lines = tuple(self.expanded(self.requirements(part), seen))
+            count += len(seen) + len(lines)
+            check_count(count, "requirements", "extras and groups")
+            contents = PartContents(part, RequirementsFile(once(lines)))
+            if contents.has_family:
+                found.append(contents)
+        return tuple(found)
+
+
+def _group_entries(document: Table) -> dict[str, list[Any]]:
+    """Return the entries of each dependency group."""
+    groups = dict(table_in(document, "dependency-groups"))
+    further = table_in(document, "tool", "uv").get("dev-dependencies")
+    if further:
+        text_list(further, "dev-dependencies")
+        groups["dev"] = [*groups.get("dev", ()), *further]
+    return groups
+
+
+def _group_members(
+    resolver: DependencyGroupResolver,
+    group: str,
+    seen: set[str],
+    parents: tuple[str, ...] = (),
+) -> Iterator[str]:
+    """Yield the requirements of a group and of those that it includes.
+
+    packaging repeats a group for each inclusion: crafted files have no end.
+
+    Args:
+        resolver: The groups.
+        group: The name of the group.
+        seen: The groups that were read already. It is added to.
+        parents: The groups that include it.
+
+    Raises:
+        ValueError: The groups include each other.
+    """
+    from packaging.requirements import Requirement as StandardRequirement
+
+    path = (*parents, normalized(group))
+    if path[-1] in parents:
+        raise ValueError(f"groups include each other: {' -> '.join(path)}")
+    if path[-1] in seen:
+        return
+    seen.add(path[-1])
+    for item in resolver.lookup(group):
+        if isinstance(item, StandardRequirement):
+            yield str(item)
+        else:
+            yield from _group_members(resolver, item.include_group, seen, path)
+
+
+def located_requirements(
+    written: Iterable[Requirement],
+    document: Table,
+    file: Path,
+    *parts: Part,
+) -> RequirementsFile:
+    """Return requirements, each once, with their sources in the same file.
+
+    Args:
+        written: The requirements.
+        document: The file that has them.
+        file: Its path.
+        parts: The extras and groups that have them.
+    """
+    tool = table_in(document, "tool")
+    uv = table_in(tool, "uv")
+    sources = [
+        *poetry_entries(table_in(tool, "poetry")),
+        *uv_sources(uv, file, parts),
+    ]
+    # What cannot be obeyed is refused with the other settings of sources.
+    addresses: dict[str, list[Table]] = {}
+    for name, source in sources:
+        if address_of(source):
+            addresses.setdefault(name, []).append(source)
+    lines = once(ProjectParts(document, file).expanded(written, set()))
+    names = {one.name for one in lines if not one.url}
+    return RequirementsFile.of(
+        (
+            *chain.from_iterable(_located(one, addresses) for one in lines),
+            *uv_constraints(uv, file),
+        ),
+        project_settings(tool, file, names, parts),
+    )
+
+
+def _located(
+    requirement: Requirement, sources: Mapping[str, Sequence[Table]]
+) -> Iterator[Requirement]:
+    """Yield a requirement with each address that a tool has for it.
+
+    A package of torch's family keeps its own source.
+
+    Args:
+        requirement: The requirement.
+        sources: The sources with addresses of each package. A marker limits one.
+
+    Raises:
+        UsageError: The requirement has no form where no source applies.
+    """
+    name = requirement.name
+    is_family = name in load_catalog().family
+    if requirement.url or is_family or name not in sources:
+        yield requirement
+        return
+    own = str(requirement.marker or "")
+    others = [own]
+    for source in sources[name]:
+        marker = source.get("marker", "")
+        editable = "-e " if source.get("editable") else ""
+        located = f"{editable}{requirement.full_name} @ {address_of(source)}"
+        text = _with_marker(located, _all_of(own, marker))
+        yield parse_requirement(text, requirement.origin)
+        if not marker:
+            return
+        others.append(opposite_marker(marker))
+    unlocated = f"{requirement.full_name}{requirement.specifier or ''}"
+    text = _with_marker(unlocated, _all_of(*others))
+    yield parse_requirement(text, requirement.origin)
+
+
+def _all_of(*markers: str) -> str:
+    """Return the marker that holds where all of these hold."""
+    return " and ".join(f"({marker})" for marker in markers if marker)
+
+
+def _poetry_requirements(poetry: Table) -> Iterator[str]:
+    """Yield the requirements of Poetry's tables and default groups."""
+    for name, entry in poetry_entries(poetry):
+        if name != "python" and not entry.get("optional"):
+            yield poetry_requirement(name, entry)
+
+
+def poetry_requirement(name: str, entry: Table) -> str:
+    """Return one entry of Poetry's dependencies as a standard requirement.
+
+    Raises:
+        UsageError: A value cannot be understood. Names the key and the text.
+    """
+    from gpuinstall.base.poetry import poetry_marker, poetry_specifier
+
+    address = address_of(entry)
+    try:
+        place = (
+            f" @ {address}" if address else poetry_specifier(entry.get("version", ""))
+        )
+        marker = poetry_marker(entry)
+    # InvalidSpecifier is a ValueError.
+    except ValueError as error:
+        raise UsageError(
+            "config-malformed",
+            f"{PROJECT}: [tool.poetry] {name} = {json.dumps(entry)}: {error}",
+        ) from None
+    extras = ""
+    if "extras" in entry:
+        extras = f"[{','.join(text_list(entry['extras'], 'extras'))}]"
+    return _with_marker(f"{name}{extras}{place}", marker)
+
+
+def _with_marker(requirement: str, marker: object) -> str:
+    return f"{requirement} ; {marker}" if marker else requirement

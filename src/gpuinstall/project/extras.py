@@ -1,0 +1,341 @@
+"""Extras and groups: requested ones, and the selection for a machine."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import NoBuildError, UsageError
+from gpuinstall.base.request import ANY_TORCH, Request
+from gpuinstall.base.requirement import marker_environment, names_of
+from gpuinstall.base.values import replace
+from gpuinstall.base.versions import CPU
+from gpuinstall.lock.request.history import by_hand
+from gpuinstall.lock.request.tools import read_team_lock, team_lock_in
+from gpuinstall.plan import Plan, Rejected, choose
+from gpuinstall.plan.python import RUNNING_PYTHON
+from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
+from gpuinstall.sources.requirements_file import PROJECT, Part, split_part
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.requirement import Constraint
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.request.pyproject import PartContents
+    from gpuinstall.project.run import Project
+
+
+def requested_parts(project: Project, request: Request) -> frozenset[Part]:
+    """Return the extras and groups that a request has.
+
+    Raises:
+        UsageError: Two of them exclude each other.
+    """
+    declaration = project.contents.declaration
+    names = (split_part(name) for name in (*request.files, *request.selected))
+    parts = {part for file, part in names if part and file == PROJECT}
+    parts.update(declaration.default_parts)
+    for one in request.requirements:
+        if one.path in {".", "./"}:
+            parts.update(Part("extra", extra) for extra in one.extras)
+    for members in declaration.alternatives:
+        _check_excluded([one.part for one in members if one.part in parts])
+    return frozenset(parts)
+
+
+def _check_excluded(parts: Sequence[Part]) -> None:
+    if len(parts) > 1:
+        raise UsageError(
+            "extras-conflict",
+            f"[tool.uv] conflicts of {PROJECT} excludes {_names(parts)} together",
+            hint=_install_lines(parts),
+        )
+
+
+def _names(parts: Iterable[Part]) -> str:
+    return " and ".join(f"the {part.kind} {part.name}" for part in parts)
+
+
+def _install_lines(parts: Iterable[Part]) -> str:
+    """Return a command for each extra or group."""
+    return "\n".join(f"gpuinstall install {part}" for part in parts)
+
+
+def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
+    """Return the versions of torch that omitted extras require.
+
+    They limit a torch that no requirement lists.
+
+    Args:
+        project: The run.
+        request: The request.
+
+    Raises:
+        UsageError: The extras exclude each other.
+    """
+    declaration = project.contents.declaration
+    if declaration.alternatives or "torch" in names_of(request.requirements):
+        return ()
+    omitted = _omitted(project, request)
+    extras = [one for one in omitted if one.part.kind == "extra" and one.torch]
+    limits: list[Constraint] = []
+    labels: set[str] = set()
+    for one in chain.from_iterable(extra.torch for extra in extras):
+        if one.url or not one.counts(project.markers):
+            continue
+        # A label selects a build only for those who request the extra.
+        labels.update(re.findall(r"==[^+,]+\+([\w.]+)", one.clauses))
+        public = re.sub(r"\+[\w.]+", "", one.clauses)
+        limits.append(one.with_specifier(public).constraint)
+    if not limits:
+        return ()
+    machine = project.machine
+    builds = project.catalog.builds_for(machine.os, machine.arch)
+    torches = {str(build.torch) for build in builds}
+    common = torches.copy()
+    for limit in limits:
+        allowed = set(filter(limit.allows, torches))
+        # A version that the catalog lacks excludes nothing.
+        common &= allowed or torches
+    if len(labels) > 1 or not common:
+        parts = [extra.part for extra in extras]
+        raise UsageError(
+            "extras-conflict",
+            f"{_names(parts)} of {PROJECT} require different builds of torch",
+            hint=_install_lines(parts),
+        )
+    return tuple(dict.fromkeys(limits))
+
+
+def _omitted(project: Project, request: Request) -> list[PartContents]:
+    """Return other extras and groups with torch-family packages."""
+    requested = requested_parts(project, request)
+    declared = project.contents.declaration.omitted
+    return [one for one in declared if one.part not in requested]
+
+
+def report_omitted(project: Project, request: Request) -> None:
+    """Report the omitted extras and groups that require torch."""
+    parts = [one.part for one in _omitted(project, request)]
+    if parts:
+        options = ", ".join(map(str, parts))
+        message = f"not selected in {PROJECT}: {options}"
+        project.reporter.step("Extras", message)
+
+
+def locked_versions(
+    project: Project, request: Request, machine: Machine
+) -> tuple[str, ...]:
+    """Return the versions of uv.lock or poetry.lock (``name==version``)."""
+    path = team_lock_in(project.folder)
+    if project.settings.only or path is None:
+        return ()
+    parts = requested_parts(project, request)
+    return read_team_lock(path, _environment(request, machine), parts)
+
+
+def with_locked_versions(
+    project: Project, request: Request, machine: Machine
+) -> Request:
+    """Return a request with the versions of uv.lock or poetry.lock.
+
+    Args:
+        project: The run.
+        request: The request, whose extras select a fork of the lock.
+        machine: The machine that selects the markers.
+    """
+    preferred = locked_versions(project, request, machine)
+    # Of the project's own lock, the files of the versions that count.
+    sources = recorded_sources(
+        setting
+        for setting in project.sources.settings
+        if setting.row.tool != TEAM_LOCK or setting.package in preferred
+    )
+    return replace(request, preferred=preferred, sources=sources)
+
+
+def _environment(request: Request, machine: Machine) -> Mapping[str, str]:
+    """Return the values of markers on a machine, with the requested Python."""
+    python = request.python or RUNNING_PYTHON
+    # A specifier selects no single version.
+    if not re.fullmatch(r"3\.\d+", python):
+        python = RUNNING_PYTHON
+    return marker_environment(machine.os, machine.arch, python)
+
+
+def select_extras(
+    project: Project,
+    machine: Machine,
+    request: Request,
+    catalog: Catalog,
+    *,
+    kept: Collection[str] = (),
+    quiet: bool = False,
+) -> Request:
+    """Return a request with one extra of each set that excludes each other.
+
+    Args:
+        project: The run.
+        machine: The machine of the target.
+        request: The request.
+        catalog: The builds to select from.
+        kept: The names of those that an existing lock has. One that runs is kept.
+        quiet: Whether nothing is reported.
+
+    Raises:
+        NoBuildError: No extra of a set has a build that runs.
+    """
+    alternatives = project.contents.declaration.alternatives
+    if project.settings.only or request.selected or not alternatives:
+        return request
+    requested = requested_parts(project, request)
+    whole = choose(machine, request, catalog)
+    # Its refusal has the reason.
+    if isinstance(whole, Rejected):
+        return request
+    for members in alternatives:
+        if requested.isdisjoint(one.part for one in members):
+            fitting = _fitting(members, request, machine, catalog, whole)
+            selected = _best(fitting, request, machine, catalog, kept)
+            if selected:
+                request = _with_extra(selected, request, machine)
+            if not quiet:
+                _report(project, selected, members)
+    return with_locked_versions(project, request, machine)
+
+
+def _report(
+    project: Project, selected: PartContents | None, members: Sequence[PartContents]
+) -> None:
+    others = ", ".join(str(one.part) for one in members if one is not selected)
+    if selected is None:
+        message = f"{PROJECT} has none for the CPU: {others}"
+        project.reporter.step("Extras", message)
+        return
+    message = f"{selected.part.name} of {PROJECT}, selected for this machine"
+    message += f"; others: {others}" if others else ""
+    project.reporter.step(selected.part.kind.title(), message)
+
+
+def _fitting(
+    members: Sequence[PartContents],
+    request: Request,
+    machine: Machine,
+    catalog: Catalog,
+    whole: Plan,
+) -> dict[PartContents, Plan]:
+    """Return the members with a build that runs, with their plans.
+
+    Args:
+        members: Extras that exclude each other.
+        request: The request without them.
+        machine: The machine.
+        catalog: The builds.
+        whole: The plan without them.
+
+    Raises:
+        NoBuildError: None has a build for the GPUs.
+    """
+    is_cpu = whole.status == "cpu"
+    fitting = {}
+    reasons = {}
+    environment = _environment(request, machine)
+    for member in members:
+        tag = member.backend_on(environment)
+        if tag and member.is_for_cpu(environment) != is_cpu:
+            continue
+        judged = replace(
+            _with_extra(member, request, machine), backend=request.backend or tag
+        )
+        outcome = choose(machine, judged, catalog)
+        if isinstance(outcome, Rejected):
+            reasons[member.part.name] = outcome.reasons[0].message
+            continue
+        kind = outcome.choice.build.backend.kind
+        if (outcome.status == "cpu") == is_cpu and member.kind in {"", kind}:
+            fitting[member] = outcome
+    if not (fitting or is_cpu):
+        raise _no_extra(members, reasons, whole, environment)
+    return fitting
+
+
+def _no_extra(
+    members: Sequence[PartContents],
+    reasons: Mapping[str, str],
+    plan: Plan,
+    environment: Mapping[str, str],
+) -> NoBuildError:
+    """Return the error of extras of which none runs.
+
+    Args:
+        members: The extras.
+        reasons: Why some do not run, by name.
+        plan: The build that runs without an extra.
+        environment: The values of markers.
+    """
+    names = ", ".join(one.part.name for one in members)
+    cpu = [one.part for one in members if one.is_for_cpu(environment)]
+    backend = f"gpuinstall install --backend {plan.choice.build.backend}"
+    return NoBuildError(
+        "no-extra",
+        f"no extra of {PROJECT} has a build of torch that runs on these GPUs: {names}",
+        why="; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or None,
+        hint=_install_lines(cpu) or backend,
+    )
+
+
+def _best(
+    fitting: Mapping[PartContents, Plan],
+    request: Request,
+    machine: Machine,
+    catalog: Catalog,
+    kept: Collection[str],
+) -> PartContents | None:
+    """Return the member with the best build, the first of several.
+
+    Args:
+        fitting: The members that run, with their plans.
+        request: The request without them.
+        machine: The machine.
+        catalog: The builds.
+        kept: The names of those to prefer.
+    """
+    environment = _environment(request, machine)
+    for member in fitting:
+        if member.part.path in kept:
+            return member
+    labeled = {
+        member: plan
+        for member, plan in fitting.items()
+        if member.backend_on(environment) == request.backend
+    }
+    fitting = labeled or fitting
+    builds = {plan.choice.build for plan in fitting.values()}
+    torch = replace(request, requirements=(ANY_TORCH,), constraints=())
+    among = replace(catalog, builds=tuple(builds))
+    best = choose(machine, torch, among).choice
+    for member, plan in fitting.items():
+        if best and plan.choice.build == best.build:
+            return member
+    return next(iter(fitting), None)
+
+
+def _with_extra(member: PartContents, request: Request, machine: Machine) -> Request:
+    """Add an extra or a group, except for packages added by hand."""
+    hand = {one.name for one in by_hand(request) if one != ANY_TORCH}
+    lines = tuple(
+        one
+        for one in member.listed.requirements
+        if one.name not in hand and one not in request.requirements
+    )
+    tag = member.backend_on(_environment(request, machine))
+    preferred = request.preferred_backend if tag in {None, CPU.tag} else tag
+    return replace(
+        request,
+        requirements=(*request.requirements, *lines),
+        selected={**request.selected, member.part.path: lines},
+        preferred_backend=preferred,
+    )

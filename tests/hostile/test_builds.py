@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+import tomli
+import tomli_w
 
 SECRET = "hunter2-hunter3"
 BACKEND = """
@@ -59,3 +63,41 @@ def test_a_build_of_an_installation_sees_no_token_and_no_login(here, tmp_path, l
     text = seen.read_text("utf-8")
     assert "'KEPT': 'for a compiler'" in text
     assert SECRET not in text
+
+
+def add_project(folder, name, seen, *required):
+    """Write a project whose build records its variables."""
+    (folder / name).mkdir()
+    needs = "".join(f"Requires-Dist: {one.partition(' ')[0]}\\n" for one in required)
+    backend = BACKEND.format(seen=str(seen)).replace("1.0\\n", f"1.0\\n{needs}")
+    backend = backend.replace("tool", name).replace('["filelock"]', "[]")
+    (folder / name / "backend.py").write_text(
+        backend.replace("    import filelock\n", ""), "utf-8"
+    )
+    static = STATIC.replace("tool", name).replace("[]", json.dumps(required), 1)
+    (folder / name / "pyproject.toml").write_text(static, "utf-8")
+
+
+@pytest.mark.heavy
+def test_builds_of_required_packages_receive_all_variables(here, tmp_path):
+    for name in ("deep", "introduced"):
+        add_project(here.folder, name, tmp_path / name)
+    deep = f"deep @ {(here.folder / 'deep').as_uri()}"
+    add_project(here.folder, "app", tmp_path / "app", deep)
+    (here.folder / "requirements.txt").write_text("torch\n./app\n", "utf-8")
+    assert here.run("lock", "--target", "cpu").ok
+    lock = here.folder / "pylock.cpu.toml"
+    document = tomli.loads(lock.read_text("utf-8"))
+    document["packages"].append(
+        {"name": "introduced", "directory": {"path": "introduced"}}
+    )
+    lock.write_text(tomli_w.dumps(document), "utf-8")
+
+    done = here.having(MY_FLAVOR="x").run("sync", "--target", "cpu")
+
+    assert done.ok, done.err
+    received = {
+        name: "MY_FLAVOR" in (tmp_path / name).read_text("utf-8")
+        for name in ("app", "deep", "introduced")
+    }
+    assert received == {"app": True, "deep": True, "introduced": False}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VERSION = re.compile(r"[\w.+!]*")
 _NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
+_REQUIRED_NAME = re.compile(r"(?m)^Requires-Dist: *([\w.-]+)")
 _REQUIRES = re.compile(r"(?m)^Requires-Dist: *(.+)$")
 _OF_EXTRA = re.compile(r";.*\bextra\b")
 _OF_INSTALLER = re.compile(
@@ -106,14 +107,18 @@ class InstalledPackage(Value):
             return folder, bool(origin["dir_info"].get("editable"))
         return None
 
+    @property
+    def head(self) -> str:
+        """The fields of its metadata."""
+        return _text(self.record / "METADATA").partition("\n\n")[0]
+
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:
         """What it requires by its metadata on any system; whether an extra was asked for is recorded nowhere."""
         from packaging.requirements import InvalidRequirement
 
-        head = _text(self.record / "METADATA").partition("\n\n")[0]
         requirements = []
-        for text in _REQUIRES.findall(head):
+        for text in _REQUIRES.findall(self.head):
             if _OF_EXTRA.search(text):
                 continue
             with suppress(InvalidRequirement):
@@ -134,6 +139,26 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
                 package = InstalledPackage(name, version, record)
                 packages.append(package)
     return tuple(packages)
+
+
+def required_names(
+    requested: Iterable[str], packages: Mapping[str, InstalledPackage]
+) -> set[str]:
+    """Return what packages require, directly or not, with every extra.
+
+    Args:
+        requested: The names of the packages.
+        packages: The installed packages by name.
+    """
+    names = [*requested]
+    seen = set(names)
+    for name in names:
+        if name in packages:
+            required = _REQUIRED_NAME.findall(packages[name].head)
+            new = set(map(normalized, required)) - seen
+            seen |= new
+            names += new
+    return seen
 
 
 def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage, ...]:

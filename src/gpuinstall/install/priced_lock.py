@@ -37,7 +37,7 @@ from gpuinstall.lock.request.lock_sources import check_hosts
 from gpuinstall.plan.locked_torch import newer_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.uv.builds import BuildSite, SourceBuild
@@ -131,8 +131,10 @@ class PricedLock(Value):
     """What it costs."""
     heads: Mapping[LockedFile, Head] = {}
     """What is said of the files whose index gives no hash."""
+    requested: frozenset[str] = frozenset()
+    """The packages that the user and the folder's own files request."""
     introduced: frozenset[str] = frozenset()
-    """The packages that are built and that only a lock introduced."""
+    """The builds of an existing lock that are not requested directly."""
     remarks: tuple[str, ...] = ()
     """Why its programs are not the newest."""
 
@@ -208,7 +210,8 @@ def price_lock(
     change = package_change(state.existing, fit)
     # What is there already is not built again.
     builds, site = builds_of(fit, change.comes, project)
-    introduced = introduced_builds(fit.lock, builds, project)
+    requested = requested_names(fit.lock, project)
+    introduced = frozenset(build.package for build in builds) - requested
     if session.sourcing.only_binary:
         check_wheels(builds, introduced)
     report_builds(builds, site, session.reporter, introduced)
@@ -224,7 +227,9 @@ def price_lock(
     asked = [file for file in files if not near_file(file, session.sourcing.wheels)]
     if not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, asked, session)
-    return _with_bill(fit, change, state, project, {}, introduced=introduced)
+    return _with_bill(
+        fit, change, state, project, {}, requested=requested, introduced=introduced
+    )
 
 
 def resolve_lock(state: InstallState, project: Project) -> PricedLock:
@@ -385,10 +390,16 @@ def builds_of(
     return [build for build in builds if build.package in names], site
 
 
-def introduced_builds(
-    lock: Lock, builds: Iterable[SourceBuild], project: Project
-) -> frozenset[str]:
-    """Return the builds that neither the user nor a folder's file requests."""
+def announce_builds(names: Collection[str], fit: Fit, project: Project) -> None:
+    """Announce the builds of packages with the variables that they receive."""
+    from gpuinstall.lock.uv.builds import report_builds
+
+    builds, site = builds_of(fit, names, project)
+    report_builds(builds, site, project.reporter)
+
+
+def requested_names(lock: Lock, project: Project) -> frozenset[str]:
+    """Return the packages that the user and the folder's own files request."""
     files = [*project.contents.declaration.files.values(), project.words]
     files += [*project.settings.files.values()]
     requirements = [one for file in files for one in file.requirements]
@@ -400,7 +411,7 @@ def introduced_builds(
     for name, (place, _) in lock.projects_in(project.paths.folder).items():
         if place in own:
             requested.add(name)
-    return frozenset(build.package for build in builds) - requested
+    return frozenset(requested)
 
 
 def price_files(

@@ -33,8 +33,12 @@ from gpuinstall.environments.guard import (
     write_guard,
 )
 from gpuinstall.environments.ownership import misplaced_file, overwritten_files
-from gpuinstall.environments.packages import InstalledPackage, read_packages
-from gpuinstall.install.priced_lock import PricedLock, builds_of
+from gpuinstall.environments.packages import (
+    InstalledPackage,
+    read_packages,
+    required_names,
+)
+from gpuinstall.install.priced_lock import PricedLock, announce_builds, builds_of
 from gpuinstall.install.state import ExistingEnvironment
 from gpuinstall.lock.file.fetch import (
     Transfer,
@@ -97,7 +101,7 @@ def unpack_packages(
         if not keeps_guard:
             absent = pool.submit(members_beside, fit, project.catalog, session)
         if priced.change.comes:
-            fit = _unpack_all(priced, place, project)
+            fit = _unpack_all(priced, existing, project)
             packages = _check_files(priced, existing, project)
         if not keeps_guard:
             _write_guard(fit, absent.result(), priced.change.comes, existing, project)
@@ -285,7 +289,9 @@ def _check_files(
     return new
 
 
-def _unpack_all(priced: PricedLock, place: EnvironmentPaths, project: Project) -> Fit:
+def _unpack_all(
+    priced: PricedLock, existing: ExistingEnvironment, project: Project
+) -> Fit:
     """Unpack all packages.
 
     Builds that only a lock introduced run apart from others.
@@ -294,12 +300,25 @@ def _unpack_all(priced: PricedLock, place: EnvironmentPaths, project: Project) -
     Returns:
         The lock with the hashes that it lacked, and its plan.
     """
-    introduced = priced.introduced.intersection(priced.change.comes)
-    for names in (set(priced.change.comes) - introduced, introduced):
+    place = existing.paths
+    introduced = set(priced.introduced.intersection(priced.change.comes))
+    names = set(priced.change.comes) - introduced
+    while True:
         if names:
             lock = _unpack_beside(names, priced, place, project)
             priced = replace(priced, fit=replace(priced.fit, lock=lock))
-    return priced.fit
+        introduced -= names
+        if not introduced:
+            return priced.fit
+        # The metadata of what is requested may require more of them.
+        unpacked = read_packages(packages_folders(place.staging))
+        installed = {one.name: one for one in (*existing.packages, *unpacked)}
+        names = required_names(priced.requested, installed) & introduced
+        if not names:
+            break
+        announce_builds(names, priced.fit, project)
+    lock = _unpack_beside(introduced, priced, place, project, is_introduced=True)
+    return replace(priced.fit, lock=lock)
 
 
 def _unpack_beside(
@@ -307,6 +326,8 @@ def _unpack_beside(
     priced: PricedLock,
     place: EnvironmentPaths,
     project: Project,
+    *,
+    is_introduced: bool = False,
 ) -> Lock:
     """Have uv install packages of a lock beside an environment; return the lock with the hashes that it lacked.
 
@@ -315,6 +336,7 @@ def _unpack_beside(
         priced: The lock, and what has to be fetched of it.
         place: The environment.
         project: The run.
+        is_introduced: Whether only the lock introduced these packages.
     """
     session = project.session
     fit = priced.fit
@@ -348,7 +370,7 @@ def _unpack_beside(
         index,
         private_lock,
         given=uv.BuildVariables(
-            is_introduced=bool(priced.introduced.intersection(names)),
+            is_introduced=is_introduced,
             passed=project.sources.policy.pass_build_variables,
         ),
         built=[build.package for build in builds],

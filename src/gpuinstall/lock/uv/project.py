@@ -220,6 +220,13 @@ def resolve_project(
         done = _Resolver(project, Path(folder), session).resolve()
     if done.ok:
         document = tomli.loads(without_logins(done.out))
+        for package in document.get("packages", ()):
+            kinds = map(package.get, ("directory", "archive", "sdist"))
+            for source in (*filter(None, kinds), *package.get("wheels", ())):
+                if "path" in source:
+                    # uv writes paths from its working folder.
+                    path = os.path.join(folder, source["path"])  # noqa: PTH118
+                    source["path"] = os.path.normpath(path)
         document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(done.err))
         return document
     # What the name of a package with an empty page means elsewhere does not matter.

@@ -176,7 +176,13 @@ def lock(
     ):
         request = read_request(project)
         requests = lock_requests(project, request, names, machine)
-        return write_locks(project.folder, requests, project.session, upgrade=upgrade)
+        return write_locks(
+            project.folder,
+            requests,
+            project.session,
+            gate=project.lock_gate,
+            upgrade=upgrade,
+        )
 
 
 def verify(

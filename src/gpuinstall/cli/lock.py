@@ -119,6 +119,7 @@ def _write(
         project.folder,
         requests,
         project.session,
+        gate=project.lock_gate,
         upgrade=options.upgrade,
         moving=_names_to_upgrade(options),
         dry_run=options.dry_run,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.request.lock_request import LockRequest
     from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.sources.session import Session
@@ -85,6 +86,7 @@ def write_locks(
     requests: Sequence[LockRequest],
     session: Session,
     *,
+    gate: LockGate,
     upgrade: bool = False,
     moving: Collection[str] = (),
     dry_run: bool = False,
@@ -95,12 +97,13 @@ def write_locks(
         folder: Where they lie.
         requests: One for each.
         session: The clients of the run.
+        gate: The gate for the existing locks.
         upgrade: Whether those that still serve are made anew too.
         moving: The only packages that may move.
         dry_run: Whether to resolve without writing; a file without a hash is not downloaded.
     """
     if not upgrade and not moving:
-        serving = _serving(folder, requests)
+        serving = _serving(folder, requests, gate)
         if serving:
             return [_write(lock, folder) for lock in serving]
     session.sources.explain_ignored_settings(session.reporter)
@@ -137,12 +140,14 @@ def write_locks(
 def _serving(
     folder: Path,
     requests: Sequence[LockRequest],
+    gate: LockGate,
 ) -> list[Lock]:
     """Return the locks that serve as they are, one for each request; none if one is missing or they do not go together.
 
     Args:
         folder: Where they lie.
         requests: One that names a backend is served by the lock of its target alone, another by the best for its machine.
+        gate: The gate for their sources.
     """
     try:
         locks = read_locks(folder)
@@ -156,7 +161,7 @@ def _serving(
         if one.request.backend is not None:
             candidates = [lock for lock in locks if lock.target == one.label]
         wanted = one.machine, one.request, one.catalog
-        verdicts = [fit(lock, *wanted, exact=True) for lock in candidates]
+        verdicts = [fit(lock, *wanted, gate=gate, exact=True) for lock in candidates]
         best_fit = best(verdicts, *wanted)
         if best_fit is None:
             return []

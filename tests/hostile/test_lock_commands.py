@@ -1,0 +1,93 @@
+"""Each command that reads a lock refuses the same hostile locks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tomli
+import tomli_w
+
+from gpuinstall.cli.main import COMMANDS
+from tests.hostile.test_builds import add_project
+from tests.lab.cases import mostly_heavy
+
+LOCK = "pylock.cpu.toml"
+READERS = {
+    "sync --target cpu": 6,
+    "sync --target cpu --dry-run": 6,
+    "run --any --install true": 8,
+    "lock check": 6,
+    "lock download wheels": 6,
+    "export requirements": 6,
+    "export conda": 6,
+    "export constraints": 6,
+    "export dockerfile": 6,
+    "export needs": 6,
+    "export uv": 6,
+    # These resolve again, or install nothing.
+    "install --backend cpu": 0,
+    "install --backend cpu --dry-run": 0,
+    "lock --target cpu": 0,
+    "lock --target cpu --dry-run": 0,
+    "plan --backend cpu": 0,
+    "remove filelock": 2,
+    "doctor": 0,
+}
+"""The commands that read a lock of the folder, with their exit statuses."""
+RESOLVING = {"install --backend cpu", "lock --target cpu"}
+OTHERS = {"env", "explain", "hook", "probe", "report", "self", "verify"}
+"""The commands that read no lock of the folder."""
+HASHES = {"sha256": "f" * 64}
+ENTRIES: dict[str, dict[str, Any]] = {
+    "folder outside": {"directory": {"path": "../outside"}},
+    "folder by a link": {"directory": {"path": ".", "subdirectory": "link"}},
+    "folder inside": {"directory": {"path": "inside"}},
+    "repository": {"vcs": {"type": "git", "url": "HOST/x.git", "commit-id": "a" * 40}},
+    "repository at a branch": {
+        "vcs": {"type": "git", "url": "HOST/x.git", "commit-id": "main"}
+    },
+    "archive": {"archive": {"url": "HOST/x.zip", "hashes": HASHES}},
+    "archive outside": {"archive": {"path": "../x.zip", "hashes": HASHES}},
+    "sdist": {"sdist": {"url": "HOST/x-1.0.tar.gz", "hashes": HASHES}},
+    "wheel outside": {
+        "wheels": [{"path": "../x-1.0-py3-none-any.whl", "hashes": HASHES}]
+    },
+    "wheel with a login": {
+        "wheels": [
+            {"url": "https://u:p@h.example/x-1.0-py3-none-any.whl", "hashes": HASHES}
+        ]
+    },
+}
+CASES = [f"{words}: {name}" for words in READERS for name in ENTRIES]
+QUICK = {f"{words}: folder outside" for words in READERS if "dry" not in words}
+
+
+def test_every_command_is_in_the_table():
+    listed = {words.partition(" ")[0] for words in READERS}
+    assert listed | OTHERS == {*COMMANDS}
+
+
+@pytest.mark.parametrize("case", mostly_heavy(CASES, QUICK))
+def test_commands_refuse_hostile_locks(here, stranger, tmp_path, case):
+    words, _, name = case.partition(": ")
+    executed = tmp_path / "executed"
+    (here.folder / "requirements.txt").write_text("torch\n", "utf-8")
+    assert here.run("lock", "--target", "cpu").ok
+    lock = here.folder / LOCK
+    document = tomli.loads(lock.read_text("utf-8").replace("HOST", stranger.url))
+    entry = tomli.loads(tomli_w.dumps(ENTRIES[name]).replace("HOST", stranger.url))
+    document["packages"].append({"name": "x", "version": "1.0", **entry})
+    lock.write_text(tomli_w.dumps(document), "utf-8")
+    add_project(here.folder, "inside", executed)
+    add_project(here.folder.parent, "outside", executed)
+    (here.folder / "link").symlink_to("../outside")
+
+    done = here.having(GPUINSTALL_TRUST_FOLDER="0").run(*words.split())
+
+    # A malformed lock ends every command.
+    assert done.status in {READERS[words], 6}, done.out + done.err
+    assert not executed.exists()
+    assert stranger.log == []
+    if done.ok and words in RESOLVING:
+        assert 'name = "x"' not in lock.read_text("utf-8")

@@ -1,7 +1,4 @@
-"""What NVIDIA's drivers serve, which chip runs which code, and which chip is which.
-
-All of it is read from ``drivers.toml``.
-"""
+"""NVIDIA's drivers, chips, and their code, from ``drivers.toml``."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -31,24 +28,24 @@ _KEYS = {
     "jetsons": "chip",
     "jetson_kernels": "kernel l4t",
 }
-"""The lists that are looked things up in: by what, and the one thing that is looked up if it is not the whole row."""
+"""The key of each lookup list, and its value unless that is the row."""
 _FACTS = {
     "no_compat": "words",
     "compat_base": "branch",
     "recommended": "branch",
     "jetson": "l4t",
 }
-"""The rows that stand for one fact."""
+"""The rows of one fact."""
 
 
 class Floor(Value):
-    """The oldest driver for something."""
+    """A minimum driver."""
 
     linux: DriverVersion
     windows: DriverVersion
-    """Its number counts in WSL too."""
+    """WSL uses it too."""
     after: str | None = None
-    """If the oldest is unknown, the newest that is known not to be it; the others are assumed."""
+    """The newest known unsuitable driver, if the minimum is assumed."""
 
 
 class Generation(Value):
@@ -58,34 +55,34 @@ class Generation(Value):
     first: ComputeCapability
     last: ComputeCapability
     last_branch: int | None = None
-    """The last driver branch that drives it."""
+    """The last driver branch that supports it."""
 
 
 class Branch(NamedTuple):
-    """A driver branch, and the CUDA that it reports."""
+    """A driver branch and its reported CUDA."""
 
     branch: int
     cuda: CudaVersion
 
 
 class Cudnn(Value):
-    """A release from which on cuDNN has code only for a capability and later."""
+    """The first cuDNN release whose code starts at a compute capability."""
 
     version: _Numbers
     capability: ComputeCapability
 
 
 class CudnnLast(Value):
-    """The last compute capability that some releases of cuDNN serve."""
+    """The last compute capability that some cuDNN releases support."""
 
     capability: ComputeCapability
     before: _Numbers | None = None
-    """The first release that is not one of them; None: the releases are those for ``cuda``."""
+    """The first other release, or None for all releases of ``cuda``."""
     cuda: int | None = None
 
 
 class PartialSupport(Value):
-    """The branches, first to last, on which some kernels of newer builds may fail."""
+    """The branches on which some kernels of newer builds may fail."""
 
     first: int
     last: int
@@ -94,25 +91,25 @@ class PartialSupport(Value):
 
 
 class KernelModules(Value):
-    """Which chips NVIDIA's open kernel modules drive."""
+    """The chips that NVIDIA's open kernel modules support."""
 
     open_from: ComputeCapability
-    """The first that they drive."""
+    """The first supported chip."""
     open_only_from: ComputeCapability
-    """The first that only they drive."""
+    """The first chip that requires them."""
 
 
 class Tegra(Value):
-    """Which toolkits make code that a Tegra chip shares with its desktop relatives."""
+    """The toolkits whose code a Tegra chip shares with desktop GPUs."""
 
     unified: CudaVersion | None = None
-    """The first; None: none does."""
+    """The first such toolkit, if any."""
     ran: CudaVersion | None = None
-    """One with which the chip was seen to run such code."""
+    """A toolkit whose code a user reported to run on the chip."""
 
 
 class JetsonChip(Value):
-    """A Tegra chip: the family of its modules, and what its GPU can execute."""
+    """A Tegra chip: its module family and compute capability."""
 
     name: str
     capability: ComputeCapability
@@ -132,49 +129,49 @@ class Drivers(Value, eq=False):
     partially_supported: PartialSupport
     generations: tuple[Generation, ...]
     first_drivers: Mapping[ComputeCapability, Floor]
-    """The first driver that knows a chip, if an older one serves some CUDA."""
+    """The first driver of a chip, if older ones support some CUDA."""
     tegra: Mapping[ComputeCapability, Tegra]
-    """The chips that run no code of their desktop relatives, or only that of some toolkits."""
+    """The chips that run no or only some code for desktop GPUs."""
     families: Mapping[ComputeCapability, WordSet]
     """The chips that run code with the suffix ``f``."""
     run_time_compilers: Mapping[ComputeCapability, CudaVersion]
-    """The first toolkit that compiles for a chip at run time."""
+    """The first toolkit whose runtime compiler supports a chip."""
     cudnn: tuple[Cudnn, ...]
     """Ascending."""
     cudnn_last: tuple[CudnnLast, ...]
     unified_memory: Mapping[ComputeCapability, Mapping[str, Any]]
     """The chips that share the processor's memory."""
     recommended: int
-    """The branch of the driver to install if there is none."""
+    """The driver branch to install on a machine without a driver."""
     kernel_modules: KernelModules
     jetsons: Mapping[str, JetsonChip]
     """By the chip's name in the device tree."""
     jetson_kernels: Mapping[str, str]
     """The release of Jetson Linux by Linux's ``X.Y``."""
     jetson: str
-    """The release of Jetson Linux from which on a Jetson runs the wheels for servers."""
+    """The first Jetson Linux that runs the wheels for servers."""
 
     @property
     def versions(self) -> list[DriverVersion]:
-        """Every branch as a driver of its newest release, ascending."""
+        """A driver for each branch, ascending."""
         return [DriverVersion.parse(str(branch)) for branch, _ in self.branches]
 
     def branch(self, version: DriverVersion) -> Branch | None:
-        """Return a release's branch; None before the first."""
+        """Return the branch of a release, unless it is older than all."""
         for row in reversed(self.branches):
             if row.branch <= version.branch:
                 return row
         return None
 
     def generation(self, capability: ComputeCapability) -> Generation | None:
-        """Return the generation of a chip; None for one that the catalogue does not know."""
+        """Return the generation of a chip, if known."""
         for generation in self.generations:
             if generation.first <= capability <= generation.last:
                 return generation
         return None
 
     def cudnn_floor(self, version: str) -> ComputeCapability | None:
-        """Return the lowest compute capability that a cuDNN has code for; None: all."""
+        """Return the lowest compute capability of a cuDNN, if limited."""
         cudnn = numbers(version)
         for row in reversed(self.cudnn):
             if cudnn >= row.version:
@@ -186,7 +183,7 @@ class Drivers(Value, eq=False):
         version: str,
         cuda: int | None,
     ) -> ComputeCapability | None:
-        """Return the highest compute capability that a cuDNN for a CUDA major serves; None: all."""
+        """Return the highest compute capability of a cuDNN, if limited."""
         cudnn = numbers(version)
         ceilings = [
             row.capability
@@ -203,7 +200,7 @@ def load_drivers() -> Drivers:
 
 
 def parse_drivers(table: _Row) -> Drivers:
-    """Return what the rows of ``drivers.toml`` say."""
+    """Parse the rows of ``drivers.toml``."""
     tables = dict(table)
     for name, keys in _KEYS.items():
         key, _, fact = keys.partition(" ")

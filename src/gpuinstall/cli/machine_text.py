@@ -1,4 +1,4 @@
-"""A machine as a person reads it: in one line, or fact by fact."""
+"""Text about a machine: one line, or one per fact."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNKNOWN_RELEASE = "of unknown release"
 
 
 def machine_line(machine: Machine) -> str:
-    """Return ``2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Ubuntu 22.04``."""
+    """Return the GPUs, driver, and system in one line."""
     kinds = [
         f"{count} × {kind}" if count > 1 else kind
         for kind, count in Counter(map(_kind, machine.gpus)).items()
@@ -33,7 +33,7 @@ def _kind(gpu: Gpu) -> str:
 
 
 def facts(machine: Machine) -> Iterator[tuple[str, str]]:
-    """Yield the facts, each behind its label and with the place where it was found."""
+    """Yield each fact with its label and source."""
     for gpu in machine.gpus:
         parts = [
             gpu.label,

@@ -1,4 +1,4 @@
-"""``gpuinstall probe`` and ``report``: what this machine is, and what became of many that recorded a command."""
+"""``gpuinstall probe`` and ``gpuinstall report``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def refusals(machine: Machine) -> tuple[Finding, ...]:
 
 
 def show_machine(terminal: Terminal, machine: Machine) -> None:
-    """Write the machine for a person."""
+    """Print the machine."""
     terminal.field("Machine", machine_line(machine))
     for label, text in facts(machine):
         terminal.field(label, text)

@@ -1,4 +1,4 @@
-"""The choice: every build is judged, the best that runs is taken, and everything else has a reason."""
+"""Select the best build that runs, with a reason for each other build."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def choose(
     outcome = attempt(request)
     if isinstance(outcome, Plan):
         return outcome
-    # Loaded only now: most plans refuse nothing.
+    # Most plans refuse nothing.
     from gpuinstall.plan.refusal import explain, with_cpu_build
 
     if isinstance(outcome, NoCandidate):
@@ -91,7 +91,7 @@ def _attempt(
     catalog: Catalog,
     program_constraints: ProgramConstraints | None,
 ) -> Plan | Rejected | NoCandidate:
-    """Return what a request comes to, before a refusal is explained."""
+    """Plan a request without explaining a refusal."""
     demand = parse_request(request, catalog.family, machine)
     rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
     context = PlanContext(
@@ -104,10 +104,10 @@ def _attempt(
     fault = machine_fault(context)
     if fault:
         return fault
-    # Before any GPU is looked at: no fault of one stands in the way of the CPU build.
+    # A faulty GPU does not prevent the CPU build.
     if demand.backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
-    # Only Apple's rules are of a kind that macOS has builds of: beside any other card, or none, it is the CPU's.
+    # macOS has builds only for Apple's GPUs. With any other GPU, or none, the CPU build is selected.
     if machine.os == "macos" and rules.kind not in {
         each.backend.kind for each in context.builds
     }:
@@ -160,12 +160,12 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
 
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
-    """Choose the newest build for the CPU, or, if no source has one, the default index's build for GPUs."""
+    """Select the newest CPU build, else the default index's GPU build."""
     judged = [judge_build(build, context, gpus=()) for build in context.builds]
     considered = [each for each in judged if each.build.backend == CPU]
     candidates = [each for each in considered if each.reason is None]
     codes = {each.code for each in considered}
-    # A CPU build that was requested by name is not replaced.
+    # A requested CPU build is not replaced.
     if (
         not (candidates or context.demand.backends)
         and codes <= _NO_FAULT_OF_THE_MACHINE
@@ -194,7 +194,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
 
 
 def _choice(best: JudgedBuild, context: PlanContext) -> Choice:
-    """Return what to install, and from where."""
+    """Return the selected build with its index and requirements."""
     build = best.build
     demand = context.demand
     python = context.python(build)

@@ -1,4 +1,4 @@
-"""A run in a folder: its settings, its reporter, and what is opened for it, the machine and the session among it."""
+"""A run in a folder: its settings, machine, and session."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def open_project(
 
 
 class Project(Value):
-    """A run in a folder; what it works with is opened when it is first needed, once, and stays open until it ends."""
+    """A run in a folder. Resources open on first use and stay open."""
 
     folder: Path
     settings: Settings
@@ -86,7 +86,7 @@ class Project(Value):
 
     @cached_property
     def paths(self) -> EnvironmentPaths:
-        """Where the environment lies, and in its folder the locks."""
+        """The paths of the environment and the locks."""
         venv = self.settings.venv or self.folder / ".venv"
         # Who only looks may do so where no environment can lie.
         if self.settings.only_looks:
@@ -95,17 +95,17 @@ class Project(Value):
 
     @cached_property
     def contents(self) -> Contents:
-        """What the folder says."""
+        """The contents of the folder."""
         requested = by_place(self.settings.files, self.paths.folder)
         return Contents(self.folder, self.paths, frozenset(requested))
 
     @cached_property
     def files(self) -> dict[str, RequirementsFile]:
-        """What the folder's files ask for today, whether or not that counts."""
+        """The requests of the folder's current files."""
         return read_files(self.contents, self.reporter, only=self.settings.only)
 
     def read_anew(self) -> None:
-        """Have the folder read again, by whoever needs it next: it may have changed while this run waited."""
+        """Discard the folder's contents, which may have changed meanwhile."""
         # Of this very run: whoever has opened it compares with what was installed.
         for name in vars(self).keys() - {"_this_machine"}:
             del vars(self)[name]
@@ -120,7 +120,7 @@ class Project(Value):
 
     @cached_property
     def named_folders(self) -> set[Path]:
-        """The folders that the caller names in words, whose code is taken as it is now; that of an editable one always is."""
+        """The non-editable folders among the caller's requirements."""
         requirements = self.settings.request.requirements
         paths = [one.path for one in requirements if one.path and not one.editable]
         places = [real_path(self.folder / expanded_home(path)) for path in paths]
@@ -128,7 +128,7 @@ class Project(Value):
 
     @cached_property
     def sources(self) -> Sources:
-        """Where packages come from; what a file of the folder chose is named, before anybody is asked."""
+        """The sources of packages. Sources of the folder are printed."""
         torch_index = self.settings.request.sourcing.torch_index
         variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
         sources = read_sources(
@@ -151,7 +151,7 @@ class Project(Value):
 
     @property
     def sourcing(self) -> Sourcing:
-        """How packages are had: as the caller says, and if he does not, as the folder's settings and locks say."""
+        """The sourcing of the caller, or of the folder and its locks."""
         chosen = self.settings.request.sourcing
         only_binary = (
             chosen.only_binary
@@ -194,7 +194,7 @@ class Project(Value):
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The catalogue, with what was learned from the torch index that is meant."""
+        """The catalog, with builds learned from the torch index."""
         from gpuinstall.wheels.learned.store import known_catalog
 
         base = self.sources.torch_index
@@ -202,7 +202,7 @@ class Project(Value):
 
     @property
     def machine(self) -> Machine:
-        """The machine to choose for: this one, unless the caller gives another."""
+        """The machine to plan for: the caller's, else this one."""
         return self.settings.machine or self._this_machine
 
     @property
@@ -215,7 +215,7 @@ class Project(Value):
         return marker_environment(self.machine.os, self.machine.arch, python)
 
     def here(self, request: Request) -> Machine | None:
-        """Return this machine, where kernels run; None if GPUs are requested that it lacks."""
+        """Return this machine, unless it lacks the requested GPUs."""
         if request.is_for_gpus and not self.machine.gpus:
             return None
         return self.machine
@@ -228,7 +228,7 @@ class Project(Value):
 
 
 def _source_settings(project: Project) -> Iterator[SourceSetting]:
-    """Yield the settings of sources: by the caller, by the folder's settings, files and locks, and by projects in it."""
+    """Yield the source settings of the caller and the folder."""
     settings = project.settings
     contents = project.contents
     folder = project.folder

@@ -1,4 +1,4 @@
-"""For what targets and machines a request is locked: those of the folder stay."""
+"""The targets and machines of a lock request."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 def environment_request(
     project: Project, request: Request, *, quiet: bool = False
 ) -> Request:
-    """Return the request of the folder for its environment, whose Python comes first and whose target stays."""
+    """Return the folder's request for its environment.
+
+    The environment's Python is preferred, and its target is kept.
+    """
     existing = read_marker(project.paths.venv)
     if existing:
         pythons = (existing.python, *request.preferred_pythons)
         request = replace(request, preferred_pythons=pythons)
-    # Who asks for a backend, or begins anew, means no target of before.
+    # A requested backend or a new request overrides the previous target.
     if not (request.backend or project.settings.anew):
         request = _within_targets(project, request)
     parse_request(request, project.catalog.family, project.machine)
@@ -48,13 +51,13 @@ def environment_request(
 
 
 def project_targets(project: Project) -> list[Target]:
-    """Return the targets that the folder names, in its settings or by its locks."""
+    """Return the targets of the folder's settings and locks."""
     targets = map(Target.parse, project.contents.config.targets)
     return [*targets, *named_targets(project.paths.folder)]
 
 
 def _within_targets(project: Project, request: Request) -> Request:
-    """Return a request for one of the targets of the folder: a member's machine adds and moves none."""
+    """Limit a request to the folder's targets."""
     own = project.contents.read_own_lock()
     targets = project_targets(project)
     machine = project.machine
@@ -152,7 +155,7 @@ def _with_extras(project: Project, one: LockRequest) -> LockRequest:
 
 
 def _without_cpu_setting(project: Project, request: Request) -> Request:
-    """Drop a file's request for the CPU build, which targets override."""
+    """Drop a file's CPU setting, which targets override."""
     if not request.backend:
         return request
     place = request.places.get(request.backend, "a setting")
@@ -161,7 +164,7 @@ def _without_cpu_setting(project: Project, request: Request) -> Request:
 
 
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
-    """Return the locks that lie in the folder, each for its target again."""
+    """Return a lock request for each lock of the folder."""
     if here.request.backend:
         return ()
     locks = locks_by_target(project.folder)
@@ -178,7 +181,7 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
             written=here.request if lock and not lock.record.asked else None,
         )
         if own and own.name == target.filename:
-            # That of the environment here is for this very machine, with its own glibc.
+            # The environment's lock is for this machine, with its glibc.
             written = here.request
             within = replace(written, allowed_backends=(target.backend,))
             if own.record.asked:

@@ -220,12 +220,15 @@ def words_of(text):
 def read_machine(text):
     cards, *facts = text.split(", ")
     known: dict[str, Any] = {}
+    libcuda = None
     for fact in facts:
         kind, _, value = fact.partition(" ")
         if fact in FACTS:
             known |= FACTS[fact]
         elif kind in {"driver", "cuda", "glibc"}:
             known[kind] = value
+        elif kind == "libcuda":
+            libcuda = value
         elif kind == "python":
             known["pythons"] = tuple(value.split())
         elif kind == "l4t":
@@ -235,7 +238,10 @@ def read_machine(text):
             }
         else:
             known["distribution"] = fact
-    return machine(*read_cards(cards), **known)
+    there = machine(*read_cards(cards), **known)
+    if libcuda and there.driver:
+        there = replace(there, driver=replace(there.driver, libcuda=libcuda))
+    return there
 
 
 def read_cards(text):

@@ -267,10 +267,12 @@ class MachineDriver(Value):
         generation = self.tables.generation(chip)
         last = generation.last_branch if generation else None
         if generation and last is not None and branch > last:
+            libcuda = self.driver.libcuda
+            fix = f"Remove {libcuda}" if libcuda else f"Install driver {last}"
             return Finding(
                 "driver-dropped-gpu",
                 f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does",
-                fixes=(f"Install driver {last}",),
+                fixes=(fix,),
             )
         first = self.first_for(chip)
         if first is None or self._reaches(first):

@@ -1,12 +1,11 @@
-"""A program of its own, of the standard library alone, that asks libcuda, prints one line of JSON, and may die of it.
+"""A child process that queries libcuda and prints one line of JSON.
 
 ``devices`` lists what CUDA sees. ``preflight FILE`` runs the kernel of that PTX file on the first device::
 
     {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05", "wrong": 0}
     {"path": "...", "call": "cuModuleLoadData", "status": 222}
 
-``wrong`` is the number of words that are not what they should be; ``call`` was refused with the CUresult ``status``.
-What the library prints for itself goes to stderr.
+``wrong`` is the number of wrong words. ``call`` failed with the CUresult ``status``. Output of the library goes to stderr.
 Prototypes and numbers: NVIDIA's cuda.h; the suffixes are the versions that programs built with CUDA 3.2 to 13 ask for.
 """
 
@@ -28,7 +27,7 @@ from ctypes import (
     create_string_buffer,
 )
 
-# typing would be loaded at each start of this program; type checkers know the name all the same.
+# Importing typing would slow each start. Type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -42,10 +41,10 @@ COMPUTE_CAPABILITY_MAJOR = 75
 COMPUTE_CAPABILITY_MINOR = 76
 
 LACKING = -1
-"""What stands in place of a CUresult if this driver has no such function."""
+"""The CUresult of a function that this driver lacks."""
 
 KERNEL = b"multiply_and_add_index"
-# One word more than fill whole blocks: the last block has threads that must leave memory alone.
+# One word more than whole blocks: most threads of the last block must not write.
 COUNT = 65_537
 BLOCK = 256
 BLOCKS = -(-COUNT // BLOCK)
@@ -55,11 +54,11 @@ PATTERN = 0x5AC35AC3
 
 
 class CudaError(Exception):
-    """A call that libcuda refused, and its CUresult."""
+    """A failed call, and its CUresult."""
 
 
 class Cuda:
-    """libcuda: arguments that are no pointers and no C ``int`` are given with their types."""
+    """libcuda. Arguments other than pointers and C ``int`` have types."""
 
     def __init__(self) -> None:
         self._library = load()
@@ -72,7 +71,7 @@ class Cuda:
         return int(function(*arguments))
 
     def __call__(self, call: str, *arguments: object) -> None:
-        """Call; raise CudaError if libcuda refuses."""
+        """Call; raise CudaError on failure."""
         status = self.status(call, *arguments)
         if status:
             raise CudaError(call, status)
@@ -83,26 +82,26 @@ class Cuda:
         *arguments: int,
         kind: Any = c_int,
     ) -> int | None:
-        """Return the number that a call writes; None if libcuda refuses."""
+        """Return the number that a call writes, or None on failure."""
         number = kind()
         refused = self.status(call, byref(number), *arguments)
         return None if refused else int(number.value)
 
     def text(self, call: str, handle: int) -> str | None:
-        """Return the text that a call writes about a device; None if libcuda refuses."""
+        """Return the text that a call writes, or None on failure."""
         text = self.written(call, 256, 256, handle)
         return (
             None if text is None else text.partition(b"\0")[0].decode(errors="replace")
         )
 
     def written(self, call: str, size: int, *arguments: int) -> bytes | None:
-        """Return the bytes that a call writes; None if libcuda refuses."""
+        """Return the bytes that a call writes, or None on failure."""
         buffer = create_string_buffer(size)
         return None if self.status(call, buffer, *arguments) else buffer.raw
 
 
 def load() -> ctypes.CDLL:
-    """Load libcuda as every CUDA program does, in WSL also where its loader may not look; raise OSError."""
+    """Load libcuda like CUDA programs, in WSL also from its own folder."""
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError:
@@ -112,7 +111,7 @@ def load() -> ctypes.CDLL:
 
 
 def main() -> None:
-    """Answer on what was stdout; nothing else reaches it."""
+    """Write the answer to the original stdout, and other output to stderr."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(stdout, "w", encoding="utf-8") as stream:
@@ -121,7 +120,7 @@ def main() -> None:
 
 
 def answer(words: list[str]) -> Answer:
-    """Do what the command line asks for; the loader's refusal is an answer too."""
+    """Return the answer to the command line, or the loader's error."""
     try:
         cuda = Cuda()
     except OSError as refusal:
@@ -135,7 +134,7 @@ def answer(words: list[str]) -> Answer:
 
 
 def mapped_file(library: str) -> str | None:
-    """Return the file behind a library of the driver: its name carries the driver's version."""
+    """Return the file of a driver library, whose name has the version."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             maps = file.read()
@@ -145,14 +144,14 @@ def mapped_file(library: str) -> str | None:
 
 
 def mapped(maps: str, library: str = "libcuda") -> str | None:
-    """Return a library among the files that a process has mapped."""
+    """Return a library among a process's mapped files."""
     file = rf"(?m)^\S+ \S+ \S+ \S+ \d+ +(/.*/{library}\.so[^/\n]*)$"
     mapping = re.search(file, maps)
     return mapping and mapping[1]
 
 
 def devices(cuda: Cuda) -> Answer:
-    """List the devices; nothing is opened on them."""
+    """List the devices without opening a context."""
     version = cuda.number("cuDriverGetVersion")
     init = cuda.status("cuInit", 0)
     count = 0 if init else cuda.number("cuDeviceGetCount") or 0
@@ -165,7 +164,7 @@ def devices(cuda: Cuda) -> Answer:
 
 
 def device(cuda: Cuda, ordinal: int) -> Answer:
-    """Describe one device; a fact that libcuda does not give is null."""
+    """Describe a device, with unknown facts as null."""
     handle = cuda.number("cuDeviceGet", ordinal)
     if handle is None:
         return {}
@@ -180,7 +179,7 @@ def device(cuda: Cuda, ordinal: int) -> Answer:
 
 
 def uuid(cuda: Cuda, handle: int) -> str | None:
-    """Return the identifier that CUDA_VISIBLE_DEVICES takes; a MIG slice has one that differs from its card's."""
+    """Return the UUID for CUDA_VISIBLE_DEVICES. MIG slices have their own."""
     card = cuda.written("cuDeviceGetUuid", 16, handle)
     part = cuda.written("cuDeviceGetUuid_v2", 16, handle) or card
     if part is None:
@@ -191,14 +190,14 @@ def uuid(cuda: Cuda, handle: int) -> str | None:
 
 
 def compute_capability(cuda: Cuda, handle: int) -> str | None:
-    """Return ``8.9``; None if libcuda does not tell it."""
+    """Return ``8.9``, or None if unknown."""
     major = cuda.number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MAJOR, handle)
     minor = cuda.number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MINOR, handle)
     return None if major is None or minor is None else f"{major}.{minor}"
 
 
 def preflight(cuda: Cuda, ptx: bytes) -> Answer:
-    """Run the kernel on the first device; a refusal by libcuda is an answer too."""
+    """Run the kernel on the first device, or return libcuda's error."""
     try:
         return {"wrong": run_kernel(cuda, ptx)}
     except CudaError as refused:
@@ -207,7 +206,7 @@ def preflight(cuda: Cuda, ptx: bytes) -> Answer:
 
 
 def run_kernel(cuda: Cuda, ptx: bytes) -> int:
-    """Give every thread a word of its own; return the number of words that are not what Python computes."""
+    """Run a thread for each word; return the number of wrong words."""
     open_device(cuda)
     function = compile_kernel(cuda, ptx)
     words = array("I", (index ^ PATTERN for index in range(COUNT)))

@@ -1,4 +1,4 @@
-"""What Linux's files show of NVIDIA's driver: its kernel module, device nodes, the files lent to WSL."""
+"""NVIDIA's driver in Linux's files: module, device nodes, and WSL's files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECURE_BOOT = (
     "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
 MODULES = ("/lib/modules", "/run/booted-system/kernel-modules/lib/modules")
-"""Where the modules of a kernel lie; NixOS has only the latter."""
+"""The folders of kernel modules. NixOS has only the second."""
 
 SHARED = ("nvidiactl", "nvidia-uvm")
 
@@ -23,7 +23,7 @@ LINUX_LIBRARIES = (
     "/usr/lib64",
     "/usr/lib/aarch64-linux-gnu",
 )
-# By the whole name: every kernel has nvidia-wmi-ec-backlight.ko, which is a laptop's backlight.
+# Every kernel has nvidia-wmi-ec-backlight.ko, the backlight of a laptop.
 _NVIDIA_MODULE = r"/nvidia(-current(-open)?|-legacy-\d+xx|-tesla(-\d+)?)?\.ko"
 
 
@@ -32,17 +32,17 @@ class KernelModule(Value):
 
     version: DriverVersion
     open: bool
-    """Whether it is the open flavour."""
+    """Whether it is the open kernel module."""
 
 
 def has_module(source: Source, release: str) -> bool:
-    """Whether NVIDIA's module is on the disk for the kernel of this release."""
+    """Return whether NVIDIA's module for this kernel is installed."""
     modules = [source.text(f"{folder}/{release}/modules.dep") for folder in MODULES]
     return any(map(lists_nvidia, filter(None, modules)))
 
 
 def parse_proc_version(text: str) -> KernelModule | None:
-    """Return ``NVRM version: NVIDIA UNIX [Open] Kernel Module [for x86_64]  535.183.01  …``."""
+    """Parse ``NVRM version: NVIDIA UNIX Open Kernel Module  535.183.01``."""
     line = (
         r"^NVRM version:.*?Kernel Module.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})(?:\s|$)"
     )
@@ -56,23 +56,23 @@ def parse_proc_version(text: str) -> KernelModule | None:
 
 
 def lists_nvidia(modules: str) -> bool:
-    """Whether a list of modules has NVIDIA's: ``nvidia.ko``, and Debian's ``nvidia-current-open.ko.xz``."""
+    """Return whether a list of modules contains NVIDIA's."""
     return re.search(_NVIDIA_MODULE, modules) is not None
 
 
 def parse_secure_boot(text: str | None) -> bool:
-    """Whether Secure Boot is on, by the EFI variable: four bytes of attributes, then 1."""
+    """Parse the EFI variable of Secure Boot: 4 bytes of attributes, then 1."""
     return (text or "")[4:5] == "\x01"
 
 
 def card_nodes(source: Source) -> tuple[str, ...]:
-    """Return the nodes of cards: ``nvidia0``, ``nvidia1``."""
+    """Return the device nodes of GPUs: ``nvidia0``, ``nvidia1``."""
     names = source.names("/dev", "nvidia")
     return tuple(name for name in names if re.fullmatch(r"nvidia[0-9]{1,4}", name))
 
 
 def refused_nodes(source: Source) -> tuple[str, ...]:
-    """Return, node by node, what keeps this process from the ones that every GPU program opens."""
+    """Return the shared device nodes that this process cannot open."""
     refused = []
     for name in SHARED:
         access = source.access(f"/dev/{name}")
@@ -84,13 +84,13 @@ def refused_nodes(source: Source) -> tuple[str, ...]:
 
 
 def has_lent_libraries(source: Source) -> bool:
-    """Whether Windows lent WSL a library of the driver."""
+    """Return whether WSL has a driver library from Windows."""
     cuda = source.names(WSL_LIBRARIES, "libcuda")
     return bool(cuda or source.names(WSL_LIBRARIES, "libnvidia-ml"))
 
 
 def linux_libcuda(source: Source) -> str | None:
-    """Return a libcuda of a Linux driver, which does not work in WSL and hides the right one."""
+    """Return a Linux driver's libcuda, which cannot work in WSL."""
     for folder in LINUX_LIBRARIES:
         for name in source.names(folder, "libcuda.so."):
             if re.search(r"\.so\.[0-9]{3}\.", name):

@@ -1,7 +1,7 @@
-"""A program of its own that asks NVML through NVIDIA's binding, prints a line for each answer, and may die of it.
+"""A child process that queries NVML through NVIDIA's binding.
 
-Its first argument is the file of ``pynvml``. Each line is JSON, written before the next question is asked: a
-hang or a crash leaves what was known, and shows which card it happened at::
+Its first argument is the file of ``pynvml``. It writes each line of JSON before the
+next query, so that a hang or crash leaves the previous answers and the GPU's index::
 
     {"library": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05", "init": 0}
     {"driver": "580.95.05", "cuda": "13.0"}
@@ -11,8 +11,8 @@ hang or a crash leaves what was known, and shows which card it happened at::
     {"index": 1, "error": 15}
     {"at": null, "end": true}
 
-A fact that NVML does not give is null, and the names are those of the values that are read; if a card itself is refused,
-``error`` is NVML's number. What a library prints for itself goes to stderr.
+An unknown fact is null. If NVML refuses a GPU, ``error`` is its number. Output of the
+library goes to stderr.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     Answer = dict[str, Any]
 
-# What NVML may answer for a card that it does not reach: no permission, not found, lost, reset required, no resources,
-# unknown. One fact alone may be forbidden or unknown on a card that works; lost or to be reset is the card itself.
+# NVML's errors for an unreachable GPU: no permission, not found, lost, reset required, no resources, unknown. A single
+# fact may be forbidden or unknown on a working GPU. Lost and reset required concern the GPU itself.
 UNREACHED = (4, 6, 15, 16, 23, 999)
 GONE = (15, 16)
 NO_PERMISSION = 4
@@ -46,7 +46,7 @@ STREAM = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
 
 def main() -> None:
-    """Ask NVML for everything that a choice needs."""
+    """Query NVML for all facts of a plan."""
     os.dup2(2, 1)
     if load_binding() and initialize():
         cuda = ask(nvml.nvmlSystemGetCudaDriverVersion)
@@ -63,19 +63,19 @@ def main() -> None:
 
 
 def write_line(**facts: Any) -> None:
-    """Write one line, at once."""
+    """Write one line immediately."""
     STREAM.write(f"{json.dumps(facts)}\n")
     STREAM.flush()
 
 
 def load_binding() -> bool:
-    """Load the binding, and nothing else of its folder; write why it cannot be loaded."""
+    """Load only the binding, or write why it cannot be loaded."""
     global nvml  # noqa: PLW0603  the answers below ask through it
     spec = spec_from_file_location("pynvml", sys.argv[1])
     if spec is None or spec.loader is None:
         write_line(fault="unasked", error="nvidia-ml-py is not installed")
         return False
-    # The binding imports it for nothing, and it loads subprocess and shutil: two fifths of this program's time.
+    # The binding's needless import loads subprocess and shutil, two fifths of this program's time.
     unused: Any = ModuleType("ctypes.util")
     unused.find_library = lambda _name: None
     sys.modules[unused.__name__] = unused
@@ -89,13 +89,13 @@ def load_binding() -> bool:
 
 
 def initialize() -> bool:
-    """Initialize, and write what came of it."""
+    """Initialize NVML, and write the result."""
     status = 0
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         status = error.value
-    # Without /proc, as on Windows, the binding alone knows that something was loaded.
+    # Without /proc, as on Windows, only the binding shows that the library was loaded.
     mapped_file = import_module("libcuda_child").mapped_file
     library = mapped_file("libnvidia-ml") or (nvml.nvmlLib and "nvml")
     if library:
@@ -106,7 +106,7 @@ def initialize() -> bool:
 
 
 def awaits_attestation() -> bool:
-    """Whether the GPUs compute confidentially, and were not yet told to accept work."""
+    """Return whether confidential GPUs do not accept work yet."""
     state = ask(nvml.nvmlSystemGetConfComputeState)
     if not state or state.ccFeature != nvml.NVML_CC_SYSTEM_FEATURE_ENABLED:
         return False
@@ -117,7 +117,7 @@ def awaits_attestation() -> bool:
 def ask(
     question: Callable[..., Any], *arguments: Any, refusals: tuple[int, ...] = GONE
 ) -> Any:
-    """Ask; None if this driver or this card has no answer. Raise if the card is not reached."""
+    """Return an answer or None; raise if the GPU is unreachable."""
     try:
         return question(*arguments)
     except nvml.NVMLError as error:
@@ -127,7 +127,7 @@ def ask(
 
 
 def facts_of(index: int) -> Answer:
-    """Describe one card, or return why NVML refuses to."""
+    """Describe a GPU, or return NVML's error."""
     try:
         return describe_card(nvml.nvmlDeviceGetHandleByIndex(index))
     except nvml.NVMLError as error:
@@ -135,8 +135,8 @@ def facts_of(index: int) -> Answer:
 
 
 def describe_card(handle: Any) -> Answer:
-    """Ask one card for everything that a choice or a diagnosis needs."""
-    # The first question shows whether the card is reached at all.
+    """Query a GPU for all facts of a plan or diagnosis."""
+    # The first query shows whether the GPU is reachable.
     name = ask(nvml.nvmlDeviceGetName, handle, refusals=UNREACHED)
     pci = ask(nvml.nvmlDeviceGetPciInfo, handle)
     mig_mode = ask(nvml.nvmlDeviceGetMigMode, handle)
@@ -162,7 +162,7 @@ def describe_card(handle: Any) -> Answer:
 
 
 def fabric(handle: Any) -> int | None:
-    """Return how far the NVLink fabric of a card is: 0 it has none, 1 not started, 2 being set up, 3 ready."""
+    """Return the state of a GPU's NVLink fabric: 0 none to 3 ready."""
     info = nvml.c_nvmlGpuFabricInfo_v2_t()
     info.version = nvml.nvmlGpuFabricInfo_v2
     if ask(nvml.nvmlDeviceGetGpuFabricInfoV, handle, byref(info)) is None:
@@ -171,7 +171,7 @@ def fabric(handle: Any) -> int | None:
 
 
 def describe_slices(handle: Any) -> Answer:
-    """List the MIG devices of a card that this process may use, and whether there are others."""
+    """List a GPU's usable MIG devices, and whether there are others."""
     slices = []
     withheld = False
     for number in range(ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
@@ -199,6 +199,6 @@ def describe_slices(handle: Any) -> Answer:
 
 
 def memory_mib(handle: Any) -> int | None:
-    """Return the memory of a card or a MIG device; None if it is not told."""
+    """Return the memory of a GPU or MIG device, if known."""
     amounts = ask(nvml.nvmlDeviceGetMemoryInfo, handle)
     return amounts and (int(amounts.total) >> 20 or None)

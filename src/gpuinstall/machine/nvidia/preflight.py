@@ -1,7 +1,7 @@
-"""NVIDIA's preflight: a small kernel on every GPU, its result checked; an outcome for each, a problem for each cause.
+"""NVIDIA's preflight: run a small kernel on every GPU and check its result.
 
-Each card has a child process of its own (:mod:`gpuinstall.machine.nvidia.libcuda_child`) that sees only that card; a
-MIG slice is a card here. Neither a toolkit nor torch is needed: the driver compiles the PTX.
+Each GPU or MIG slice has its own child process, ``libcuda_child``, which sees no
+other. The driver compiles the kernel's PTX, without a toolkit or torch.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from gpuinstall.machine.prober import GpuPart
 
 _FAULTS = {"timeout": "driver-hangs", "crash": "driver-crashes"}
-"""The codes of what the end of a child shows that gave no answer."""
+"""The codes of children that end without an answer."""
 KERNEL = Path(__file__).with_name("kernel.ptx")
 
 
 class GpuTrial(NamedTuple):
-    """How one child ended."""
+    """The result of one child."""
 
     gpu: int
-    """Its index."""
+    """The GPU's index."""
     cause: CudaFault | None = None
-    """Why it did not prove the GPU."""
+    """The reason why the GPU was not verified."""
     at_start: bool = False
-    """Whether nothing about its own card had been asked yet."""
+    """Whether it failed before the first call about its GPU."""
 
     @property
     def outcome(self) -> ProofOutcome:
-        """What it shows: a cause that does not block leaves the GPU unproven."""
+        """The outcome. A non-blocking cause leaves the GPU unproven."""
         if self.cause is None:
             return "proven"
         return "failed" if self.cause.symptom.blocking else "unproven"
@@ -65,7 +65,7 @@ def run_preflight(
     parts: Sequence[GpuPart],
     reporter: Reporter,
 ) -> Preflight:
-    """Run a kernel on each of these GPUs and slices, all at once."""
+    """Run a kernel on GPUs and slices in parallel."""
     command = child_command("libcuda_child", "preflight", str(KERNEL))
     environment = child_environment(os.environ)
     children = [(command, environment | {VISIBLE: part.name}) for part in parts]
@@ -121,7 +121,7 @@ def judge_trial(
         [other.compute_capability for other in machine.gpus],
         place,
     )
-    # At cuInit nothing was asked of the card yet, so that another's use of it explains nothing.
+    # cuInit concerns no single GPU, so another process's use of it explains nothing.
     if answer["call"] == "cuInit":
         return GpuTrial(gpu.index, cause, at_start=True)
     harmless = next(symptoms("preflight", cause.circumstances), cause.symptom)
@@ -129,7 +129,7 @@ def judge_trial(
 
 
 def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, ProofOutcome]:
-    """Return the worst of what its slices showed, for each GPU."""
+    """Return each GPU's worst outcome of its slices."""
     outcomes: dict[int, ProofOutcome] = {trial.gpu: "proven" for trial in tried}
     for trial in sorted(tried, key=lambda trial: OUTCOMES.index(trial.outcome)):
         outcomes[trial.gpu] = trial.outcome
@@ -139,7 +139,7 @@ def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, ProofOutcome]:
 def problems_of(
     tried: Sequence[GpuTrial], fix_context: FixContext
 ) -> tuple[Finding, ...]:
-    """Return one problem for each cause: of the GPUs that show it, or of the machine if no child got any further."""
+    """Return a problem for each cause, of its GPUs or of the machine."""
     alike: dict[Symptom, dict[int, CudaFault]] = {}
     for trial in tried:
         if trial.cause:

@@ -1,4 +1,4 @@
-"""NVIDIA's half of the probe: what it reads, what that shows, and what is wrong with it."""
+"""NVIDIA's part of the probe."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 
 class NvidiaProber(Prober):
-    """NVIDIA's GPUs and their driver."""
+    """The prober of NVIDIA's GPUs and driver."""
 
     vendor = "nvidia"
     job_variables = ("CUDA_VISIBLE_DEVICES",)
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Ask NVML and libcuda, read what files show of the driver, and conclude from it."""
+        """Query NVML and libcuda, and read the driver's files."""
         evidence = _read(source, facts)
         detected = list_gpus(evidence)
         fault = diagnose_machine(evidence)
@@ -76,13 +76,13 @@ def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
     else:
         nvml, cuda = NvmlFacts(fault="missing"), LibcudaFacts(fault="missing")
     if facts.container.shares_the_bus:
-        # NVML shows the cards of other jobs and containers, and refuses them.
+        # NVML lists GPUs of other jobs and containers without access to them.
         gpus = [gpu for gpu in nvml.gpus if gpu.error != NO_PERMISSION]
         nvml = replace(nvml, gpus=tuple(gpus))
-    # To ask Windows takes seconds, and NVML knows as much.
+    # A query of Windows takes seconds, and NVML has the same facts.
     if facts.host.os == "windows" and not nvml.works:
         facts = replace(facts, devices=read_adapters(source))
-    # A job sees the nodes of the whole host, and NVML lists its own cards.
+    # A job sees the device nodes of the whole host, but NVML lists its own GPUs.
     is_bare_job = facts.container.engine is None and facts.container.job is not None
     return NvidiaEvidence(
         facts=facts,
@@ -103,7 +103,10 @@ def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
 
 
 def _may_have_driver(source: Source, facts: MachineFacts) -> bool:
-    """Whether anything shows NVIDIA's driver or a card: two children that find nothing take longer than all else."""
+    """Return whether anything shows an NVIDIA driver or GPU.
+
+    Two children that find nothing take longer than the rest of the probe.
+    """
     return (
         facts.host.os != "linux"
         or facts.wsl is not None

@@ -1,4 +1,4 @@
-"""nvcc, found where torch's own ``cpp_extension`` looks for it."""
+"""nvcc, searched like torch's ``cpp_extension`` does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuinstall.catalog.failures.problems import FixContext, fix
 from gpuinstall.machine.children import output_of
 
 COMPILED_FOR = "TORCH_CUDA_ARCH_LIST"
-"""The variable by which torch's builder is told for which compute capabilities."""
+"""The variable with the compute capabilities for torch's builder."""
 
 _USUAL = "/usr/local/cuda"
 _SECONDS = 10.0
@@ -24,17 +24,17 @@ class Compiler(NamedTuple):
 
     path: str
     version: str
-    """That of its toolkit, ``12.6``; empty if it tells none."""
+    """The version of its toolkit, ``12.6``; empty if unknown."""
 
     def serves(self, toolkit: str) -> bool:
-        """Whether the majors agree; torch refuses another, and of another minor it only warns."""
+        """Return whether the CUDA majors match. torch refuses others."""
         return self.version.partition(".")[0] == toolkit.partition(".")[0]
 
 
 def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
-    """Return nvcc: of CUDA_HOME or CUDA_PATH, which may have none, else on PATH, else at the usual place."""
+    """Return nvcc of CUDA_HOME or CUDA_PATH, on PATH, or at its usual path."""
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
-    # torch looks nowhere else if one of them is set.
+    # With one of them set, torch searches nowhere else.
     if home:
         path = _nvcc_below(home)
     else:
@@ -45,7 +45,7 @@ def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
 
 
 def toolkit_fix(toolkit: str, machine: Machine) -> str:
-    """Return the commands of the failure's entry that install a toolkit, with the numbers put in."""
+    """Return the commands that install a toolkit."""
     context = FixContext.of_machine(machine)
     context = context.knowing(cuda=toolkit, toolkit=toolkit.replace(".", "-"))
     return "\n".join(fix("F57", context))

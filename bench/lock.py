@@ -112,7 +112,7 @@ def rows() -> Iterator[Row]:
             yield pair.times("lock, one target, against uv pip compile")
             six = partial(desk.lock, *SIX)
             pair = paired(six, desk.compile, RUNS)
-            yield pair.times("lock, six targets, against one by uv", 2)
+            yield pair.times("lock, six targets, against one by uv")
             pair = paired(six, partial(desk.compile, locks=6), RUNS)
             yield pair.times("lock, six targets, against six by uv at once")
             program = partial(desk.lock, "cu126", requirements=PROGRAM)

@@ -128,7 +128,11 @@ class CommandOptions:
         "Use no network.",
         envvar=("GPUINSTALL_OFFLINE", "UV_OFFLINE"),
     )
-    folder: Path = _row("DIR", place=_path_from, type=PATH)
+    folder: Path = _row(
+        "DIR",
+        place=_path_from,
+        type=click.Path(file_okay=False, path_type=Path),
+    )
     wheels: Path | None = _row(
         "--wheels DIR",
         "Take the wheels from this folder.",

@@ -106,6 +106,7 @@ class ExtensionChooser:
         self._problem = problem
         self._read = read
         self._tags = set(problem.tags)
+        self._minors = {build.minor for build in problem.builds}
 
     def choose(
         self,
@@ -224,6 +225,8 @@ class ExtensionChooser:
         serves_newer = file.and_newer and torch >= Version(file.torch or "0")
         if file.torch and file.torch != build.minor and not serves_newer:
             message = f"is for torch {file.torch}, not {torch}"
+            if len(self._minors) > 1 and file.torch not in self._minors:
+                message = f"is for torch {file.torch}, which is not available here"
             return Reason("other-torch", message)
         paired = self._paired_with(wheel.package, torch)
         if paired and not paired.allows(wheel.version):

@@ -18,6 +18,8 @@ from gpuinstall.base.errors import UsageError, VerificationError
 made = install("env")
 assert made.to_dict()["environment"]["torch"] == "2.14.1+cu126"
 assert verify(made.venv).status == verify(made.python).status == "passed"
+named = install("named", Request(("torch",), python=sys.executable))
+assert named.python.samefile(sys._base_executable)
 [one, two] = lock("locks", Request(("torch",)), targets=["cu126", "cpu"])
 assert (one.path.name, one.status, two.path.name) == ("pylock.cu126.toml", "written", "pylock.cpu.toml")
 assert lock("locks", Request(("torch",)), targets=["cu126", "cpu"])[0].status == "unchanged"
@@ -62,7 +64,8 @@ def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(
 
 @pytest.mark.heavy
 def test_every_call_does_its_step(workshop):
-    (workshop.folder / "locks").mkdir()
+    for name in ("locks", "other"):
+        (workshop.folder / name).mkdir()
     done = run(workshop, EACH)
     assert done.status == 0, done.out + done.err
     assert done.out == ""

@@ -14,7 +14,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value
 
-"""The folder beside environments for the libraries that they load above the driver."""
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
 # Not the process's number: a container may give the same one to every run.

@@ -41,7 +41,7 @@ def vouch(path: Path, identity: str) -> None:
     """Record that this user has made something.
 
     Args:
-        path: Where: an environment, the folder of its journals, or libraries beside it.
+        path: The environment, or the folder of its journals.
         identity: What nobody else can know of it before: a random number, or a digest of every byte.
 
     Raises:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.base.process import Finished
-from gpuinstall.base.versions import ComputeCapability, CudaVersion
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.machine.nvidia import libcuda_child
 from gpuinstall.machine.nvidia.libcuda_child import LACKING, Cuda, mapped
 from gpuinstall.machine.nvidia.libraries import (
@@ -17,10 +17,13 @@ from gpuinstall.machine.nvidia.libraries import (
     ask_driver,
     child_environment,
     is_compat,
+    libcuda_release,
     nvml_command,
     parse_libcuda,
 )
+from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.source import Source
+from tests.lab.recorded import healthy, libcuda, recording
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
 H200 = {
@@ -133,6 +136,54 @@ def test_in_a_job_libcuda_is_asked_about_its_cards_and_nvml_about_all(monkeypatc
 )
 def test_a_forward_compatibility_library_is_known_by_its_folder(library, compat):
     assert is_compat(library) is compat
+
+
+@pytest.mark.parametrize(
+    ("library", "release"),
+    [
+        (LIBRARY, "580.95.05"),
+        ("/usr/lib/wsl/drivers/nv_dispi/libcuda.so.1.1", None),
+        ("/opt/libcuda.so.580.99999", None),
+        ("nvcuda.dll", None),
+        (None, None),
+    ],
+)
+def test_a_file_name_has_the_release(library, release):
+    assert libcuda_release(library) == (release and DriverVersion.parse(release))
+
+
+@pytest.mark.parametrize(
+    ("path", "init", "driver"),
+    [
+        (LIBRARY, 0, ("580.95.05", "nvml", False)),
+        # The package of the driver's own release changes nothing.
+        (
+            "/usr/local/cuda/compat/libcuda.so.580.95.05",
+            0,
+            ("580.95.05", "nvml", False),
+        ),
+        (
+            "/usr/local/cuda/compat/libcuda.so.590.48.01",
+            0,
+            ("590.48.01", "libcuda", True),
+        ),
+        (
+            "/usr/local/cuda/compat/libcuda.so.590.48.01",
+            804,
+            ("580.95.05", "nvml", False),
+        ),
+        ("/opt/module/libcuda.so.590.48.01", 0, ("590.48.01", "libcuda", True)),
+        ("/usr/local/cuda/compat_orin/libcuda.so.1.1", 0, (None, "libcuda", True)),
+    ],
+)
+def test_only_another_libcuda_that_starts_counts(tmp_path, path, init, driver):
+    source = recording(tmp_path, healthy(), libcuda(1, init, path))
+
+    read = read_machine(source=source).driver
+
+    assert read is not None
+    version = str(read.version) if read.version else None
+    assert (version, read.found_via, read.libcuda == path) == driver
 
 
 def test_a_function_that_an_old_driver_lacks_is_not_found(monkeypatch):

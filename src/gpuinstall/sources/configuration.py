@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -643,10 +644,14 @@ def _located(
 def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
     """Return uv's settings in a file, which no link may lead out of ``folder``; None if it has none."""
     with _reading(path):
-        table: Any = parse_toml(_text(path, folder))
+        table: Any = _parse(_text(path, folder))
         if path.name == PROJECT:
             table = table.get("tool", {}).get("uv")
     return table if isinstance(table, dict) else None
+
+
+# Each extra of a project reads the settings again.
+_parse = lru_cache(maxsize=8)(parse_toml)
 
 
 def _text(path: Path, folder: Path | None = None) -> str:

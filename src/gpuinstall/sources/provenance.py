@@ -322,8 +322,12 @@ def source_setting(
         marker: The condition of a source; empty: always.
 
     Raises:
+        TypeError: A value is no text.
         UsageError: Its address is malformed.
     """
+    for text in (value, package, marker):
+        if not isinstance(text, str):
+            raise TypeError(f"{key} has {text!r} in place of a text")
     unknown = SettingRule(tool, key, Effect.REFUSED, "remove it")
     row = load_rules().get((tool, key), unknown)
     if row.declared_effect is Effect.NO_BINARY:

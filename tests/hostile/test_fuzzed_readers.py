@@ -168,7 +168,7 @@ COUNT = 3000
 
 
 def edited(chance: random.Random, text: str) -> str:
-    """A valid file with a few parts inserted, removed, repeated, or exchanged."""
+    """A valid file with a few parts inserted, removed, or repeated."""
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(text))
         to = at + chance.choice([0, 0, 1, 1, 5, 40])

@@ -327,7 +327,7 @@ def source_setting(
     """
     for text in (value, package, marker):
         if not isinstance(text, str):
-            raise TypeError(f"{key} has {text!r} in place of a text")
+            raise TypeError(f"{key} has {text!r} instead of a text")
     unknown = SettingRule(tool, key, Effect.REFUSED, "remove it")
     row = load_rules().get((tool, key), unknown)
     if row.declared_effect is Effect.NO_BINARY:

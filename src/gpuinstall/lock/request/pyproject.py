@@ -281,7 +281,7 @@ class ProjectParts(Value):
             lines = tuple(self.expanded(self.requirements(part), seen))
             count += len(seen) + len(lines)
             check_count(count, "requirements", "extras and groups")
-            contents = PartContents(part, RequirementsFile(once(lines)))
+            contents = PartContents(part, RequirementsFile.of(once(lines)))
             if contents.has_family:
                 found.append(contents)
         return tuple(found)

@@ -16,6 +16,7 @@ from gpuinstall.base.files import parse_json, parse_toml
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
 from gpuinstall.environments.environment import NAME, read_marker
@@ -171,10 +172,10 @@ def known_readers(folder):
         "uv's settings": (
             lambda text: uv_settings(parse_toml(text), folder / "uv.toml", {}),
             'index-url = "https://x"\n',
-            (*toml, KeyError, TypeError, AttributeError),
+            toml,
         ),
         "a project": (
-            lambda text: parse_project(parse_toml(text)),
+            lambda text: parse_project(parse_pyproject(text)),
             '[project]\nname = "x"\ndependencies = ["torch"]\n[dependency-groups]\ndev = ["numpy"]\n',
             toml,
         ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import errno
 import os
+import reprlib
 import stat
 import sys
 from collections.abc import Iterator
@@ -185,6 +186,10 @@ def parse_toml(text: str) -> dict[str, Any]:
         document = tomli.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+    except tomli.TOMLDecodeError as error:
+        number = getattr(error, "lineno", 1)
+        line, *_ = text.split("\n")[number - 1 :]
+        raise ValueError(f"{error}: {line[:200].strip()}") from None
     parts: list[tuple[str, Any]] = [("it", document)]
     for key, part in parts:
         if isinstance(part, dict | list):
@@ -201,7 +206,7 @@ def check_count(count: int, things: str, place: str) -> None:
 
 
 def text_list(value: object, key: str) -> list[str]:
-    """Return the value of a key, which is a list of texts; raise TypeError if it is anything else.
+    """Return a list of strings; raise ValueError for any other value.
 
     Args:
         value: The value. A single text would be read letter by letter.
@@ -209,7 +214,7 @@ def text_list(value: object, key: str) -> list[str]:
     """
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return value
-    raise TypeError(f"{key} is {value!r}, and no list of texts")
+    raise ValueError(f"{key} = {reprlib.repr(value)} is not a list of strings")
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:

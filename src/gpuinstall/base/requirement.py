@@ -366,7 +366,12 @@ def parse_requirement(text: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
             f"a requirement has {len(text)} characters; at most {_LONGEST} are read"
         )
         raise UsageError("requirement-malformed", message)
-    requirement = _parse(text)
+    try:
+        requirement = _parse(text)
+    except UsageError as error:
+        if origin.key:
+            error.message = f"{origin.key}: {error.message}"
+        raise
     return requirement.at(origin) if origin is not NO_ORIGIN else requirement
 
 

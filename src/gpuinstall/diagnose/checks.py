@@ -11,9 +11,10 @@ from packaging.utils import canonicalize_name
 from gpuinstall.base.advice import OURS, Advice, for_environment
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import parse_toml, read_document, real_path
+from gpuinstall.base.files import read_document, real_path
 from gpuinstall.base.finding import Finding, Rejection
 from gpuinstall.base.requirement import names_of, parse_requirement
+from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
@@ -58,11 +59,10 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
 def _is_undone(folder: Path) -> bool:
     """Whether uv would take the torch of a project from the usual default index."""
     # Whoever reads the request refuses what is malformed.
-    with suppress(
-        OSError, ValueError, AttributeError, LookupError, TypeError, UsageError
-    ):
-        pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
-        names = names_of(map(parse_requirement, pyproject["project"]["dependencies"]))
+    with suppress(OSError, ValueError, UsageError):
+        pyproject = parse_pyproject(read_document(folder / "pyproject.toml", folder))
+        texts = pyproject.get("project", {}).get("dependencies", ())
+        names = names_of(map(parse_requirement, texts))
         settings = pyproject.get("tool", {}).get("uv", {})
         indexes = [index.get("default") for index in settings.get("index", ())]
         is_named = "torch" in settings.get("sources", ()) or any(indexes)

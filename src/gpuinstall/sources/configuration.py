@@ -29,6 +29,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.location import Location
 from gpuinstall.base.owners import is_foreign
 from gpuinstall.base.requirement import Constraint, TextOrigin, parse_constraint
+from gpuinstall.base.shapes import CONFIG, PYPROJECT, UV, check_shape
 from gpuinstall.base.text import (
     BrokenBlockError,
     is_guard_text,
@@ -320,7 +321,7 @@ def uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constraint]:
         file: The file that has it.
 
     Raises:
-        TypeError: They are no list.
+        ValueError: They are no list.
         UsageError: One is malformed.
     """
     key = "constraint-dependencies"
@@ -375,15 +376,14 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
     path = ConfigurationFiles(environ).user_folder / "gpuinstall" / "config.toml"
     with _reading(path):
         table = parse_toml(_text(path))
+        check_shape(table, CONFIG)
         trusted = table.get("trust-folder", True)
-        if not isinstance(trusted, bool):
-            raise TypeError("trust-folder is true or false")
-        prefixes = text_list(table.get("trusted-sources", []), "trusted-sources")
+        prefixes = table.get("trusted-sources", [])
         for prefix in prefixes:
             if not re.match(r"(https?|ssh)://[^/]|file:///", prefix):
                 raise ValueError(f"trusted-sources: {prefix} is not a URL")
         is_own = not any(is_foreign(one, folder) for one in _deciding(folder))
-        names = text_list(table.get("pass-build-variables", []), "pass-build-variables")
+        names = table.get("pass-build-variables", [])
         return Policy(
             trusts_folder=variable == "1" if variable else trusted and is_own,
             trusted_sources=tuple(map(Location.parse, prefixes)),
@@ -546,9 +546,10 @@ def uv_settings(
         environ: The variables that have the logins of indexes.
 
     Raises:
-        ValueError: There are two default indexes, each of which counts in some of uv's commands only.
-        KeyError, TypeError, AttributeError: It has another shape.
+        ValueError: It has another shape, or two default indexes, each of which
+            counts in some of uv's commands only.
     """
+    check_shape(table, UV)
     settings = list[SourceSetting]()
     for index in table.get("index", []):
         if not index.get("explicit"):
@@ -574,14 +575,12 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
     """Yield the settings of one known key of uv."""
     if load_rules()["uv", key].declared_effect in _READ_ELSEWHERE:
         return
-    values = value if isinstance(value, list) else [value]
+    values: list[Any] = value if isinstance(value, list) else [value]
     if key in _UV_VARIABLES.values():
         for address in values:
             located = _located(key, address, file.parent)
             yield source_setting("uv", key, located, file)
         return
-    if key in {"override-dependencies", "exclude-dependencies"}:
-        text_list(value, key)
     if key == "exclude-dependencies":
         key = "override-dependencies"
         values = [f"{name}{NEVER}" for name in values]
@@ -592,16 +591,15 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
 
 
 def _written(key: str, value: object, values: list[Any]) -> tuple[str, str]:
-    """Return the key of the rule for a value, and its text.
-
-    Raises:
-        TypeError: A table of values by package has another form.
-    """
+    """Return the key of the rule for a value, and its text."""
     if value is True:
         return key, ":all:"
     if key in RESOLVER_TABLES:
-        if not isinstance(value, dict):
-            raise TypeError(f"{key} is {value!r}, and no table")
+        # A variable has several words, NAME=VALUE.
+        if isinstance(value, list):
+            value = {
+                name: text for name, _, text in (one.partition("=") for one in value)
+            }
         # TOML has dates.
         return key, json.dumps(value, default=str)
     text = " ".join(map(str, values))
@@ -622,18 +620,16 @@ def index_key(index: Mapping[str, Any]) -> str:
 
 def _located(
     option: str,
-    address: object,
+    address: str,
     folder: Path,
 ) -> str:
-    """Return an address as it is, but a path as an absolute one; raise TypeError for another value.
+    """Return an address as it is, but a path as an absolute one.
 
     Args:
         option: Its name.
         address: Its value.
         folder: Where relative paths begin.
     """
-    if not isinstance(address, str):
-        raise TypeError(f"{option} is {address!r}, and no address")
     # Of an index, "simple" would be the name, and "index.example/simple" a slip.
     is_index = "index" in option and address.startswith(".")
     if not is_index and (option != "find-links" or "://" in address):
@@ -646,8 +642,11 @@ def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
     with _reading(path):
         table: Any = _parse(_text(path, folder))
         if path.name == PROJECT:
-            table = table.get("tool", {}).get("uv")
-    return table if isinstance(table, dict) else None
+            check_shape(table, PYPROJECT)
+            tables: dict[str, dict[str, Any]] = table.get("tool", {})
+            return tables.get("uv")
+        check_shape(table, UV)
+    return dict(table)
 
 
 # Each extra of a project reads the settings again.

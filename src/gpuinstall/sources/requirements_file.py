@@ -31,6 +31,7 @@ from gpuinstall.base.requirement import (
     normalized,
     once,
     parse_requirement,
+    shown,
 )
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted
@@ -240,44 +241,74 @@ def read_conda(path: Path) -> RequirementsFile:
     conda = []
     lines = []
     with reading(path):
-        entries = [*_conda_dependencies(read_listed(path))]
-        check_count(len(entries), "entries", "dependencies")
-        for entry in entries:
-            if isinstance(entry.value, str):
-                conda.append(entry.value)
-                continue
-            [(key, listed)] = entry.value
-            if key.value != "pip":
-                raise ValueError(f"it has dependencies of {key.value}")
-            for line in _entries(listed, "pip"):
-                number = line.start_mark.line + 1
+        for entry in _conda_dependencies(read_listed(path)):
+            if isinstance(entry, str):
+                conda.append(entry)
+            else:
                 # As conda writes them into a file for pip.
-                texts = map(_without_comment, line.value.splitlines())
-                lines += [(number, text) for text in texts]
+                number, text = entry
+                lines += [(number, _without_comment(one)) for one in text.splitlines()]
     return _Reader(path).parse(lines, path) | RequirementsFile(conda=tuple(conda))
 
 
-def _conda_dependencies(text: str) -> Iterator[Any]:
-    """Yield the entries of all lists of dependencies, as nodes that know their lines."""
+def _conda_dependencies(text: str) -> Iterator[str | tuple[int, str]]:
+    """Yield packages of conda, and of the pip section with their lines.
+
+    Raises:
+        ValueError: It is malformed. Names the line and the text.
+    """
     import yaml
 
     try:
         root = yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        problem = error.problem or "it is not YAML"
+        raise _not_conda(error.problem_mark, text, problem) from None
     except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
-    for key, listed in root.value if root else ():
+        raise ValueError(f"line 1: {error}") from None
+    for key, listed in _conda_items(root, text):
         # What is merged would be passed over.
         if key.value == "<<":
-            raise ValueError("it has <<")
+            raise _not_conda(key.start_mark, text, "<< is not read")
         if key.value == "dependencies":
-            yield from _entries(listed, key.value)
+            for entry in _conda_list(listed, text):
+                yield from _conda_entry(entry, text)
 
 
-def _entries(node: Any, key: str) -> list[Any]:
+def _conda_entry(entry: Any, text: str) -> Iterator[str | tuple[int, str]]:
+    """Yield a package of conda, or the packages of a pip section."""
+    if entry.id == "scalar":
+        yield entry.value
+        return
+    for key, listed in _conda_items(entry, text):
+        if key.value != "pip":
+            raise _not_conda(key.start_mark, text, "it is not the pip section")
+        for line in _conda_list(listed, text):
+            if line.id != "scalar":
+                raise _not_conda(line.start_mark, text, "it is not a requirement")
+            yield line.start_mark.line + 1, line.value
+
+
+def _conda_items(node: Any, text: str) -> list[tuple[Any, Any]]:
+    """Return the items of a table."""
+    if node and node.id != "mapping":
+        raise _not_conda(node.start_mark, text, "it is not a table")
+    return node.value if node else []
+
+
+def _conda_list(node: Any, text: str) -> list[Any]:
     """Return the entries of a list; nothing at all is an empty one."""
     if node.value and node.id != "sequence":
-        raise ValueError(f"{key} is no list")
+        raise _not_conda(node.start_mark, text, "it is not a list")
     return node.value or []
+
+
+def _not_conda(mark: Any, text: str, problem: str) -> ValueError:
+    """Return the error of a part of a document, with its line."""
+    lines = text.splitlines() or [""]
+    number = min(mark.line if mark else 0, len(lines) - 1)
+    line = lines[number]
+    return ValueError(f"line {number + 1}: {problem}: {shown(line.strip())}")
 
 
 @contextmanager
@@ -295,22 +326,11 @@ def reading(
     """
     try:
         yield
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        UsageError,
-    ) as error:
+    except (OSError, ValueError, RecursionError, UsageError) as error:
         # One of a requirement does not say where it stands; what says it goes on as it is.
         if isinstance(error, UsageError) and not error.code.startswith("requirement-"):
             raise
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        # Its own words are about Python's types.
-        if isinstance(error, AttributeError):
-            reason = "it has another shape"
         message = f"{what} is malformed" if isinstance(what, Path) else what
         raise UsageError(code, f"{message}: {reason}", hint=hint) from None
 
@@ -360,13 +380,26 @@ class _Reader:
         self.count = 0
         """The lines of the file and of those that it includes."""
 
-    def read(self, path: Path, *, constrains: bool = False) -> RequirementsFile:
-        """Read a file, which may be included by ``-c``."""
+    def read(
+        self, path: Path, line: str = "", *, constrains: bool = False
+    ) -> RequirementsFile:
+        """Read a file.
+
+        Args:
+            path: Its path.
+            line: The place of the line that includes it.
+            constrains: Whether that is ``-c``.
+        """
         place = real_path(path)
         if (place, constrains) in self.seen:
             return RequirementsFile()
         self.seen.add((place, constrains))
-        file = self.parse(_lines(read_listed(path)), path, constrains=constrains)
+        try:
+            text = read_listed(path)
+        except UsageError as error:
+            error.message = f"{line}: {error.message}" if line else error.message
+            raise
+        file = self.parse(_lines(text), path, constrains=constrains)
         return file.as_limits() if constrains else file
 
     def parse(
@@ -393,7 +426,10 @@ class _Reader:
             inclusion = re.fullmatch(_INCLUSION, line)
             if inclusion:
                 limits = constrains or inclusion["limits"] is not None
-                parts.append(self._include(inclusion["file"], path, constrains=limits))
+                place = f"{path}, line {number}"
+                parts.append(
+                    self._include(inclusion["file"], path, place, constrains=limits)
+                )
             else:
                 parts.append(_parse_line(line, number, path))
         return joined_files(parts)
@@ -402,6 +438,7 @@ class _Reader:
         self,
         name: str,
         path: Path,
+        line: str,
         *,
         constrains: bool,
     ) -> RequirementsFile:
@@ -412,19 +449,20 @@ class _Reader:
         Args:
             name: The file as the line names it.
             path: The file that has the line.
+            line: The place of the line, for messages.
             constrains: Whether what it asks for are constraints.
         """
         if "\0" in name:
-            message = f"{path}: the name of a requirements file is not valid"
+            message = f"{line}: the name of a requirements file is not valid"
             raise UsageError("requirements-unreadable", message)
         included = path.parent / requirements_path(name)
         place = real_path(included)
         if place.is_relative_to(self.folder):
-            return self.read(included, constrains=constrains)
+            return self.read(included, line, constrains=constrains)
         check_outside(included, path)
-        malformed = f"{path} includes {included}, which is not a file of requirements"
+        malformed = f"{line} includes {included}, which is not a file of requirements"
         try:
-            file = self.read(included, constrains=constrains)
+            file = self.read(included, line, constrains=constrains)
         except UsageError as error:
             raise UsageError(error.code, malformed) from None
         if not all(is_known(one.row.tool, one.row.key) for one in file.settings):
@@ -488,7 +526,10 @@ def _read_options(
     """
     import shlex
 
-    words = deque(shlex.split(text))
+    try:
+        words = deque(shlex.split(text))
+    except ValueError as error:
+        raise ValueError(f"{error}: {shown(text)}") from None
     while words:
         word = words.popleft()
         # As pip's parser takes them: "--hash=…", "--hash …", "-i…", "-i …".
@@ -498,7 +539,7 @@ def _read_options(
             equals = word[2:]
             value = equals.removeprefix("=")
         if not option.startswith("-"):
-            raise ValueError("it is neither a requirement nor an option")
+            raise ValueError(f"{shown(word)} is neither a requirement nor an option")
         if words and not equals and option not in _FLAGS:
             value = words.popleft()
         if option == "--find-links" and "://" not in value:

@@ -30,6 +30,7 @@ from gpuinstall.base.requirement import (
     names_of,
     parse_requirement,
 )
+from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of
 from gpuinstall.base.values import Value, replace
@@ -150,7 +151,7 @@ def read_declaration(
     # Without a project nothing is parsed, and a plan need not load what parses it.
     if isfile(project):
         with reading(project):
-            document = parse_toml(read_listed(project))
+            document = parse_pyproject(read_listed(project))
             if configured:
                 listed = located_requirements(configured, document, project)
                 declared = Declaration(listed=listed)
@@ -232,8 +233,8 @@ def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
 def build_files(folder: Path) -> list[str]:
     """Return the files of a project of which a newer one has uv build it again: its own, and those of ``cache-keys``."""
     files = [*PROJECT_FILES]
-    with suppress(OSError, ValueError, AttributeError, TypeError, UsageError):
-        document = parse_toml(read_document(folder / PROJECT, folder))
+    with suppress(OSError, ValueError, UsageError):
+        document = parse_pyproject(read_document(folder / PROJECT, folder))
         for key in table_in(document, "tool", "uv").get("cache-keys", ()):
             pattern = key if isinstance(key, str) else key.get("file", "")
             if ".." not in pattern and not Path(pattern).is_absolute():
@@ -261,11 +262,11 @@ def read_inputs(name: str) -> RequirementsFile:
     if path.name != PROJECT:
         return read_requirements(path)
     with reading(path):
-        document = parse_toml(read_listed(path))
+        document = parse_pyproject(read_listed(path))
         if part is None:
             written = project_dependencies(document, path)
             return _from_folder(written, document, path)
-    with reading(f"{path} has no usable {part.kind} {part.name}"):
+    with reading(path):
         written = ProjectParts(document, path).requirements(part)
         return _from_folder(written, document, path, part)
 
@@ -308,7 +309,7 @@ def read_whole_project(
         UsageError: It is malformed.
     """
     with reading(path):
-        document = parse_toml(text)
+        document = parse_pyproject(text)
         tools = table_in(document, "build-system").get("requires", [])
         origin = TextOrigin(str(path), "[build-system] requires")
         required = [

@@ -14,11 +14,9 @@ from typing import IO, Any
 from gpuinstall.base.files import (
     DOCUMENT_BYTES,
     expanded_home,
-    parse_toml,
     read_raw,
     real_path,
     sha256_of,
-    text_list,
 )
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import (
@@ -28,6 +26,7 @@ from gpuinstall.base.requirement import (
     normalized,
     parse_requirement,
 )
+from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import BUILD_FILES, Record
 from gpuinstall.lock.request.declaration import (
@@ -81,17 +80,16 @@ def read_folder_project(
     table = static_project(folder / expanded_home(requirement.path))
     if table is None:
         return None
-    try:
-        lists = [table.get("dependencies", [])]
-        extras = ProjectParts({"project": table}, Path(PROJECT)).extras
-        lists.extend(extras[extra] for extra in requirement.extras)
-        name = normalized(table["name"])
-        row = {"name": name, "version": str(table["version"]), "requires-dist": []}
-        texts = chain.from_iterable(text_list(one, name) for one in lists)
-        origin = TextOrigin(str(Path(requirement.path) / PROJECT))
-        requirements = [parse_requirement(text, origin) for text in texts]
-    except (KeyError, TypeError, AttributeError):
+    extras = ProjectParts({"project": table}, Path(PROJECT)).extras
+    is_known = extras.keys() >= set(requirement.extras)
+    if not is_known or "name" not in table or "version" not in table:
         return None
+    name = normalized(table["name"])
+    row = {"name": name, "version": str(table["version"]), "requires-dist": []}
+    lists = [extras[extra] for extra in requirement.extras]
+    texts = chain(table.get("dependencies", ()), *lists)
+    origin = TextOrigin(str(Path(requirement.path) / PROJECT))
+    requirements = [parse_requirement(text, origin) for text in texts]
     # An extra of all extras names the project itself.
     if any(requirement.name == name for requirement in requirements):
         return None
@@ -273,8 +271,12 @@ def changed_files(
 def static_project(folder: Path) -> dict[str, Any] | None:
     """Return the ``[project]`` of a folder; None if only its build backend knows what it requires."""
     try:
-        table = parse_toml(read_raw(folder / PROJECT).decode())["project"]
-        is_static = {"dependencies", "optional-dependencies"}.isdisjoint
-        return table if is_static(table.get("dynamic", ())) else None
-    except (OSError, ValueError, LookupError, AttributeError):
+        document = parse_pyproject(read_raw(folder / PROJECT).decode())
+    except (OSError, ValueError):
         return None
+    table: dict[str, Any] | None = document.get("project")
+    if table is None or {"dependencies", "optional-dependencies"} & {
+        *table.get("dynamic", ())
+    }:
+        return None
+    return table

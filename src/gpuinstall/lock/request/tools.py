@@ -17,6 +17,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, real_path, text_list
 from gpuinstall.base.poetry import poetry_marker
 from gpuinstall.base.requirement import normalized, standard_marker
+from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import (
     index_address,
@@ -216,7 +217,7 @@ def uv_sources(
     places = (".", *workspace_members(workspace, root))
     members = {}
     for place in places if workspace and required else ():
-        document = parse_toml(read_listed(root / place / PROJECT, root))
+        document = parse_pyproject(read_listed(root / place / PROJECT, root))
         name = normalized(table_in(document, "project").get("name", ""))
         path = os.path.relpath(root / place, file.absolute().parent)
         if name in required:
@@ -448,7 +449,9 @@ def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
 @contextmanager
 def _packages(path: Path) -> Iterator[list[Table]]:
     with reading(path, "team-lock-malformed", "Repair it"):
-        yield parse_toml(read_listed(path, path.parent)).get("package", [])
+        document = parse_toml(read_listed(path, path.parent))
+        check_shape(document, LOCK)
+        yield document.get("package", [])
 
 
 def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
@@ -471,7 +474,7 @@ def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
         yield setting(key, " ".join(sorted(hashes)), package=release)
     source = row.get("source", {})
     if source.get("type") == "legacy":
-        index = source["url"]
+        index = source.get("url")
     else:
         index = source.get("registry")
     if index:

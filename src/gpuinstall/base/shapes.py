@@ -1,0 +1,177 @@
+"""The shapes of documents that readers rely on."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any, TypeAlias
+
+from gpuinstall.base.files import parse_toml
+
+Shape: TypeAlias = Any
+"""A type, a list of a shape, a tuple of alternatives, or a table."""
+
+_TEXTS: Shape = [str]
+_TABLE: Shape = {"*": object}
+_Fault: TypeAlias = tuple[str, Any, Shape]
+_PLACE: Shape = dict.fromkeys(
+    ("git", "branch", "tag", "rev", "url", "path", "file", "subdirectory"), str
+)
+_SOURCE: Shape = _PLACE | {
+    "index": str,
+    "marker": str,
+    "extra": str,
+    "group": str,
+    "editable": bool,
+    "workspace": bool,
+}
+_INDEX = {"url!": str, "name": str, "format": str, "default": bool, "explicit": bool}
+_UV_INDEXES: Shape = {
+    "index-url": str,
+    "extra-index-url": (str, _TEXTS),
+    "find-links": (str, _TEXTS),
+}
+UV: Shape = _UV_INDEXES | {
+    "index": [_INDEX],
+    "pip": _UV_INDEXES,
+    "sources": {"*": (_SOURCE, [_SOURCE])},
+    "workspace": {"members": _TEXTS, "exclude": _TEXTS},
+    "package": bool,
+    "default-groups": (str, _TEXTS),
+    "dependency-groups": {"*": _TABLE},
+    "dev-dependencies": _TEXTS,
+    "constraint-dependencies": _TEXTS,
+    "override-dependencies": _TEXTS,
+    "exclude-dependencies": _TEXTS,
+    "conflicts": [[{"extra": str, "group": str, "package": str}]],
+    "cache-keys": [(str, {"file": str})],
+    "extra-build-variables": {"*": _TABLE},
+    "prerelease-package": _TABLE,
+    "exclude-newer-package": _TABLE,
+}
+"""A ``uv.toml``, or ``[tool.uv]``."""
+
+_ENTRY: Shape = _PLACE | {
+    "version": str,
+    "python": str,
+    "platform": str,
+    "markers": str,
+    "optional": bool,
+    "extras": _TEXTS,
+    "source": str,
+}
+_ENTRIES = {"*": (str, _ENTRY, [(str, _ENTRY)])}
+_POETRY = {
+    "package-mode": bool,
+    "dependencies": _ENTRIES,
+    "dev-dependencies": _ENTRIES,
+    "group": {"*": {"optional": bool, "dependencies": _ENTRIES}},
+    "extras": {"*": _TEXTS},
+    "source": [{"name": str, "url": str}],
+}
+PYPROJECT = {
+    "project": {
+        "name": str,
+        "dynamic": _TEXTS,
+        "dependencies": _TEXTS,
+        "optional-dependencies": {"*": _TEXTS},
+    },
+    "build-system": {"requires": _TEXTS},
+    "dependency-groups": {"*": [(str, _TABLE)]},
+    "tool": {
+        "uv": UV,
+        "poetry": _POETRY,
+        **dict.fromkeys(("gpuinstall", "pdm", "rye", "pixi"), _TABLE),
+    },
+}
+_FILE = {"hash": str}
+LOCK = {
+    "package": [
+        {
+            "name!": str,
+            "version": str,
+            "source": {"type": str, "url": str, "registry": str},
+            "files": [_FILE],
+            "wheels": [_FILE],
+            "sdist": _FILE,
+            "resolution-markers": _TEXTS,
+            "markers": (str, {"*": str}),
+        }
+    ]
+}
+"""A ``uv.lock`` or a ``poetry.lock``."""
+
+
+CONFIG = {
+    "trust-folder": bool,
+    "trusted-sources": _TEXTS,
+    "pass-build-variables": _TEXTS,
+}
+"""The user's own configuration of gpuinstall."""
+
+
+class ShapeError(ValueError):
+    """A key of a document whose value has another shape."""
+
+
+def parse_pyproject(text: str) -> dict[str, Any]:
+    """Parse a pyproject.toml, and check the keys that readers rely on.
+
+    Raises:
+        ValueError: It is malformed.
+    """
+    document = parse_toml(text)
+    check_shape(document, PYPROJECT)
+    return document
+
+
+def check_shape(document: object, shape: Shape) -> None:
+    """Raise ShapeError for the first key whose value has another shape.
+
+    Args:
+        document: The document.
+        shape: Its shape. ``*`` is any other key of a table, and ``!`` follows a
+            required one.
+    """
+    fault = _find_fault(document, shape, "")
+    if fault:
+        key, value, expected = fault
+        raise ShapeError(f"{key} = {reprlib.repr(value)} is not {_name(expected)}")
+
+
+def _find_fault(value: Any, shape: Shape, key: str) -> _Fault | None:
+    """Return the first key whose value has another shape, with both."""
+    if isinstance(shape, tuple):
+        faults = [_find_fault(value, one, key) for one in shape]
+        # An alternative that fits further down has the closest fault.
+        known = filter(None, faults)
+        return max(known, key=lambda one: len(one[0])) if all(faults) else None
+    kind: Any = shape if isinstance(shape, type) else type(shape)
+    if not isinstance(value, kind):
+        return key, value, shape
+    if isinstance(shape, list):
+        parts = [(f"{key}[{n}]", one, shape[0]) for n, one in enumerate(value)]
+    elif isinstance(shape, dict):
+        required = {name[:-1] for name in shape if name.endswith("!")}
+        for name in required - value.keys():
+            return f"{key}.{name}", None, str
+        others = shape.get("*", object)
+        shapes = {name.removesuffix("!"): one for name, one in shape.items()}
+        parts = [
+            (f"{key}.{name}".lstrip("."), one, shapes.get(name, others))
+            for name, one in value.items()
+        ]
+    else:
+        return None
+    found = (_find_fault(one, inner, place) for place, one, inner in parts)
+    return next(filter(None, found), None)
+
+
+def _name(shape: Shape) -> str:
+    """Return the name of a shape, for a message."""
+    if isinstance(shape, tuple):
+        return " or ".join(map(_name, shape))
+    if isinstance(shape, list):
+        return "a list"
+    if isinstance(shape, dict):
+        return "a table"
+    return "a string" if shape is str else "true or false"

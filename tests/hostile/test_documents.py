@@ -1,0 +1,185 @@
+"""Random project files, read or refused with file, place, and text."""
+
+import random
+import re
+
+import pytest
+
+from gpuinstall.base.config import read_config
+from gpuinstall.base.errors import UsageError
+from gpuinstall.lock.request.conda import parse_conda
+from gpuinstall.lock.request.declaration import read_declaration, read_inputs
+from gpuinstall.lock.request.tools import read_team_lock, read_team_settings
+from gpuinstall.sources.configuration import project_limits, read_configuration
+from gpuinstall.sources.sources import Sources
+
+PYPROJECT = """\
+[project]
+name = "paper"
+version = "1"
+requires-python = ">=3.10"
+dependencies = ["torch>=2.1", "numpy<3; python_version >= '3.9'", "paper[fast]"]
+[project.optional-dependencies]
+fast = ["cowsay", "torch==2.14.1"]
+slow = ["torch"]
+[dependency-groups]
+dev = ["pytest", { include-group = "docs" }]
+docs = ["sphinx"]
+[build-system]
+requires = ["setuptools>=61"]
+[tool.uv]
+default-groups = ["dev"]
+constraint-dependencies = ["numpy>=1.26"]
+override-dependencies = ["sphinx<9"]
+conflicts = [[{ extra = "fast" }, { extra = "slow" }]]
+no-build-package = ["numpy"]
+[tool.uv.sources]
+torch = [{ index = "cpu", extra = "slow", marker = "sys_platform == 'linux'" }]
+cowsay = { git = "https://index.example/cowsay", tag = "v1" }
+[[tool.uv.index]]
+name = "cpu"
+url = "https://index.example/whl/cpu"
+explicit = true
+"""
+POETRY = """\
+[tool.poetry]
+name = "paper"
+package-mode = false
+[tool.poetry.dependencies]
+python = "^3.10"
+torch = { version = "^2.3.1+cu121", source = "pytorch", platform = "linux" }
+numpy = [{ version = "<2", python = "<3.12" }, { version = ">=2", python = ">=3.12" }]
+rich = { version = "*", optional = true, extras = ["jupyter"] }
+[tool.poetry.extras]
+shown = ["rich"]
+[tool.poetry.group.dev.dependencies]
+pytest = "^8 || ^9"
+[[tool.poetry.source]]
+name = "pytorch"
+url = "https://index.example/whl/cu121"
+"""
+CONDA = """\
+name: paper
+channels: [conda-forge]
+dependencies:
+  - python=3.11
+  - pytorch=2.6.*
+  - numpy >=1.24,<3
+  - conda-forge::scipy
+  - pip:
+    - torchmetrics==1.2
+    - -r more.txt
+"""
+REQUIREMENTS = """\
+torch==2.6.0 --hash=sha256:0000000000000000000000000000000000000000000000000000000000000000
+numpy>=1.24 ; python_version >= "3.9"
+-e ./lib[fast]
+--find-links wheels
+-c more.txt
+"""
+TEAM = """\
+version = 1
+[[package]]
+name = "numpy"
+version = "2.3.4"
+source = { registry = "https://index.example/simple" }
+resolution-markers = ["extra == 'extra-5-paper-fast'"]
+wheels = [{ url = "x", hash = "sha256:00" }]
+"""
+SEEDS = {
+    "pyproject.toml": (PYPROJECT, POETRY),
+    "environment.yml": (CONDA,),
+    "requirements.txt": (REQUIREMENTS,),
+    "uv.lock": (TEAM,),
+}
+WORDS = (
+    *('"', "'", "[", "]", "{", "}", "=", ",", ":", "-", "|", "^", "~", "*", "#", "<<"),
+    *(
+        '""',
+        "[]",
+        "{}",
+        "true",
+        "1",
+        "1.5",
+        "[[1]]",
+        '{ a = "b" }',
+        "'x'",
+        "2020-01-01",
+    ),
+    *("- a", "  ", "\n", "\t", "é", "==", ">=", "; ", "||", "@", "git+", "-r ", "${X}"),
+)
+ENVIRONMENT = {"PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": ""}
+
+
+def damaged(text, chance):
+    """Replace a few values, lines, or marks of a document."""
+    for _ in range(chance.randint(1, 3)):
+        spans = [one.span() for one in re.finditer(r'"[^"\n]*"|[\w.^>=<-]+|\S', text)]
+        start, end = chance.choice(spans)
+        other_start, other_end = chance.choice(spans)
+        piece = chance.choice((chance.choice(WORDS), text[other_start:other_end], ""))
+        text = text[:start] + piece + text[end:]
+        if chance.random() < 0.2:
+            lines = text.splitlines(keepends=True)
+            lines.insert(chance.randrange(len(lines)), chance.choice(lines))
+            text = "".join(lines)
+    return text
+
+
+def read(folder, name):
+    """Read a file as the commands do."""
+    if name == "uv.lock":
+        read_team_lock(folder / name, {"python_version": "3.11"})
+        read_team_settings(folder / name)
+        return
+    read_config(folder)
+    listed = read_declaration(folder).listed
+    parse_conda(listed.conda)
+    if name == "pyproject.toml":
+        for part in (":dev", "[fast]"):
+            listed |= read_inputs(str(folder / f"{name}{part}"))
+    limits = project_limits(ENVIRONMENT, folder)
+    settings = [*read_configuration(ENVIRONMENT, folder), *listed.settings]
+    Sources().with_settings(settings, folder)
+    assert isinstance(limits, dict)
+
+
+def is_complete(message, name, text):
+    """Return whether a refusal states file, place, and text."""
+    rest = message.replace(name, "", 1)
+    place = (
+        r"line \d+|named |names \S+, which|\[[\w.-]+|[\w-]+\.[\w-]+|[\w-]+ = |[\w-]+: "
+    )
+    words = set(re.findall(r"[^\s\"'`,:;\[\](){}]{2,}", rest))
+    marks = re.search(
+        r"'.+'|= \S+ is not|line \d+: [^:]+: \S|named \S|: \S+ is neither|includes \S|column \d+\): \S",
+        rest,
+    )
+    has_text = any(word in text for word in words) or marks
+    has_place = re.search(place, rest)
+    return name in message and has_place and has_text
+
+
+def faults(folder, count):
+    """Return documents with another error or an incomplete refusal."""
+    found = []
+    for number in range(count):
+        chance = random.Random(number)
+        name = chance.choice([*SEEDS])
+        text = damaged(chance.choice(SEEDS[name]), chance)
+        (folder / name).write_text(text, "utf-8")
+        (folder / "more.txt").write_text("scipy\n", "utf-8")
+        try:
+            read(folder, name)
+        except UsageError as error:
+            if not is_complete(error.message, name, text):
+                found.append((number, name, error.message))
+        except Exception as error:  # noqa: BLE001  any other error is a bug
+            found.append((number, name, repr(error)))
+        (folder / name).unlink()
+    return found
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(5_000, marks=pytest.mark.heavy)])
+def test_random_documents_are_read_or_refused(count, tmp_path):
+    assert faults(tmp_path, count) == []

@@ -185,8 +185,9 @@ BY_ADDRESS = "name @ address, required or as a constraint"
 def load_rules() -> Mapping[tuple[str, str], SettingRule]:
     """Return the rule of every setting, by tool and key.
 
-    A value of the table is the name of an effect, or the alternative to a refused
-    setting. The name of an effect is also the key of a list of settings.
+    A value of the table is the name of an effect, the alternative to a refused
+    setting, or an effect with its alternative. The name of an effect is also the key
+    of a list of settings.
     """
     rules = {}
     # Many machines have a setting of pip, and what parses TOML takes longer to load than a table.
@@ -196,9 +197,13 @@ def load_rules() -> Mapping[tuple[str, str], SettingRule]:
                 for name in effect:
                     rules[tool, name] = SettingRule(tool, name, Effect[key])
                 continue
-            known = Effect.__members__.get(effect)
-            instead = "" if known else effect
-            rules[tool, key] = SettingRule(tool, key, known or Effect.REFUSED, instead)
+            if isinstance(effect, dict):
+                [(name, instead)] = effect.items()
+            elif effect in Effect.__members__:
+                name, instead = effect, ""
+            else:
+                name, instead = "REFUSED", effect
+            rules[tool, key] = SettingRule(tool, key, Effect[name], instead)
     return rules
 
 
@@ -251,7 +256,8 @@ class SourceSetting(Value):
         """The reason why it is not obeyed; empty if it is."""
         if self.backend:
             return ""
-        if self.effect is Effect.REFUSED:
+        is_replaced = self.effect is Effect.UNRELATED and self.row.instead
+        if self.effect is Effect.REFUSED or is_replaced:
             return f"instead: {self.row.instead}"
         row: EffectRow = self.effect.value
         return row.why_ignored

@@ -185,7 +185,7 @@ def test_what_is_not_obeyed_of_the_users_own_is_reported(read, environ, tmp_path
     assert listener.steps == [
         f"Ignored override-dependencies (by URL) in UV_OVERRIDE: instead: {listed}",
         "Ignored UV_NO_DEV: instead: default-groups = [] below [tool.uv]",
-        "Ignored constraint in PIP_CONSTRAINT: it is not read here",
+        "Ignored constraint in PIP_CONSTRAINT: instead: -c FILE",
         "Ignored --no-index in PIP_NO_INDEX: instead: --offline, or a find-links folder without it",
     ]
 

@@ -91,3 +91,17 @@ def test_commands_refuse_hostile_locks(here, stranger, tmp_path, case):
     assert stranger.log == []
     if done.ok and words in RESOLVING:
         assert 'name = "x"' not in lock.read_text("utf-8")
+
+
+@pytest.mark.heavy
+def test_own_files_allow_a_typed_path_outside(here, tmp_path):
+    add_project(here.folder.parent, "lib", tmp_path / "executed")
+    assert here.run("lock", "torch", "../lib", "--target", "cpu").ok
+
+    refused = here.run("sync", "--target", "cpu")
+    (here.folder / "requirements.txt").write_text("torch\n../lib\n", "utf-8")
+    done = here.run("sync", "--target", "cpu")
+
+    assert refused.status == 6
+    assert "Require the path in requirements.txt" in refused.err
+    assert done.ok, done.err

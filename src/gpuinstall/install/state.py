@@ -54,7 +54,7 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import build_files
 from gpuinstall.lock.request.history import read_own_lock
 from gpuinstall.plan import Rejected
-from gpuinstall.sources.gate import TRUST
+from gpuinstall.sources.gate import LIST, TRUST
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -585,6 +585,8 @@ class InstallState(Value):
         )
         if "folder-not-trusted" in codes:
             hint = TRUST
+        elif "lock-traversal" in codes:
+            hint = f"Require the path in requirements.txt or pyproject.toml\n{LIST}"
         return LockError(
             "lock-does-not-fit",
             "no lock here fits this machine",

@@ -98,8 +98,10 @@ class Build(Value):
     source: WheelSource = ConfiguredIndex.TORCH
     """An address, a folder, or one of the indexes that are configured."""
     absent: str | None = None
-    """Why it cannot be had today: withdrawn, unreachable, failed, without-extension, newer-than-cover, split; or unverified,
-    if no index was ever seen to have it."""
+    """Why it is not available, such as ``withdrawn`` or ``unreachable``.
+
+    A build that no index was seen to have is ``unverified``.
+    """
     unread: tuple[Wheel, ...] = ()
     """The wheels of a build that only the listing knows."""
     obstacle: str | None = None

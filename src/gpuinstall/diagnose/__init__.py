@@ -1,4 +1,1 @@
-"""The examination of a machine, an environment and a project: evidence, findings, fixes.
-
-``examine`` reads without running what others made; ``run_repairs`` carries out the fixes that are ours.
-"""
+"""Examination of a machine, an environment, and a project."""

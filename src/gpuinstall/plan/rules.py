@@ -15,7 +15,6 @@ _ABSENT = {
     "withdrawn": "its index no longer lists it",
     "unreachable": "its index is unreachable, and no other source has it",
     "split": "its libraries are separate packages, one of which is built on this machine",
-    "newer-than-cover": "this lock of the range has an older torch",
     "without-extension": "a requested extension has no prebuilt file for it",
     "unverified": "it may not have been published",
     "failed": "a kernel failed on this machine with the same GPU code or CUDA",

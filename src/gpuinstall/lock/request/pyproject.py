@@ -28,6 +28,7 @@ from gpuinstall.lock.request.tools import (
     address_of,
     part_in,
     poetry_entries,
+    poetry_rows,
     project_settings,
     table_in,
     uv_sources,
@@ -294,6 +295,11 @@ def _group_entries(document: Table) -> dict[str, list[Any]]:
     if further:
         text_list(further, "dev-dependencies")
         groups["dev"] = [*groups.get("dev", ()), *further]
+    # Poetry installs the others by default.
+    for name, group in table_in(document, "tool", "poetry", "group").items():
+        if group.get("optional"):
+            rows = poetry_rows(group.get("dependencies", {}))
+            groups[name] = [poetry_requirement(one, entry) for one, entry in rows]
     return groups
 
 

@@ -346,11 +346,15 @@ def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
     groups = [poetry, *poetry.get("group", {}).values()]
     tables = [one.get("dependencies", {}) for one in groups if not one.get("optional")]
     tables.append(poetry.get("dev-dependencies", {}))
-    for table in tables:
-        for name, written in table.items():
-            for row in written if isinstance(written, list) else [written]:
-                entry = row if isinstance(row, dict) else {"version": row}
-                yield normalized(name), entry
+    yield from chain.from_iterable(map(poetry_rows, tables))
+
+
+def poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
+    """Yield the dependencies of a table of Poetry with each of their rows."""
+    for name, written in table.items():
+        for row in written if isinstance(written, list) else [written]:
+            entry = row if isinstance(row, dict) else {"version": row}
+            yield normalized(name), entry
 
 
 def team_lock_in(folder: Path) -> Path | None:

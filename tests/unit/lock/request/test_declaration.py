@@ -198,6 +198,16 @@ def test_extras_and_groups_have_names_of_their_own(tmp_path):
     assert [written(one.requirements) for one in read] == [("six", "rich"), ("pytest",)]
 
 
+def test_an_optional_group_of_poetry_is_requested_by_name(tmp_path):
+    write(
+        tmp_path,
+        pyproject__toml="[tool.poetry.group.gpu]\noptional = true\n"
+        '[tool.poetry.group.gpu.dependencies]\ntorch = "^2.1"\n',
+    )
+    group = read_inputs(str(tmp_path / "pyproject.toml:gpu"))
+    assert written(group.requirements) == ("torch<3,>=2.1",)
+
+
 def test_a_script_is_no_list_of_requirements(tmp_path):
     script = tmp_path / "train.py"
     script.write_text('# /// script\n# dependencies = ["torch"]\n# ///\n', "utf-8")

@@ -54,6 +54,8 @@ def pytest_configure(config):
     hidden = Path(tempfile.mkdtemp(prefix="gpuinstall-"))
     if config.getoption("-m") != "gpu":
         own_gpus.hide(hidden)
+        # Programs that start after the folder has gone would warn.
+        config.add_cleanup(partial(os.environ.pop, "LD_PRELOAD", None))
     for folder in (home, hidden):
         config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
 

@@ -10,14 +10,7 @@ from gpuinstall.machine.nvidia import libraries
 from gpuinstall.machine.source import Source
 
 SOURCE = Path(__file__).with_name("hidden.c")
-SIGNS = (
-    "/proc/driver/nvidia",
-    "/dev/kfd",
-    "/dev/dri",
-    "/dev/dxg",
-    "/.dockerenv",
-    "/run/.containerenv",
-)
+SIGNS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/dri", "/dev/dxg")
 VARIABLES = (
     *("CUDA_", "NVIDIA_", "TORCH_", "HIP_", "ROCR_", "ZE_"),
     *("KUBERNETES_SERVICE_HOST", "APPTAINER_", "SINGULARITY_", "container"),

@@ -25,7 +25,7 @@ comments. The title ``# heavy: ...`` leaves a story to ``make test-all``. Steps:
     habit ranges                                 toggle a behavior of the index (``tests.lab.index.Habits``)
     stop torch                                   stop this host
     kernel NAME on PLACE: MESSAGE                make this kernel of the fake torch fail on a GPU or build
-    python X.Y                                   skip unless a CPython X.Y exists; put it on PATH
+    python X.Y                                   skip unless another CPython X.Y exists; put it on PATH
     file NAME, remove NAME, copy NAME NAME       in the folder; the indented text is the content
     variable NAME=VALUE                          set for all following commands
     show error:|note:                            print only the lines that begin with this pattern
@@ -183,9 +183,19 @@ def test_story(story, stage, request, tmp_path_factory):
     if request.config.getoption("--accept"):
         with FileLock(tmp_path_factory.getbasetemp().with_name("accept.lock")):
             accept(story, "\n".join(happened))
-    elif happened != story.text.splitlines():
-        message = difference(story.text, happened, request.node.nodeid)
+        return
+    expected = with_here(story.text)
+    happened = with_here("\n".join(happened))
+    if happened != expected:
+        message = difference(expected, happened, request.node.nodeid)
         pytest.fail(message, pytrace=False)
+
+
+def with_here(text):
+    """Return a text with the version of the Python that runs the tests as HERE."""
+    here = ".".join(map(str, sys.version_info[:2]))
+    text = text.replace(CP, "cpHERE")
+    return re.sub(rf"([Pp]ython) ?{here}(\.\d+)?(?!\d)", r"\1 HERE", text)
 
 
 def accept(story, happened):
@@ -195,10 +205,10 @@ def accept(story, happened):
     story.file.write_bytes(f"{before}{happened}{after}".encode())
 
 
-def difference(text, happened, node):
+def difference(expected, happened, node):
     """Return a unified diff, and the commands to run or accept this story."""
     diff = difflib.unified_diff(
-        text.splitlines(), happened, "expected", "actual", lineterm=""
+        expected.splitlines(), happened.splitlines(), "expected", "actual", lineterm=""
     )
     alone = f"{sys.executable} -m pytest {shlex.quote(node)}"
     return "\n".join(
@@ -208,7 +218,8 @@ def difference(text, happened, node):
 
 def told_of(came, expected):
     """Return what came of a step, without what is usual and not expected."""
-    return [line for line in came if line in expected or not USUAL.fullmatch(line)]
+    known = {*map(with_here, expected)}
+    return [line for line in came if line in known or not USUAL.fullmatch(line)]
 
 
 @dataclass
@@ -258,6 +269,8 @@ class Stage:
         self.set("LAB_VERDICT", str(file))
 
     def do_python(self, version, _below):
+        if version == ".".join(map(str, sys.version_info[:2])):
+            pytest.skip(f"Python {version} runs the tests: needs another")
         python = interpreter(version)
         folder = self.tmp_path / "pythons"
         folder.mkdir(exist_ok=True)
@@ -412,9 +425,7 @@ class Stage:
         text = text.replace(platform.release(), "KERNEL")
         text = re.sub(r"(?<=\)) · \w+ \d+(\.\d+)?$", "", text, flags=re.MULTILINE)
         text = re.sub(r"\bpip \d+(\.\d+)+", "pip", text)
-        here = ".".join(map(str, sys.version_info[:2]))
-        text = text.replace(CP, "cpHERE")
-        text = re.sub(rf"([Pp]ython) ?{here}(\.\d+)?(?!\d)", r"\1 HERE", text)
+        text = with_here(text)
         text = re.sub(r"\b\d+(\.\d)? ([kM]?B|bytes?)\b", "N B", text)
         lines = (
             re.sub(r" +\d+(\.\d+)? (s|min)$|\s+$", "", line)

@@ -192,7 +192,7 @@ def test_story(story, stage, request, tmp_path_factory):
 
 
 def with_here(text):
-    """Return a text with the version of the Python that runs the tests as HERE."""
+    """Return a text with the Python version of this test run as HERE."""
     here = ".".join(map(str, sys.version_info[:2]))
     text = text.replace(CP, "cpHERE")
     return re.sub(rf"([Pp]ython) ?{here}(\.\d+)?(?!\d)", r"\1 HERE", text)

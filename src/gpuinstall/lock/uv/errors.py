@@ -317,7 +317,8 @@ def build_failure(message: str) -> InstallationError | None:
         BUILD_FAILED,
         f"{package} has no wheel for this machine, and building it failed",
         why=known.title if known else lines[-1],
-        evidence=evidence,
+        # Output of a build must not look like our own.
+        evidence="\n".join(f"| {line}" for line in lines),
         hint=hint,
         id=known.id if known else None,
     )

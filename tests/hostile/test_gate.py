@@ -9,7 +9,7 @@ import pytest
 import tomli
 import tomli_w
 
-from gpuinstall.base.errors import GpuInstallError, UsageError
+from gpuinstall.base.errors import GpuInstallError, LockError, UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import visible
@@ -215,3 +215,23 @@ def test_fuzzed_locks_end_in_no_traceback(project, count):
             passed += 1
     # Most are malformed, and yet not all.
     assert passed > count // 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "url", "code"),
+    [
+        ("git", "https://u:p@h.example/x", "lock-credentials"),
+        ("git", "https://:p@h.example/x", "lock-credentials"),
+        ("git", "ssh://git:p@h.example/x", "lock-credentials"),
+        ("hg", "https://h.example/x", "lock-malformed"),
+        ("git", "ssh://git@h.example/x", None),
+    ],
+)
+def test_repositories_of_locks_are_git_without_logins(kind, url, code):
+    entry = f'vcs = {{{{ type = "{kind}", url = "{url}", commit-id = "{{commit}}" }}}}'
+    found = None
+    try:
+        lock_with(entry)
+    except LockError as error:
+        found = error.code
+    assert found == code

@@ -30,7 +30,7 @@ from gpuinstall.base.requirement import (
     parse_requirement,
 )
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import MOST_NAMES
+from gpuinstall.base.text import MOST_NAMES, has_login, shorten
 from gpuinstall.base.values import Value
 from gpuinstall.sources.provenance import RECORDED_HASHES
 
@@ -491,9 +491,27 @@ def parse(name: str, text: str) -> Lock:
         fault = fault_in(source.url or "") or _fault_of(source.url or "")
         if fault:
             raise _malformed(name, f"has a malformed address of {package}: {fault}")
+    for package, source in sources:
+        _check_repository(name, package, source)
     for package, file in lock.entries:
         _check_file(name, package, file)
     return lock
+
+
+def _check_repository(lock: str, package: str, source: Any) -> None:
+    """Raise LockError for a login, or for a repository that is not Git's."""
+    if source.type != "git":
+        kind = shorten(source.type)
+        raise _malformed(lock, f"has a repository of {package} of type {kind!r}")
+    if has_login(source.url or ""):
+        raise _with_login(lock, package)
+
+
+def _with_login(lock: str, package: str) -> LockError:
+    """Return the error of an address with a login."""
+    message = f"{lock}: the address of {package} holds a user name or password"
+    hint = "gpuinstall lock --upgrade   # makes it without"
+    return LockError("lock-credentials", message, hint=hint)
 
 
 def _fault_of(url: str) -> str:
@@ -521,9 +539,7 @@ def _check_file(
         message = f"{lock}: {outside[0]!r} of {package} is outside its folder"
         raise LockError("lock-traversal", message, hint=_RESTORE)
     if "@" in urlsplit(file.url or "").netloc:
-        message = f"{lock}: the address of {package} holds a user name or password"
-        hint = "gpuinstall lock --upgrade   # makes it without"
-        raise LockError("lock-credentials", message, hint=hint)
+        raise _with_login(lock, package)
     sha256 = file.hashes.get("sha256")
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         what = f"is not a PEP 751 lock: the sha256 of {package} is not valid"

@@ -235,3 +235,11 @@ def test_repositories_of_locks_are_git_without_logins(kind, url, code):
     except LockError as error:
         found = error.code
     assert found == code
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].get("off")])
+def test_typed_names_request_no_source_of_a_lock(project, name):
+    policy = Policy(trusts_folder=False, requested=frozenset({"x"}))
+    gate = LockGate(Sources(policy=policy), project)
+    lock = lock_with(CASES[name]["entry"])
+    assert [one.code for one in gate.rejections(lock)][:1] == [CASES[name]["off"]]

@@ -120,7 +120,9 @@ class LockGate(Value):
                 location,
                 is_reachable=is_reachable,
                 is_from_lock=not self.is_resolved,
-                is_requested=package.name in self.sources.policy.requested,
+                # A typed name requests no source that an existing lock selects.
+                is_requested=self.is_resolved
+                and package.name in self.sources.policy.requested,
                 subdirectory=getattr(source, "subdirectory", "") or "",
                 commit=getattr(source, "commit_id", ""),
             )

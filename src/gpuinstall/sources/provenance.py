@@ -166,7 +166,7 @@ class SettingRule(Value):
 
 TEAM_LOCK = "uv.lock, poetry.lock"
 
-OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Pipenv"
+OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Hatch, Pipenv"
 """Tools whose indexes are compared with uv's."""
 
 RESOLVER_WORDS = ("prerelease", "resolution", "fork-strategy")

@@ -42,6 +42,7 @@ Table = Mapping[str, Any]
 
 TOOL_FILES = {
     "pdm.toml": ("pypi",),
+    "hatch.toml": ("envs",),
     "pixi.toml": ("pypi-options",),
     "Pipfile": ("source",),
 }
@@ -52,8 +53,11 @@ _INDEX_KEYS = (
     "tool.pdm.source",
     "tool.rye.sources",
     "tool.pixi.pypi-options",
+    "tool.hatch.envs",
 )
 """Keys of other tools' indexes in pyproject.toml."""
+
+_INDEX_VARIABLE = r"(PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 
 _LOCKS = ("uv.lock", "poetry.lock")
 
@@ -318,7 +322,9 @@ def index_settings(
     """
     for key in keys:
         *tables, name = key.split(".")
-        for address in _addresses(table_in(document, *tables).get(name)):
+        value = table_in(document, *tables).get(name)
+        addresses = _hatch_addresses(value) if name == "envs" else _addresses(value)
+        for address in addresses:
             yield source_setting(OTHER_TOOLS, key, address, file)
 
 
@@ -331,6 +337,21 @@ def _addresses(value: object) -> Iterator[str]:
             yield from chain.from_iterable(map(_addresses, value))
         case str() if "://" in value:
             yield value
+
+
+def _hatch_addresses(environments: object) -> Iterator[str]:
+    """Yield the indexes in the variables of Hatch's environments."""
+    match environments:
+        case {"env-vars": dict() as variables}:
+            for name, value in variables.items():
+                if re.fullmatch(_INDEX_VARIABLE, name):
+                    # uv accepts NAME=ADDRESS.
+                    words = (
+                        re.sub(r"^[\w.-]+=", "", one) for one in str(value).split()
+                    )
+                    yield from (word for word in words if "://" in word)
+        case dict():
+            yield from chain.from_iterable(map(_hatch_addresses, environments.values()))
 
 
 def line_of(word: str, file: Path) -> int | None:

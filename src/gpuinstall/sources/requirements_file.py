@@ -241,7 +241,9 @@ def read_conda(path: Path) -> RequirementsFile:
     conda = []
     lines = []
     with reading(path):
-        for entry in _conda_dependencies(read_listed(path)):
+        entries = [*_conda_dependencies(read_listed(path))]
+        check_count(len(entries), "entries", "dependencies")
+        for entry in entries:
             if isinstance(entry, str):
                 conda.append(entry)
             else:

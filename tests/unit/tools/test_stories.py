@@ -26,7 +26,7 @@ def test_accept_keeps_a_passing_story(tmp_path):
 
 
 def test_a_failure_shows_diff_and_command():
-    message = stories.difference("$ a\n    old", ["$ a", "    new"], "a.py::a[a: b]")
+    message = stories.difference("$ a\n    old", "$ a\n    new", "a.py::a[a: b]")
 
     assert "-    old\n+    new\n" in message
     assert "-m pytest 'a.py::a[a: b]' --accept" in message

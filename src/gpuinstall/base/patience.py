@@ -14,7 +14,7 @@ MORE_TIME = f"Run it again\nexport {SILENCE}=120   # allows a slow server more s
 
 
 RETRIES = 3
-"""Retries of a request whose host does not answer; uv's default."""
+"""Retries if a host does not answer; uv's default."""
 
 
 class Patience(NamedTuple):

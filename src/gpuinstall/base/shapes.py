@@ -110,7 +110,7 @@ CONFIG = {
 
 
 class ShapeError(ValueError):
-    """A key of a document whose value has another shape."""
+    """A key of a document with a value of another shape."""
 
 
 def parse_pyproject(text: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def parse_pyproject(text: str) -> dict[str, Any]:
 
 
 def check_shape(document: object, shape: Shape) -> None:
-    """Raise ShapeError for the first key whose value has another shape.
+    """Raise ShapeError for the first key with a value of another shape.
 
     Args:
         document: The document.
@@ -139,7 +139,7 @@ def check_shape(document: object, shape: Shape) -> None:
 
 
 def _find_fault(value: Any, shape: Shape, key: str) -> _Fault | None:
-    """Return the first key whose value has another shape, with both."""
+    """Return the first key with a value of another shape, and the value."""
     if isinstance(shape, tuple):
         faults = [_find_fault(value, one, key) for one in shape]
         # An alternative that fits further down has the closest fault.

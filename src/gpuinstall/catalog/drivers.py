@@ -66,7 +66,7 @@ class Branch(NamedTuple):
 
 
 class Cudnn(Value):
-    """The first cuDNN release whose code starts at a compute capability."""
+    """The first cuDNN release with this lowest compute capability."""
 
     version: _Numbers
     capability: ComputeCapability
@@ -100,12 +100,12 @@ class KernelModules(Value):
 
 
 class Tegra(Value):
-    """The toolkits whose code a Tegra chip shares with desktop GPUs."""
+    """Toolkits that build the same code for a Tegra chip and desktop GPUs."""
 
     unified: CudaVersion | None = None
     """The first such toolkit, if any."""
     ran: CudaVersion | None = None
-    """A toolkit whose code a user reported to run on the chip."""
+    """A toolkit that a user reported to work on the chip."""
 
 
 class JetsonChip(Value):
@@ -135,7 +135,7 @@ class Drivers(Value, eq=False):
     families: Mapping[ComputeCapability, WordSet]
     """The chips that run code with the suffix ``f``."""
     run_time_compilers: Mapping[ComputeCapability, CudaVersion]
-    """The first toolkit whose runtime compiler supports a chip."""
+    """The first toolkit with a runtime compiler for a chip."""
     cudnn: tuple[Cudnn, ...]
     """Ascending."""
     cudnn_last: tuple[CudnnLast, ...]

@@ -112,7 +112,7 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
 
 
 def _with_dry_run(fix: str) -> str:
-    """Return a fix whose ``--relax`` line runs ``lock --dry-run``."""
+    """Return a fix with ``lock --dry-run`` in its ``--relax`` line."""
     words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
     line = joined(["gpuinstall", "lock", "--dry-run", "--relax", *words])
     return re.sub(rf"(?m)^{RELAX}: ", lambda _: f"{line}{NOTE}", fix)

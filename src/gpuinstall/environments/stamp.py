@@ -55,7 +55,7 @@ class Stamp(Value):
 
     @property
     def programs(self) -> set[str]:
-        """The verified modules besides torch."""
+        """The verified modules other than torch."""
         return set(self.files) - {TORCH}
 
     def proves(self, gpus: Iterable[int]) -> bool:

@@ -122,7 +122,7 @@ def _named_if_it_stays(folder: Path, reporter: Reporter) -> Iterator[None]:
 
 
 def _changed() -> list[EnvironmentPaths]:
-    """Return the environments whose last change this user can roll back."""
+    """Return the environments that this user can roll back."""
     own = map(EnvironmentPaths, remembered())
     return [
         paths for paths in (*own, *changed_by_into()) if is_folder(paths.last_change)

@@ -310,7 +310,7 @@ def _unpack_all(
         introduced -= names
         if not introduced:
             return priced.fit
-        # The metadata of what is requested may require more of them.
+        # The metadata of requested packages may require more of them.
         unpacked = read_packages(packages_folders(place.staging))
         installed = {one.name: one for one in (*existing.packages, *unpacked)}
         names = required_names(priced.requested, installed) & introduced

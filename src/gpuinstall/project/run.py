@@ -167,7 +167,7 @@ class Project(Value):
         from gpuinstall.lock.file.entries import LockGate
 
         folder = self.paths.folder
-        # For a file that is gone, only a lock says what it required.
+        # The requirements of a missing file are only in a lock.
         files = [
             file
             for name, file in self.files.items()

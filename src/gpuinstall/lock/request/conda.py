@@ -43,7 +43,7 @@ class CondaRequest(Value):
     preferred_backend: str | None = None
     """The tag of a CUDA that the packages select, such as ``cu118``."""
     without_wheel: tuple[str, ...] = ()
-    """Packages whose names may mean other projects on the index."""
+    """Packages that may be other projects on the index."""
 
     def note(self, requested: Collection[str] = ()) -> str:
         """Return the packages that are not installed, with two commands.
@@ -68,7 +68,7 @@ class CondaRequest(Value):
 
 
 class UnknownSpec(ValueError):  # noqa: N818
-    """A conda package whose version no specifier can express."""
+    """A conda package with a version that no specifier can express."""
 
 
 class _Spec(Value):

@@ -134,7 +134,7 @@ def answer(words: list[str]) -> Answer:
 
 
 def mapped_file(library: str) -> str | None:
-    """Return the file of a driver library, whose name has the version."""
+    """Return the versioned file of a driver library."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             maps = file.read()

@@ -128,7 +128,7 @@ class NvmlFacts(Value):
     error: str | None = None
     """Its message."""
     at: int | None = None
-    """The index of the GPU whose query failed."""
+    """The index of the GPU that could not be queried."""
 
     @property
     def works(self) -> bool:

@@ -117,7 +117,7 @@ class NvidiaRules(Rules):
         return "F38" if self.rank(gpu) > newest else self.no_code
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Reject a build whose CUDA major needs a newer driver."""
+        """Reject a build if its CUDA major needs a newer driver."""
         driver = self._driver
         toolkit = build.toolkit
         if toolkit is None or driver.serves(toolkit):

@@ -139,7 +139,7 @@ def check_shape(document: object, shape: Shape) -> None:
 
 
 def _find_fault(value: Any, shape: Shape, key: str) -> _Fault | None:
-    """Return the first key with a value of another shape, and the value."""
+    """Return the first key with a wrong value, the value, and its shape."""
     if isinstance(shape, tuple):
         faults = [_find_fault(value, one, key) for one in shape]
         # An alternative that fits further down has the closest fault.

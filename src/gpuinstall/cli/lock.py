@@ -129,6 +129,10 @@ def _write(
         targets = project.contents.config.targets
         for text in others_beside(made, project.folder, targets):
             options.terminal.warn(text)
+    for lock in made:
+        for reason in project.later_gate.rejections(lock):
+            text = f"{reason.message}: gpuinstall sync rejects {lock.name} unless trusted-sources lists it"
+            options.terminal.warn(text)
     rows: list[Row] = []
     for written in locks:
         packages = number_of(len(written.lock.pylock.packages), "package")

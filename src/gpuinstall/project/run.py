@@ -43,7 +43,7 @@ from gpuinstall.sources.requirements_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
@@ -164,6 +164,14 @@ class Project(Value):
     @property
     def lock_gate(self) -> LockGate:
         """The gate for the locks of the folder."""
+        return self._gate(self.settings.files.values(), (self.words,))
+
+    @property
+    def later_gate(self) -> LockGate:
+        """The gate of a later run, in which no requirement is typed."""
+        return self._gate()
+
+    def _gate(self, *typed: Iterable[RequirementsFile]) -> LockGate:
         from gpuinstall.lock.file.entries import LockGate
 
         folder = self.paths.folder
@@ -175,8 +183,7 @@ class Project(Value):
         ]
         declared = chain.from_iterable(self.contents.declaration.alternatives)
         alternatives = [member.listed for member in declared]
-        typed = (*self.settings.files.values(), self.words)
-        required = joined_files((*files, *alternatives, *typed))
+        required = joined_files((*files, *alternatives, *chain(*typed)))
         return LockGate(self.sources, folder, required.requirements)
 
     @cached_property

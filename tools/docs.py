@@ -88,11 +88,10 @@ DEVICES = {
 KNOWN_FAILURES = """\
 # Known failures
 
-For whoever has an error.
-
-`gpuinstall explain` recognises these failures in a text, `gpuinstall doctor` and `gpuinstall verify` on a machine. Each
-stands here with what a program prints, its cause, and the fix on Ubuntu, of a fault of Windows there;
-`gpuinstall explain F01` prints the one for your own system. Made from `src/gpuinstall/catalog/failures/data`.
+Look up an error message. `gpuinstall explain` recognizes these failures in a text, and `gpuinstall doctor` and
+`gpuinstall verify` find them on a machine. Each entry has an example message, its cause, and the fix for Ubuntu (or for
+Windows, if it only occurs there). `gpuinstall explain F01` prints the fix for your system. This page is generated from
+`src/gpuinstall/catalog/failures/data`.
 """
 COMMON_OPTIONS = re.compile(
     r"\n  (?:--json|--json-events|-q, --quiet|-v, --verbose|-h, --help) .*(?:\n {10}.*)*"
@@ -156,7 +155,7 @@ def man_page() -> str:
         f'.TH GPUINSTALL 1 "" "gpuinstall {__version__}" "User Commands"',
         ".SH NAME",
         roff(
-            "gpuinstall - install the PyTorch build that runs on this machine's GPUs, prove it"
+            "gpuinstall - install the newest PyTorch build that runs on this machine's GPUs"
         ),
         ".SH DESCRIPTION",
         roff(introduction.replace("\n", " ").replace("`", "")),

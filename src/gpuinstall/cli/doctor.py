@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @framed(
     "doctor",
-    "Examine machine, driver, environment and project.",
+    "Find problems in machine, driver, environment, and project; print commands that fix them.",
     "venv",
     hidden=VARIABLES,
 )

@@ -22,13 +22,11 @@ from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.records import undo_command
 
-command = click.Group(
-    "env", help="List, restore and remove the environments made by gpuinstall."
-)
+command = click.Group("env", help="List, roll back, and remove environments.")
 _framed = partial(framed, group=command)
 
 
-@_framed("list", "List your environments and those of this folder.")
+@_framed("list", "List environments of gpuinstall and their sizes.")
 def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import (
         changed_by_into,
@@ -91,7 +89,7 @@ def _environment(venv: Path) -> dict[str, Any]:
 
 @_framed(
     "rollback",
-    "Take the last change of the environment and its lock back.",
+    "Undo the last change of an environment. The next rollback redoes it.",
     "venv",
     "into",
     "interpreter",
@@ -148,7 +146,7 @@ def _versions(place: EnvironmentPaths) -> dict[str, str]:
 
 @_framed(
     "remove",
-    "Remove the environment, with packages that pip or uv added, and its last change; keep the locks.",
+    "Remove an environment and its rollback data. Lock files are kept.",
     "venv",
     "yes",
 )
@@ -164,7 +162,7 @@ def _remove(options: CommandOptions) -> Outcome:
 
 @_framed(
     "prune",
-    "Remove what env rollback would restore.",
+    "Remove the rollback data of all environments.",
     "yes",
 )
 def _prune(options: CommandOptions) -> Outcome:

@@ -46,7 +46,7 @@ _BLOCK = 1 << 20
 
 @framed(
     "explain",
-    "Find the cause in an error message: TEXT itself or its number (F38), a file or stdin.",
+    "Look up an error message: TEXT, a failure's number (F38), a file, or stdin.",
     "venv",
     serves_folder=False,
 )

@@ -31,7 +31,7 @@ _BEGINNING = (
 )
 """How exports begin, by which an older one is told from a file of the user's."""
 
-command = click.Group("export", help="Write the lock in other tools' formats.")
+command = click.Group("export", help="Convert lock files for other tools.")
 _framed = partial(framed, group=command)
 
 
@@ -49,20 +49,20 @@ def _add(name: str, text: str, write: Callable[[Lock], str]) -> None:
 
 _add(
     "constraints",
-    "Write the versions alone, for pip -c, uv and Poetry.",
+    "Write only the versions, for pip -c, uv, and Poetry.",
     constraints,
 )
 _add(
     "requirements",
-    "Write a requirements file with hashes, for pip and uv.",
+    "Write requirements with hashes, for pip and uv.",
     requirements,
 )
-_add("conda", "Write conda's environment.yml, its pip section with hashes.", conda)
+_add("conda", "Write environment.yml with hashes in its pip section.", conda)
 
 
 @_framed(
     "dockerfile",
-    "Write a Dockerfile that installs the lock.",
+    "Write a Dockerfile that installs the lock file.",
     *_LOCKS,
     "any_lock",
     "with_servers",
@@ -98,7 +98,7 @@ def _dockerfile(options: CommandOptions) -> Outcome:
 
 @_framed(
     "uv",
-    "Write tables for pyproject.toml: a dependency group for each backend.",
+    "Write tables for pyproject.toml, with one group per backend.",
     *_LOCKS,
     "torch_index",
 )
@@ -113,7 +113,7 @@ def _uv(options: CommandOptions) -> Outcome:
 
 @_framed(
     "needs",
-    "Write the minimum driver and CUDA, the GPUs, and glibc for each lock.",
+    "Write the minimum driver, CUDA, GPUs, and glibc.",
     *_LOCKS,
 )
 def _needs(options: CommandOptions) -> Outcome:

@@ -56,7 +56,7 @@ _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 
 @framed(
     "hook",
-    "Make plain pip or uv install builds that run here, in other environments too.",
+    "Configure plain pip or uv to select builds that run on this machine, in all environments.",
     "torch_index",
     "remove",
     serves_folder=False,

@@ -48,7 +48,7 @@ _EXCLUDED_BY_INTO = ("only", "replace", "upgrade")
 
 @framed(
     "install",
-    "Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.",
+    "Install the newest PyTorch build that runs on this machine's GPUs, with all requested packages; verify and lock it.",
     *REQUEST,
     "only",
     "venv",
@@ -281,7 +281,7 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
 
 @framed(
     "remove",
-    "Remove packages from the environment, and what only they needed.",
+    "Remove packages, and dependencies that nothing else requires.",
     "venv",
     "dry_run",
     *SOURCING,
@@ -295,7 +295,7 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
 
 @framed(
     "sync",
-    "Install exactly the lock that fits this machine.",
+    "Install exactly the lock file that fits this machine.",
     "venv",
     "target",
     "wheels",

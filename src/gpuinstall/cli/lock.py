@@ -76,7 +76,7 @@ class LockCommands(click.Group):
 
 @framed(
     "lock",
-    "Write pylock.<target>.toml for each target: those in the folder, or this machine's.",
+    "Write pylock.<target>.toml for each of the folder's targets, or for this machine.",
     *REQUEST,
     "only",
     "upgrade",
@@ -178,7 +178,7 @@ def _names_to_upgrade(options: CommandOptions) -> list[str]:
 
 @framed(
     "check",
-    "Check that the locks are up to date; exit 6 if not.",
+    "Check that the lock files are up to date; if not, exit with 6.",
     *REQUEST,
     "only",
     "targets",
@@ -230,7 +230,7 @@ def check_command(options: CommandOptions) -> Outcome:
 
 @framed(
     "download",
-    "Download every file of the locks into DIR.",
+    "Download the files of all locks into DIR. sync --wheels DIR installs them.",
     "folder",
     "torch_index",
     "offline",

@@ -37,24 +37,24 @@ from gpuinstall.cli.terminal import CURRENT, Terminal
 
 COMMAND_GROUPS: dict[str, dict[str, str]] = {
     "Every day": {
-        "install": "Install PyTorch and other packages, built for your GPUs and proven on them.",
-        "remove": "Remove packages, and what only they needed.",
-        "run": "Run a command in the environment, without activating it.",
-        "doctor": "Find what is wrong with this machine and its PyTorch, and how to fix it.",
-        "explain": "Find the cause of an error message.",
-        "verify": "Prove that a PyTorch works on every GPU here, whoever installed it.",
-        "plan": "Show which build you would get, and why; change nothing.",
+        "install": "Install PyTorch and other packages for this machine's GPUs, and verify them.",
+        "remove": "Remove packages, and dependencies that nothing else requires.",
+        "run": "Run a command in the environment without activating it.",
+        "doctor": "Find problems in machine, environment, and project; print commands that fix them.",
+        "explain": "Look up an error message.",
+        "verify": "Run kernels on every GPU, in any environment with PyTorch.",
+        "plan": "Show which build a machine gets, and why; change nothing.",
     },
     "Teams": {
-        "lock": "Lock the exact files for each kind of machine.",
-        "sync": "Install exactly the lock that fits this machine.",
-        "export": "Write a lock for other tools: pip, conda, uv projects, Docker.",
-        "hook": "Make plain uv and pip install builds that run here.",
+        "lock": "Write a lock file for each kind of machine.",
+        "sync": "Install exactly the lock file that fits this machine.",
+        "export": "Convert lock files for pip, uv, conda, and Docker.",
+        "hook": "Make plain pip or uv select builds that run on this machine.",
     },
     "More": {
-        "probe": "Show your GPUs, driver and system.",
-        "report": "Show what became of the nodes that recorded a command.",
-        "env": "List and remove the environments made by gpuinstall.",
+        "probe": "Show GPUs, driver, system, and their problems.",
+        "report": "Summarize results recorded by cluster nodes.",
+        "env": "List, roll back, and remove environments.",
         "self": "Remove gpuinstall itself.",
     },
 }
@@ -138,7 +138,10 @@ class Commands(click.Group):
 @click.command(cls=Commands, context_settings=HELP)
 @click.version_option(__version__, "-V", "--version", prog_name="gpuinstall")
 def entrance() -> None:
-    """Install the PyTorch build that runs on this machine's GPUs, lock it, and prove it with kernels."""
+    """Install the newest PyTorch build that runs on this machine's GPUs.
+
+    Verify it with kernels, and write lock files that reproduce it on other machines.
+    """
 
 
 def run_command_line(arguments: list[str]) -> int:

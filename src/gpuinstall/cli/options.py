@@ -120,12 +120,12 @@ class CommandOptions:
 
     torch_index: str | None = _row(
         "--torch-index URL",
-        "The base URL of PyTorch's index.",
+        "Base URL of PyTorch's index (default: https://download.pytorch.org/whl).",
         envvar="GPUINSTALL_TORCH_INDEX",
     )
     offline: bool = _row(
         "--offline",
-        "Use no network.",
+        "Do not use the network.",
         envvar=("GPUINSTALL_OFFLINE", "UV_OFFLINE"),
     )
     folder: Path = _row(
@@ -135,20 +135,24 @@ class CommandOptions:
     )
     wheels: Path | None = _row(
         "--wheels DIR",
-        "Take the wheels from this folder.",
+        "Install from the wheels in DIR instead of an index.",
         type=click.Path(
             exists=True, file_okay=False, path_type=Path, resolve_path=True
         ),
     )
     requirements: tuple[str, ...] = _list("[REQ]...", place=_requirement_from)
     requirement_files: tuple[str, ...] = _list(
-        "-r --requirement FILE", "Read requirements from a file.", _path_from
+        "-r --requirement FILE",
+        "Add the requirements of a file: requirements.txt, pyproject.toml, environment.yml, or - (stdin).",
+        _path_from,
     )
     editables: tuple[str, ...] = _list(
-        "-e --editable DIR", "Install a project as editable.", _editable_from
+        "-e --editable DIR", "Add the project in DIR, as editable.", _editable_from
     )
     constraints: tuple[str, ...] = _list(
-        "-c --constraint FILE", "Constrain versions.", _path_from
+        "-c --constraint FILE",
+        "Constrain versions with a file, or - (stdin).",
+        _path_from,
     )
     groups: tuple[str, ...] = _list(
         "--group NAME",
@@ -158,135 +162,146 @@ class CommandOptions:
     extras: tuple[str, ...] = _list("--extra NAME", "Add an extra of pyproject.toml.")
     python: str | None = _row(
         "--python X.Y|PATH",
-        "The Python to install for: a version, or the interpreter to create the environment from.",
+        "Python version, or the interpreter that creates the environment (default: one that the project and torch support).",
         _marked_path_from,
         envvar="GPUINSTALL_PYTHON",
     )
     backend: str | None = _row(
         "--backend TAG",
-        "Force a build: cu126 (CUDA 12.6), cpu, …",
+        "Force a kind of build: cu126 (CUDA 12.6), cpu, … (default: the best for the GPUs).",
         envvar="GPUINSTALL_BACKEND",
     )
-    gpus: str | None = _row("--gpus I,J", "The GPUs to plan for, by index or UUID.")
+    gpus: str | None = _row(
+        "--gpus LIST",
+        "GPUs to select a build for: indices or UUIDs, separated by commas (default: all).",
+    )
     relax: bool = _row(
         "--relax",
-        "If this machine cannot have what is requested, take what is nearest to it.",
+        "Replace pins that cannot work on this machine with the nearest compatible versions.",
     )
     only: bool = _row(
-        "--only", "Request only these packages; drop the earlier requests."
+        "--only", "Request only the packages on the command line; drop all others."
     )
     venv: Path = _row(
         "--venv DIR",
-        "The environment (default: .venv).",
+        "Environment (default: .venv).",
         type=Path,
         default=".venv",
         envvar="GPUINSTALL_VENV",
     )
     into: bool = _row(
         "--into",
-        "Change the existing environment named by --python PATH or --venv DIR, or this application's.",
+        "Change another tool's environment, selected by --python PATH or --venv DIR (default: this application's).",
     )
-    dry_run: bool = _row(
-        "--dry-run", "Show what would change and be downloaded; change nothing."
-    )
+    dry_run: bool = _row("--dry-run", "Show changes and download size; change nothing.")
     upgrade: bool = _row(
         "-U --upgrade",
-        "Upgrade to the newest versions: all, or the packages that are named.",
+        "Upgrade all packages (install with REQ: only these).",
     )
     upgrade_packages: tuple[str, ...] = _list(
-        "--upgrade-package P", "Upgrade only this package."
+        "--upgrade-package NAME", "Upgrade this package (repeatable)."
     )
     replace: bool = _row(
-        "--replace", "Also replace what gpuinstall did not make, or another host began."
+        "--replace",
+        "Replace an environment that gpuinstall did not create, or an unfinished change of another host.",
     )
-    yes: bool = _row("-y --yes", "Do not ask.")
+    yes: bool = _row("-y --yes", "Do not ask for confirmation.")
     target: str | None = _row(
-        "--target T", "The lock to install: cu126, cpu, … (default: the one that fits)."
+        "--target TARGET",
+        "Lock file to install: cu126, cpu, … (default: the one that fits).",
     )
     targets: tuple[str, ...] = _list(
-        "--target T", "Lock for cu126, cu130-windows-x86_64, …"
+        "--target TARGET",
+        "Kind of machine: cu126, cu130-windows-x86_64, … (repeatable; default: the folder's targets, or this machine).",
     )
     machine: str | None = _row(
         "--machine FILE",
-        "A recorded machine instead of this one (probe --json; - is stdin).",
+        "Use a machine recorded by probe --json, or - (stdin), instead of this one.",
         _path_from,
     )
     gpu_names: tuple[str, ...] = _list(
-        "--gpu NAME", 'A machine with this GPU instead, such as "RTX 5090".'
+        "--gpu NAME",
+        'Use a machine with this GPU, such as "RTX 5090", instead of this one (repeatable).',
     )
     driver: str | None = _row(
-        "--driver VERSION", "The driver of the machine that --gpu names."
+        "--driver VERSION",
+        "Its driver (plan without it: the latest that supports the GPUs).",
     )
     os: str | None = _row(
         "--os",
-        "Its operating system (linux).",
+        "Its operating system (default: linux).",
         type=click.Choice(["linux", "windows", "macos"]),
     )
     arch: str | None = _row(
         "--arch",
-        "Its architecture (x86_64, or the GPU's own).",
+        "Its architecture (default: x86_64, or as the GPU requires).",
         type=click.Choice(["x86_64", "aarch64", "arm64"]),
     )
-    glibc: str | None = _row("--glibc X.Y", "Its glibc (2.28).")
-    all_builds: bool = _row("--all", "Show every rejected build, and why.")
+    glibc: str | None = _row("--glibc X.Y", "Its glibc (default: 2.28).")
+    all_builds: bool = _row("--all", "Show every rejected build and the reason.")
     # "--python" twice: install makes an environment of a version, the commands with this row take one as it is.
     interpreter: str | None = _row(
-        "--python PATH", "The interpreter of any environment.", _marked_path_from
+        "--python PATH",
+        "Interpreter of an environment, instead of --venv.",
+        _marked_path_from,
     )
     any_lock: bool = _row(
         "--any",
-        "Choose at the start among the environments of all locks, as sync does.",
+        "Select the lock file that fits the machine at start, as sync does.",
     )
     proof: bool = _row(
         "--proof/--no-proof",
-        "With --any: run kernels once on each machine.",
+        "With --any: verify with kernels, once on each machine (default: --proof).",
         default=True,
     )
     install: bool = _row(
         "--install", "With --any: install the environment if it is missing."
     )
-    require_gpu: bool = _row(
-        "--require-gpu", "Fail if no GPU can be used (for CI and clusters)."
-    )
+    require_gpu: bool = _row("--require-gpu", "If no GPU can be used, exit with 8.")
     deep: bool = _row(
-        "--deep", "Also check attention, FP8, FFT, solvers, graphs, compiler, NCCL."
+        "--deep",
+        "Also check attention, FP8, FFT, solvers, CUDA graphs, torch.compile, and NCCL.",
     )
-    bench: bool = _row("--bench", "Measure products, copies and a ResNet-50.")
+    bench: bool = _row(
+        "--bench", "Also measure matrix products, copies, and ResNet-50."
+    )
     nodes: str | None = _row(
         "--nodes LIST",
-        "The nodes that should have a record: names with commas or blanks.",
+        "Nodes that must have a record: names separated by commas or spaces.",
     )
     lock_files: tuple[Path, ...] = _list(
         "--lock FILE",
-        "Only this lock, instead of those of this folder (repeatable).",
+        "Lock file to convert (repeatable; default: this folder's).",
         _path_from,
         type=PATH,
     )
     output: Path | None = _row(
         "-o --output FILE",
-        "Write to this file instead of stdout (-).",
+        "Write to a file (default: -, stdout).",
         _path_from,
         type=click.Path(path_type=Path, dir_okay=False),
         callback=lambda _context, _option, path: None if path == Path(STDOUT) else path,
     )
     with_servers: tuple[str, ...] = _list(
-        "--with", "Serve it (ssh: with --any).", type=click.Choice(["jupyter", "ssh"])
+        "--with",
+        "Also serve Jupyter, or with --any SSH (repeatable).",
+        type=click.Choice(["jupyter", "ssh"]),
     )
-    remove: bool = _row("--remove", "Remove exactly what an earlier call wrote.")
+    remove: bool = _row("--remove", "Remove the lines that hook added.")
     record: Path | None = _row(
         "--record DIR",
-        "Write a record of this node into DIR, for gpuinstall report.",
+        "Write this node's result into DIR, for report.",
         _path_from,
         type=PATH,
     )
     as_json: bool = _row("--json", "Print one JSON document on stdout.")
     as_events: bool = _row(
-        "--json-events", "Print progress as JSON lines, with the document last."
+        "--json-events", "Print progress as JSON lines, and the document last."
     )
-    quiet: bool = _row("-q --quiet", "Print only errors.", envvar="GPUINSTALL_QUIET")
-    verbose: bool = _row(
-        "-v --verbose", "Print the commands that run, and lists in full."
+    quiet: bool = _row(
+        "-q --quiet", "Print only results and errors.", envvar="GPUINSTALL_QUIET"
     )
+    verbose: bool = _row("-v --verbose", "Print executed commands, and lists in full.")
 
     @property
     def sourcing(self) -> Sourcing:
@@ -430,7 +445,6 @@ EVERYWHERE = ("as_json", "as_events", "quiet", "verbose")
 """The options of every command, which its Terminal has."""
 SOURCING = ("torch_index", "offline")
 REQUEST = (
-    *SOURCING,
     "requirements",
     "requirement_files",
     "editables",
@@ -441,6 +455,7 @@ REQUEST = (
     "backend",
     "gpus",
     "relax",
+    *SOURCING,
 )
 MACHINE_WORDS = ("gpu_names", "driver", "os", "arch", "glibc")
 _ROWS = {

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @framed(
     "plan",
-    "Choose the build for a machine and explain why; change nothing.",
+    "Show which build a machine gets, and why; use no network, and change nothing.",
     *[name for name in REQUEST if name != "relax"],
     "machine",
     *MACHINE_WORDS,

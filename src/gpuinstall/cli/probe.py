@@ -18,7 +18,7 @@ from gpuinstall.cli.terminal import Terminal
 
 @framed(
     "probe",
-    "Show this machine's GPUs and driver, where each fact comes from, and any problem.",
+    "Show GPUs, driver, and system, the source of each fact, and problems.",
     "machine",
     "record",
     serves_folder=False,
@@ -71,7 +71,7 @@ def show_machine(terminal: Terminal, machine: Machine) -> None:
 
 @framed(
     "report",
-    "Show what became of the nodes that wrote records into DIR.",
+    "Summarize the results that cluster nodes recorded in DIR.",
     "folder",
     "nodes",
     serves_folder=False,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @framed(
     "run",
-    "Run a command in the environment, without activating it.",
+    "Run a command in the environment without activating it.",
     "venv",
     "any_lock",
     "proof",

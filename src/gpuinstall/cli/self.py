@@ -59,7 +59,7 @@ def program_name() -> str:
 
 @framed(
     "uninstall",
-    "Remove gpuinstall and its caches; keep environments and locks.",
+    "Remove gpuinstall and its caches. Environments and lock files are kept.",
     "yes",
     group=command,
     serves_folder=False,

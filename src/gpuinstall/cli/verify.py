@@ -42,7 +42,7 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
 
 @framed(
     "verify",
-    "Run kernels on every GPU of an environment; where it is for the CPU, on the CPU.",
+    "Run kernels on every GPU, or with a CPU build on the CPU, in any environment with PyTorch.",
     "interpreter",
     "venv",
     "deep",

@@ -11,6 +11,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import IO, Any
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     DOCUMENT_BYTES,
     expanded_home,
@@ -25,16 +26,20 @@ from gpuinstall.base.requirement import (
     is_remote,
     normalized,
     parse_requirement,
+    standard_marker,
+    standard_requirement,
 )
 from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.values import replace
+from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.file.lock import BUILD_FILES, Record
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
     is_settings,
     read_whole_project,
 )
-from gpuinstall.lock.request.pyproject import ProjectParts
+from gpuinstall.lock.request.pyproject import ProjectParts, all_of
+from gpuinstall.lock.request.tools import address_of, table_in, uv_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     WITHOUT_MEMBER,
@@ -62,6 +67,10 @@ _MOST_BYTES = 1_000_000_000
 """How far a source archive is unpacked in search of its project: it may have no end."""
 
 
+DYNAMIC_VERSION = "0+unknown"
+"""The version of a project until its build backend determines it."""
+
+
 def read_folder_project(
     requirement: Requirement, folder: Path
 ) -> tuple[dict[str, Any], list[Requirement]] | None:
@@ -82,10 +91,11 @@ def read_folder_project(
         return None
     extras = ProjectParts({"project": table}, Path(PROJECT)).extras
     is_known = extras.keys() >= set(requirement.extras)
-    if not is_known or "name" not in table or "version" not in table:
+    if not is_known or "name" not in table:
         return None
     name = normalized(table["name"])
-    row = {"name": name, "version": str(table["version"]), "requires-dist": []}
+    version = str(table.get("version", DYNAMIC_VERSION))
+    row = {"name": name, "version": version, "requires-dist": []}
     lists = [extras[extra] for extra in requirement.extras]
     texts = chain(table.get("dependencies", ()), *lists)
     origin = TextOrigin(str(Path(requirement.path) / PROJECT))
@@ -94,6 +104,61 @@ def read_folder_project(
     if any(requirement.name == name for requirement in requirements):
         return None
     return row, requirements
+
+
+def dynamic_projects(
+    requirements: Sequence[Requirement], folder: Path
+) -> Iterator[dict[str, Any]]:
+    """Yield the metadata of projects of which only the version is dynamic.
+
+    uv would build them, because it ignores static dependencies then.
+
+    Args:
+        requirements: The requirements. A source in another project must be among
+            them: uv does not apply it to this metadata.
+        folder: The base of relative paths.
+
+    Yields:
+        Rows of uv's ``dependency-metadata``.
+    """
+    located = {one.name for one in requirements if one.url and one.has_name}
+    located |= load_catalog().family
+    for requirement in requirements:
+        if requirement.path is None:
+            continue
+        file = folder / expanded_home(requirement.path) / PROJECT
+        table = static_project(file.parent)
+        if table is None or "version" in table or "name" not in table:
+            continue
+        # uv reports malformed requirements when it builds the project.
+        with suppress(ValueError, UsageError):
+            document = parse_pyproject(read_raw(file).decode())
+            uv = table_in(document, "tool", "uv")
+            sources = {name for name, row in uv_sources(uv, file) if address_of(row)}
+            if sources <= located:
+                yield _static_metadata(table, ProjectParts(document, file).extras)
+
+
+def _static_metadata(
+    table: Mapping[str, Any], extras: Mapping[str, Iterable[str]]
+) -> dict[str, Any]:
+    """Return the metadata of a ``[project]`` table without a version."""
+    required = map(standard_requirement, table.get("dependencies", ()))
+    dependencies = [*map(str, required)]
+    for extra, texts in extras.items():
+        for one in map(standard_requirement, texts):
+            marker = all_of(str(one.marker or ""), f"extra == '{extra}'")
+            one.marker = standard_marker(marker)
+            dependencies.append(str(one))
+    row = {
+        "name": normalized(table["name"]),
+        "version": DYNAMIC_VERSION,
+        "requires-dist": dependencies,
+        "provides-extra": [*extras],
+    }
+    if "requires-python" in table:
+        row["requires-python"] = table["requires-python"]
+    return row
 
 
 def nested_settings(
@@ -269,14 +334,16 @@ def changed_files(
 
 
 def static_project(folder: Path) -> dict[str, Any] | None:
-    """Return the ``[project]`` of a folder; None if only its build backend knows what it requires."""
+    """Return ``[project]`` of a folder, or None if its dependencies are dynamic."""
     try:
         document = parse_pyproject(read_raw(folder / PROJECT).decode())
     except (OSError, ValueError):
         return None
     table: dict[str, Any] | None = document.get("project")
-    if table is None or {"dependencies", "optional-dependencies"} & {
-        *table.get("dynamic", ())
-    }:
+    if table is None:
         return None
-    return table
+    dynamic = {"dependencies", "optional-dependencies", "requires-python"}
+    # Poetry's own tables can have them instead.
+    is_listed = "dependencies" in table or not table_in(document, "tool", "poetry")
+    is_static = is_listed and dynamic.isdisjoint(table.get("dynamic", ()))
+    return table if is_static else None

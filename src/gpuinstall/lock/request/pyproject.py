@@ -398,17 +398,17 @@ def _located(
         marker = source.get("marker", "")
         editable = "-e " if source.get("editable") else ""
         located = f"{editable}{requirement.full_name} @ {address_of(source)}"
-        text = _with_marker(located, _all_of(own, marker))
+        text = _with_marker(located, all_of(own, marker))
         yield parse_requirement(text, requirement.origin)
         if not marker:
             return
         others.append(opposite_marker(marker))
     unlocated = f"{requirement.full_name}{requirement.specifier or ''}"
-    text = _with_marker(unlocated, _all_of(*others))
+    text = _with_marker(unlocated, all_of(*others))
     yield parse_requirement(text, requirement.origin)
 
 
-def _all_of(*markers: str) -> str:
+def all_of(*markers: str) -> str:
     """Return the marker that holds where all of these hold."""
     return " and ".join(f"({marker})" for marker in markers if marker)
 

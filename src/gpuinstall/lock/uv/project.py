@@ -34,6 +34,7 @@ from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import unknown_hash
 from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.request.project import DYNAMIC_VERSION, dynamic_projects
 from gpuinstall.lock.uv.builds import known_builds, without_wheel
 from gpuinstall.lock.uv.errors import (
     FAILED_BUILD,
@@ -106,24 +107,34 @@ class ResolverProject(Value):
     sources: Sources
     """Those of everything that has no page."""
 
-    def write(self, folder: Path, default_index: str | None) -> None:
+    def write(
+        self,
+        folder: Path,
+        default_index: str | None,
+        projects: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
         """Write the project and its pages into a folder of its own.
 
         Args:
             folder: The folder.
-            default_index: The default index, if uv is not told by a variable.
+            default_index: The default index, if no variable passes it to uv.
+            projects: Metadata of requested projects.
         """
         for requirement in (*self.requirements, *self.constraints):
             self.sources.check_handed_over(requirement)
         self.write_index(folder)
         requirements = requirement_lines(self.requirements, self.folder)
         constraints = requirement_lines(self.constraints, self.folder)
+        settings = self.settings(default_index)
+        rows = settings["dependency-metadata"]
+        known = {row["name"] for row in rows}
+        rows += (row for row in projects if row["name"] not in known)
         files = {
             REQUEST_FILE: "\n".join(requirements),
             "constraints.txt": "\n".join(constraints),
             PREFERRED: self.preferences,
             OVERRIDES: "\n".join(self.overrides),
-            "uv.toml": tomli_w.dumps(self.settings(default_index)),
+            "uv.toml": tomli_w.dumps(settings),
         }
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -293,9 +304,14 @@ class _Resolver:
         self.folder = folder
         self.session = session
         self.variables = dict(session.environment)
-        default_index = self.variables.pop("UV_DEFAULT_INDEX", session.default_index)
-        # A login in it stands in a file that we alone can read: a variable can be asked for by a stranger's METADATA.
-        project.write(folder, default_index)
+        self.default_index = self.variables.pop(
+            "UV_DEFAULT_INDEX", session.default_index
+        )
+        requirements = project.requirements
+        self.dynamic = [*dynamic_projects(requirements, project.folder)]
+        """The metadata of requested projects that are not built."""
+        # A login is in a file of this user: a package's METADATA can read variables.
+        project.write(folder, self.default_index, self.dynamic)
         # Whose code runs, and what it is built with.
         python = session.python
         if project.python != RUNNING_PYTHON:
@@ -313,7 +329,6 @@ class _Resolver:
         self.has_stand_ins = True
         self.only_wheels = session.sourcing.only_binary
         """Whether only what is requested by its address may be built; what the command excludes never is."""
-        requirements = project.requirements
         self.addresses = [one for one in requirements if one.url]
         """What is requested by its address, of which uv has learned nothing yet."""
         self.exceptions = set[str]()
@@ -343,6 +358,8 @@ class _Resolver:
             if "Hash mismatch" in message and self.has_stand_ins:
                 self.has_stand_ins = False
                 self.project.write_index(self.folder, has_stand_ins=False)
+            elif self.requires_version(message):
+                self.addresses = [one for one in self.project.requirements if one.url]
             elif done.ok or not _STOPPED.search(message):
                 return done
             # uv may not name what it stops at if that was requested by its address.
@@ -357,6 +374,21 @@ class _Resolver:
                 tried.add(unbuilt[0])
                 failed = self.build(unbuilt[0])
         return failed
+
+    def requires_version(self, message: str) -> bool:
+        """Return whether a package requires a version of a project, which is built then.
+
+        Args:
+            message: uv's message.
+        """
+        names = [re.escape(row["name"]) for row in self.dynamic]
+        version = re.escape(DYNAMIC_VERSION)
+        pattern = rf"(?<![\w.-])({'|'.join(names)})(?:\[[^]]*\])?[<>=!~]+(?!{version})"
+        if not names or not re.search(pattern, message):
+            return False
+        self.dynamic = []
+        self.project.write(self.folder, self.default_index)
+        return True
 
     @property
     def options(self) -> list[str]:

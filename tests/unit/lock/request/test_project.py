@@ -1,7 +1,11 @@
 """What a project's pyproject.toml says of it without a build."""
 
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.request.project import nested_requirements, read_folder_project
+from gpuinstall.lock.request.project import (
+    dynamic_projects,
+    nested_requirements,
+    read_folder_project,
+)
 from tests.lab.parsed import required, written
 
 WHOLE = """
@@ -23,11 +27,40 @@ def test_the_requirements_are_those_of_the_extras_too(tmp_path):
     assert project == (row, [*required("torch==2.0.1", "wandb")])
 
 
+def test_a_dynamic_version_leaves_other_metadata(tmp_path):
+    text = WHOLE.replace('version = "0.1"', 'dynamic = ["version"]')
+    (tmp_path / "pyproject.toml").write_text(text, "utf-8")
+
+    [row] = dynamic_projects(required("-e ."), tmp_path)
+
+    assert row == {
+        "name": "paper-code",
+        "version": "0+unknown",
+        "requires-dist": [
+            "torch==2.0.1",
+            'wandb; extra == "train"',
+            'paper-code[train]; extra == "all"',
+        ],
+        "provides-extra": ["train", "all"],
+    }
+
+
+def test_a_source_outside_the_request_needs_a_build(tmp_path):
+    text = WHOLE.replace('version = "0.1"', 'dynamic = ["version"]')
+    source = '[tool.uv.sources]\nwandb = { git = "https://git.example/wandb" }\n'
+    (tmp_path / "pyproject.toml").write_text(text + source, "utf-8")
+
+    located = "wandb @ git+https://git.example/wandb"
+    assert [*dynamic_projects(required("-e ."), tmp_path)] == []
+    assert [*dynamic_projects(required("-e .", located), tmp_path)]
+
+
 def test_what_only_a_build_tells_is_not_guessed(tmp_path):
     requirement = parse_requirement("-e .")
     texts = {
         "no pyproject.toml": "",
-        "dynamic version": WHOLE.replace('version = "0.1"', 'dynamic = ["version"]'),
+        "dynamic Python": f'{WHOLE}dynamic = ["requires-python"]',
+        "Poetry": '[project]\nname = "a"\nversion = "1"\n[tool.poetry]\nname = "a"',
         "dynamic requirements": WHOLE.replace(
             'dependencies = ["torch==2.0.1"]', 'dynamic = ["dependencies"]'
         ),

@@ -10,6 +10,7 @@ from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base import values
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     environment_of,
@@ -165,7 +166,7 @@ def lock(
     request, _ = select_base(request)
     place = Path(folder).absolute()
     settings = Settings(
-        request,
+        values.replace(request, targets=names),
         files=read_extras(place, request),
         only=bool(request.requirements),
         only_looks=True,
@@ -175,7 +176,7 @@ def lock(
         only_run_that_locks(project.paths, reporter),
     ):
         request = read_request(project)
-        requests = lock_requests(project, request, names, machine)
+        requests = lock_requests(project, request, machine)
         return write_locks(
             project.folder,
             requests,

@@ -83,6 +83,10 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     python = settings.python or pinned or required
     place = ".python-version" if python == pinned else "pyproject.toml"
     torch_index, backend = split_torch_index(settings.torch_index or "")
+    preferred = _backend_of_poetry(pyproject)
+    places = {python: place} if python else {}
+    if preferred:
+        places[preferred] = "torch in [tool.poetry.dependencies] of pyproject.toml"
     allowed = settings.backends
     # An address that ends in a backend is of one page, which has no other.
     if allowed is None and backend:
@@ -92,9 +96,9 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         requirements=_requirements(settings.requirements),
         python=python,
         required_python=required,
-        places={python: place} if python else {},
+        places=places,
         allowed_backends=allowed,
-        preferred_backend=_backend_of_poetry(pyproject),
+        preferred_backend=preferred,
         targets=settings.targets,
         newest_per_target=settings.per_target,
         sourcing=Sourcing(

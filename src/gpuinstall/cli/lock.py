@@ -96,7 +96,7 @@ def command(options: CommandOptions) -> Outcome:
         if not options.dry_run:
             stack.enter_context(only_run_that_locks(project.paths, options.terminal))
         request = read_request(project)
-        requests = lock_requests(project, request, options.targets, machine)
+        requests = lock_requests(project, request, machine)
         return _write(options, requests, project)
 
 

@@ -378,6 +378,7 @@ class CommandOptions:
             backend=self.backend or split_torch_index(self.torch_index or "")[1],
             places=places,
             gpus=gpus,
+            targets=self.targets,
             relax=self.relax,
             sourcing=self.sourcing,
         )

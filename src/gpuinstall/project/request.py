@@ -13,6 +13,7 @@ from gpuinstall.base.request import ANY_TORCH, FOLDERS_OWN, Request
 from gpuinstall.base.requirement import names_of, once
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
+from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import by_place
 from gpuinstall.lock.request.history import following, renewed, without
 from gpuinstall.plan.python import RUNNING_PYTHON
@@ -170,18 +171,16 @@ def _completed(
     settings = project.settings
     config = project.contents.config
     request = settings.request
-    conda = _conda_request(project)
-    selected = _selected_backend(project, listed, is_quiet=is_quiet)
-    speakers = request, config, conda, selected
+    speakers = _speakers(project, listed, is_quiet=is_quiet)
     decided = {}
     for name in _SAID_BY_ONE:
-        values = [getattr(one, name, None) for one in speakers]
-        # No word of backends is another thing than a list of none.
+        values = [getattr(one, name) for one in speakers]
+        # An empty list of backends differs from none.
         said = [one for one in values if one or one == ()]
         decided[name] = next(iter(said), getattr(FOLDERS_OWN, name))
-    of_conda = (conda.python, conda.backend) if conda else ()
-    places = dict.fromkeys(filter(None, of_conda), "environment.yml")
-    places |= {**selected.places, **config.places, **request.places}
+    places: dict[str, str] = {}
+    for one in reversed(speakers):
+        places |= one.places
     if not settings.only:
         _check_python(decided["python"], config, places)
     overrides = project.sources.overrides
@@ -208,51 +207,97 @@ def _completed(
     return with_locked_versions(project, completed, project.machine)
 
 
-def _selected_backend(project: Project, listed: Request, *, is_quiet: bool) -> Request:
-    """Return the backend that extras or settings select.
+def _speakers(
+    project: Project, listed: Request, *, is_quiet: bool
+) -> tuple[Request, ...]:
+    """Return the requests for a Python and a backend, the strongest first.
 
-    A CPU build is a request, and a CUDA build a preference.
-
-    The folder's settings precede the user's configuration. Targets and ``--gpu``
-    override a CPU request.
+    A CPU build in settings is a request, and a CUDA build a preference. The caller's
+    backend and GPUs, and targets, override them, and one line reports it.
     """
+    request = project.settings.request
+    conda = _conda_request(project)
     extra = _backend_of_extra(project, listed)
-    if extra:
-        return extra
+    files = (
+        extra,
+        project.contents.config,
+        conda.request if conda else FOLDERS_OWN,
+        _backend_of_settings(project),
+    )
+    setting = next(
+        filter(lambda one: one.backend, files),
+        next(filter(lambda one: one.preferred_backend, files), FOLDERS_OWN),
+    )
+    tag = setting.backend or setting.preferred_backend
+    if tag is None:
+        return (request, *files)
+    overriding, is_compatible = _override(project, tag)
+    text = ""
+    if not is_compatible:
+        text = f"{overriding} overrides {tag} of {setting.places[tag]}"
+    elif setting.backend and not overriding and setting is not extra:
+        text = f"{setting.places[tag]} requests the CPU build; --backend overrides it"
+    if text and not is_quiet:
+        project.reporter.step("Backend", text)
+    # The extra that the user requests precedes the folder's targets.
+    if overriding and (setting is not extra or request.targets):
+        return (request, *(replace(one, backend=None) for one in files))
+    return (request, *files)
+
+
+def _override(project: Project, tag: str) -> tuple[str, bool]:
+    """Return what overrides a backend in settings, and whether it allows it.
+
+    Args:
+        project: The run.
+        tag: The backend.
+    """
+    settings = project.settings
+    request = settings.request
+    if request.backend:
+        option = request.places.get(request.backend, "--torch-index")
+        return option, request.backend == tag
+    targets = request.targets or project.contents.config.targets
+    if targets:
+        option = "[tool.gpuinstall] targets"
+        if request.targets:
+            option = " ".join(f"--target {target}" for target in targets)
+        return option, any(Target.parse(one).backend == tag for one in targets)
+    if settings.names_gpus:
+        return "--gpu", tag != CPU.tag
+    return "", True
+
+
+def _backend_of_settings(project: Project) -> Request:
+    """Return the backend that an index or another setting selects.
+
+    The folder's settings precede the user's configuration.
+    """
     settings = sorted(project.sources.settings, key=lambda one: one.is_own)
     for setting in settings:
-        if setting.backend and setting.applies_in(project.markers):
-            break
-    else:
-        return FOLDERS_OWN
-    place = f"{setting.row.key} in {setting.place}"
-    if setting.backend != CPU.tag:
-        return replace(FOLDERS_OWN, preferred_backend=setting.backend)
-    is_overridden = project.settings.names_gpus or project.contents.config.targets
-    if not is_quiet:
-        options = (
-            "--gpu and targets override it"
-            if is_overridden
-            else "--backend overrides it"
-        )
-        project.reporter.step("Backend", f"{place} requests the CPU build; {options}")
-    if is_overridden:
-        return FOLDERS_OWN
-    return replace(FOLDERS_OWN, backend=CPU.tag, places={CPU.tag: place})
+        tag = setting.backend
+        if tag and setting.applies_in(project.markers):
+            place = f"{setting.row.key} in {setting.place}"
+            return _selecting(tag, place)
+    return FOLDERS_OWN
 
 
-def _backend_of_extra(project: Project, listed: Request) -> Request | None:
+def _backend_of_extra(project: Project, listed: Request) -> Request:
     """Return the backend that a requested alternative selects."""
     requested = requested_parts(project, listed)
     for member in chain.from_iterable(project.contents.declaration.alternatives):
-        if member.part not in requested:
-            continue
         tag = member.backend_on(project.markers)
-        if tag == CPU.tag:
-            return replace(FOLDERS_OWN, backend=tag, places={tag: str(member.part)})
-        if tag:
-            return replace(FOLDERS_OWN, preferred_backend=tag)
-    return None
+        if tag and member.part in requested:
+            return _selecting(tag, str(member.part))
+    return FOLDERS_OWN
+
+
+def _selecting(tag: str, place: str) -> Request:
+    """Return a request for the CPU build, or a preference for another."""
+    places = {tag: place}
+    if tag == CPU.tag:
+        return replace(FOLDERS_OWN, backend=tag, places=places)
+    return replace(FOLDERS_OWN, preferred_backend=tag, places=places)
 
 
 def _check_python(

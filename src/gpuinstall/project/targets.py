@@ -17,8 +17,6 @@ from gpuinstall.plan.demand import parse_request
 from gpuinstall.project.extras import select_extras
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
     from gpuinstall.project.run import Project
@@ -81,17 +79,16 @@ def _within_targets(project: Project, request: Request) -> Request:
 def lock_requests(
     project: Project,
     request: Request,
-    targets: Sequence[str] = (),
     machine: Machine | None = None,
 ) -> tuple[LockRequest, ...]:
-    """Return the locks to make, by default for the targets that the project or its locks name.
+    """Return the locks to write, by default for the targets of the folder.
 
-    If they name none, it is one for this machine; that of the environment here is for this very machine too.
+    Without targets, it is one for this machine. The environment's lock is for this
+    machine, too.
 
     Args:
         project: The run.
-        request: What is to be locked.
-        targets: The targets that the caller names.
+        request: The request, with the caller's targets.
         machine: The machine to lock for instead of targets.
 
     Raises:
@@ -103,14 +100,14 @@ def lock_requests(
         project.catalog, project.folder, lambda: project.session
     )
     if machine:
-        if targets:
+        if request.targets:
             raise UsageError(
                 "machine-and-target",
                 "--target cannot be combined with --machine or --gpu",
             )
         one = LockRequest(machine, request, catalog, builds_here=False)
         return (_with_extras(project, one),)
-    targets = targets or project.contents.config.targets
+    targets = request.targets or project.contents.config.targets
     if not targets:
         here = LockRequest(project.machine, request, catalog)
         known = _locked_requests(project, here) or (here,)
@@ -155,7 +152,7 @@ def _with_extras(project: Project, one: LockRequest) -> LockRequest:
 
 
 def _without_cpu_setting(project: Project, request: Request) -> Request:
-    """Drop a file's CPU setting, which targets override."""
+    """Drop the CPU build of an extra, which targets override."""
     if not request.backend:
         return request
     place = request.places.get(request.backend, "a setting")

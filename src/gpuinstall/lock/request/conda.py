@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.alternatives import join_alternatives
+from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
@@ -15,7 +16,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import authored
 
@@ -44,6 +45,19 @@ class CondaRequest(Value):
     """The tag of a CUDA that the packages select, such as ``cu118``."""
     without_wheel: tuple[str, ...] = ()
     """Packages that may be other projects on the index."""
+
+    @property
+    def request(self) -> Request:
+        """The Python and the backend of a request."""
+        backends = (self.backend, self.preferred_backend)
+        places = filter(None, (self.python, *backends))
+        return replace(
+            FOLDERS_OWN,
+            python=self.python,
+            backend=self.backend,
+            preferred_backend=self.preferred_backend,
+            places=dict.fromkeys(places, _FILE.file),
+        )
 
     def note(self, requested: Collection[str] = ()) -> str:
         """Return the packages that are not installed, with two commands.

@@ -334,7 +334,7 @@ def changed_files(
 
 
 def static_project(folder: Path) -> dict[str, Any] | None:
-    """Return ``[project]`` of a folder, or None if its dependencies are dynamic."""
+    """Return ``[project]`` of a folder, or None if it needs a build."""
     try:
         document = parse_pyproject(read_raw(folder / PROJECT).decode())
     except (OSError, ValueError):

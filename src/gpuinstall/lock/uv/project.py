@@ -376,7 +376,9 @@ class _Resolver:
         return failed
 
     def requires_version(self, message: str) -> bool:
-        """Return whether a package requires a version of a project, which is built then.
+        """Return whether a package requires a version of a project.
+
+        The project is built then.
 
         Args:
             message: uv's message.

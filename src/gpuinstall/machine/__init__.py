@@ -1,6 +1,6 @@
-"""Reading a machine, and what its GPUs run by the rules of their makers.
+"""Detection of the machine, and each vendor's rules for builds.
 
-``read_machine`` asks files, variables and drivers through a ``Source``, which a recording can replace;
-``preflight`` runs a small kernel through the driver. ``rules_for`` a GPU's maker are pure: they say which
-code and which driver a build needs.
+``read_machine`` reads files, variables, and drivers through a ``Source``, which a
+recording can replace. ``preflight`` runs a small kernel through the driver.
+``rules_for`` returns a vendor's pure rules: the code and driver that a build needs.
 """

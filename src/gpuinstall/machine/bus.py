@@ -1,6 +1,7 @@
-"""The display controllers on the bus: they are there whatever a driver says. From sysfs, on Windows by CIM.
+"""Display controllers on the PCI bus, which need no driver to be listed.
 
-Format of the latter: Microsoft's Win32_VideoController; a PNPDeviceID begins ``PCI\\VEN_10DE&DEV_2684&SUBSYS_…``.
+Linux lists them in sysfs, and Windows by CIM. The format of CIM is Microsoft's
+Win32_VideoController. A PNPDeviceID begins ``PCI\\VEN_10DE&DEV_2684&SUBSYS_…``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ VGA = 0x0300
 CONTROLLER_3D = 0x0302
 DISPLAY = (VGA, CONTROLLER_3D)
 ACCELERATORS = (0x0380, 0x1200)
-"""Other display controllers and processing accelerators: the classes of some cards that only compute."""
+"""The classes of some GPUs without a display: other display, accelerator."""
 RESERVED_FOR_GUESTS = ("vfio-pci", "pciback", "xen-pciback", "pci-stub")
 
 CIM_SECONDS = 15
@@ -32,48 +33,48 @@ _IDENTITY = r"(?i)PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})"
 
 
 class PciDevice(Value):
-    """One function on the bus: its address, its numbers, and what drives it."""
+    """A PCI function."""
 
     address: str
     vendor: int
     device: int
     kind: int
+    """The class and subclass."""
     driver: str | None = None
-    """The kernel driver's name; on Windows the driver's version, or the error code that stopped it."""
-
+    """The name of the kernel driver; on Windows, its version or error code."""
     name: str | None = None
-    """What Windows calls the device."""
+    """The name, on Windows only."""
 
     @property
     def id(self) -> str:
-        """Vendor and device as people write them: ``10de:2684``."""
+        """Vendor and device: ``10de:2684``."""
         return f"{self.vendor:04x}:{self.device:04x}"
 
     @property
     def is_display(self) -> bool:
-        """Whether it is a display controller, VGA (0300) or 3D (0302)."""
+        """Whether it is a VGA (0300) or 3D (0302) controller."""
         return self.kind in DISPLAY
 
     @property
     def is_reserved(self) -> bool:
-        """Whether it is set aside for a virtual machine."""
+        """Whether it is reserved for a virtual machine."""
         return self.driver in RESERVED_FOR_GUESTS
 
 
 def read_pci(source: Source) -> tuple[PciDevice, ...]:
-    """Read the display controllers and accelerators, in the order of their addresses."""
+    """Read the display controllers and accelerators in order of address."""
     devices = [_read(source, address) for address in source.names(DEVICES)]
     return tuple(filter(None, devices))
 
 
 def _read(source: Source, address: str) -> PciDevice | None:
     folder = f"{DEVICES}/{address}"
-    # Below the class and the subclass stands the interface.
+    # The lowest byte is the programming interface.
     kind = parse_number(source.text(f"{folder}/class")) >> 8
     if kind not in DISPLAY + ACCELERATORS:
         return None
-    # A virtual function is a share of a card that is listed itself: hosts of virtual GPUs have dozens, and no library
-    # lists them. In the guest that one is given to, it is a device of its own.
+    # The host of virtual GPUs has dozens of virtual functions, which no library lists. Their physical function is listed
+    # itself. A guest does not see physfn, and its virtual function counts.
     if source.link(f"{folder}/physfn"):
         return None
     driver = (source.link(f"{folder}/driver") or "").rpartition("/")[2]
@@ -87,13 +88,16 @@ def _read(source: Source, address: str) -> PciDevice | None:
 
 
 def parse_number(text: str | None) -> int:
-    """Return sysfs' ``0x10de``; 0 for anything else."""
+    """Parse ``0x10de`` from sysfs, with 0 for malformed text."""
     match = re.fullmatch(r"\s*0x([0-9a-fA-F]{1,8})\s*", text or "")
     return int(match[1], 16) if match else 0
 
 
 def normal_address(text: str) -> str:
-    """Return a bus address as sysfs writes it (``0000:01:00.0``); NVML writes eight digits of domain."""
+    """Return an address in the form of sysfs: ``0000:01:00.0``.
+
+    NVML writes eight digits of the domain.
+    """
     return re.sub(r"^0000(?=[0-9a-f]{4}:)", "", text.strip().lower())
 
 
@@ -104,20 +108,14 @@ def read_adapters(source: Source) -> tuple[PciDevice, ...]:
 
 def _ask_windows() -> str:
     system = os.environ.get("SYSTEMROOT", "C:\\Windows")
-    # By its whole path: a program of that name may lie in the working folder, where Windows looks first.
-    program = Path(
-        system,
-        "System32",
-        "WindowsPowerShell",
-        "v1.0",
-        "powershell.exe",
-    )
+    # The full path: Windows would first search the working folder.
+    program = Path(system, "System32", "WindowsPowerShell", "v1.0", "powershell.exe")
     options = ("-NoProfile", "-NonInteractive", "-Command", CIM_QUERY)
     return output_of(str(program), *options, seconds=CIM_SECONDS)
 
 
 def parse_adapters(text: str) -> Iterator[PciDevice]:
-    """Yield the adapters of a list, or the one that stands without a list."""
+    """Parse a JSON list of adapters, or one adapter."""
     document = json_or_none(text)
     adapters = document if isinstance(document, list) else [document]
     for number, adapter in enumerate(adapters):
@@ -130,7 +128,7 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
         driver = f"error code {error}" if error else adapter.get("DriverVersion")
         name = adapter.get("Name")
         yield PciDevice(
-            # Windows is not asked for a place on the bus: a number tells two cards of a kind apart.
+            # CIM_QUERY returns no bus address. The number distinguishes two GPUs of one model.
             f"adapter {number}",
             vendor=int(match[1], 16),
             device=int(match[2], 16),

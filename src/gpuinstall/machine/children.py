@@ -1,4 +1,4 @@
-"""Our own children: what touches a driver runs in a process of its own, where a hang or a crash is an answer."""
+"""Child processes that query a driver, so that it may hang or crash."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     Command = tuple[Sequence[str], Mapping[str, str]]
 
 DRIVER_SECONDS = 60.0
-"""What a driver may take: eight cards that start anew without persistence were seen to take 25 s."""
+"""The time limit. Eight GPUs without persistence mode took 25 s to start."""
 NOTICE_AFTER = 3.0
-"""Seconds without an answer after which a person is told what is waited for: a healthy driver answers in one."""
+"""Seconds until the user is informed. A working driver answers in one."""
 _CRASHES = frozenset(("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE"))
-"""The signals by which a program ends for a fault of its own code; others come from outside."""
+"""The signals of faults in a program's own code."""
 _WINDOWS_EXCEPTION = 0x80000000
-"""Windows returns the exception that ended a process as its status."""
+"""The lowest exit status of an uncaught exception on Windows."""
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""What a system says that has no room for one more process."""
+"""The errors of a system that can start no more processes."""
 _TIMEOUT = re.compile(r"(?m)^Timeout \(\d+:\d\d:\d\d")
-"""What faulthandler writes, at the start of a line: a library that was at work may log a "ReadTimeout (…)" of its own."""
-_KILLED = {
+"""The message of faulthandler. A library may log "ReadTimeout (…)"."""
+_SIGNAL_CAUSES = {
     "SIGKILL": "the system does that when memory runs out, also at a job's limit",
     "SIGILL": "this processor lacks an instruction that the build uses",
 }
-"""Why a signal is sent, as far as that is known."""
-_GRACE = 1.0  # for a child that is killed to be collected: one that sleeps in the kernel never is
+_GRACE = 1.0
+"""Seconds to reap a killed child. One that sleeps in the kernel never ends."""
 
 
 def run_children(
@@ -43,45 +43,37 @@ def run_children(
     seconds: float,
     waiting: Callable[[], None] | None = None,
 ) -> tuple[Finished, ...]:
-    """Run commands at once and return how they ended; a status is None if the time ran out.
+    """Run commands in parallel.
 
-    A child that sleeps in the kernel cannot be killed: it is left to its driver, and nothing here waits for it.
+    A child that sleeps in the kernel cannot be killed, and is abandoned.
 
     Args:
-        commands: The words and the environment of each.
-        seconds: What each of them may take.
-        waiting: Is called once, if an answer takes longer than ``NOTICE_AFTER``.
+        commands: The arguments and environment of each.
+        seconds: The time limit of each.
+        waiting: Called once if a command takes longer than ``NOTICE_AFTER``.
+
+    Returns:
+        The results in the order of the commands, with status None after a timeout.
+
+    Raises:
+        OSError, MemoryError, RuntimeError: The system can start no more processes or threads.
     """
     ended = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
     shortages: list[Exception] = []
 
-    def follow(
-        number: int,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-    ) -> None:
+    def follow(number: int, argv: Sequence[str], env: Mapping[str, str]) -> None:
         try:
-            ended[number] = run(
-                argv,
-                env=environment,
-                seconds=seconds,
-                group=True,
-            )
+            ended[number] = run(argv, env=env, seconds=seconds, group=True)
         except (OSError, MemoryError, RuntimeError) as error:
-            # No child was too late where we are short of memory, of threads or of processes.
+            # A shortage of memory, threads, or processes is not a timeout of the driver.
             if getattr(error, "errno", errno.EAGAIN) in _SHORTAGES:
                 shortages.append(error)
                 return
-            # 126 is what shells return for a program that cannot be run.
-            ended[number] = Finished(
-                tuple(argv),
-                126,
-                "",
-                str(error),
-            )
+            # The status of shells for a program that cannot be run.
+            ended[number] = Finished(tuple(argv), 126, "", str(error))
 
     threads = [
-        # A thread of a pool would be waited for when we exit, and one of these may never end.
+        # Python would wait at exit for the threads of a pool, and one of these may never end.
         Thread(target=follow, args=(number, *command), daemon=True)
         for number, command in enumerate(commands)
     ]
@@ -104,7 +96,7 @@ def _join(threads: Sequence[Thread], deadline: float) -> None:
 
 
 def fault_of(finished: Finished) -> str:
-    """Return what a child's end without an answer shows of the driver: timeout, crash, or unasked if nothing."""
+    """Classify a child without an answer: timeout, crash, or unasked."""
     status = finished.status
     if status is None:
         return "timeout"
@@ -113,27 +105,27 @@ def fault_of(finished: Finished) -> str:
     return "unasked"
 
 
-def is_out_of_time(finished: Finished) -> bool:
-    """Whether a child was ended because its time was over: by us, or with status 1 by its own faulthandler."""
+def is_timeout(finished: Finished) -> bool:
+    """Return whether a child ended at its limit, also by faulthandler."""
     ended_itself = finished.status == 1 and _TIMEOUT.search(finished.err) is not None
     return finished.status is None or ended_itself
 
 
 def how_it_ended(finished: Finished, seconds: float) -> str:
-    """Return in one line how a child ended that could take so many seconds."""
+    """Describe in one line how a child with this time limit ended."""
     status = finished.status
     if finished.excess:
         return finished.excess
-    if status is None or is_out_of_time(finished):
+    if status is None or is_timeout(finished):
         return f"not finished after {seconds:.0f} s"
     if status < 0:
         name = signal_name(-status)
-        reason = _KILLED.get(name)
+        reason = _SIGNAL_CAUSES.get(name)
         return f"killed by {name}: {reason}" if reason else f"killed by {name}"
     if status >= _WINDOWS_EXCEPTION:
         return f"ended by Windows exception 0x{status:08X}"
     lines = finished.err.strip().splitlines() or ["no output"]
-    # What the interpreter itself says of a fatal error stands above its stack.
+    # The interpreter prints a fatal error above the stack.
     fatal = [line for line in lines if line.startswith("Fatal Python error")]
     return f"ended with status {status}: {(fatal or lines[-1:])[0]}"
 
@@ -147,7 +139,7 @@ def signal_name(number: int) -> str:
 
 
 def output_of(*argv: str, seconds: float) -> str:
-    """Return what a program writes; empty if it cannot be run."""
+    """Return the output of a program, empty if it cannot be run."""
     try:
         return run(argv, seconds=seconds).out
     except OSError:
@@ -155,17 +147,22 @@ def output_of(*argv: str, seconds: float) -> str:
 
 
 def json_lines(finished: Finished, mark: str = "") -> list[dict[str, Any]]:
-    """Return the JSON objects that a child of ours wrote, each in a line that begins with a mark.
+    """Parse the lines of a child's output that begin with ``mark``.
 
-    Others may have written the rest (a start-up file of the user's), and a child may have been ended within a line.
+    Startup files of the user may print other lines. The last line may be incomplete.
     """
-    lines = [line for line in finished.out.splitlines() if line.startswith(mark)]
-    answers = [json_or_none(line.removeprefix(mark)) for line in lines]
-    return [answer for answer in answers if isinstance(answer, dict)]
+    answers = []
+    for line in finished.out.splitlines():
+        answer = (
+            json_or_none(line.removeprefix(mark)) if line.startswith(mark) else None
+        )
+        if isinstance(answer, dict):
+            answers.append(answer)
+    return answers
 
 
 def json_or_none(text: str) -> Any:
-    """Return what JSON holds; None if it is malformed."""
+    """Parse JSON, or return None if it is malformed."""
     with suppress(ValueError):
         return parse_json(text)
     return None

@@ -1,4 +1,4 @@
-"""What this process was put into: WSL, a container engine, a scheduler's job, a continuous-integration runner."""
+"""Detection of WSL, containers, scheduler jobs, and CI runners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOBS = (
 
 HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
-# Kubernetes runs its containers by one of the others, and Podman leaves traces that look like Docker's.
+# The first match counts: Kubernetes uses one of the other engines, and Podman's traces include Docker's.
 _ENGINES = (
     ("kubernetes", r"kubepods|/kubelet/pods/|kubernetes\.io"),
     ("podman", r"(?m)libpod|/containers/storage/|crio-|^container=podman$"),
@@ -31,40 +31,37 @@ _ENGINES = (
     ),
     (
         "lxc",
-        # systemd's own containers are system containers, as LXC's are.
+        # systemd-nspawn runs system containers too.
         r"(?m)/lxc/|lxc\.payload| - fuse\.lxcfs |^container=(lxc(-libvirt)?|systemd-nspawn)$",
     ),
 )
-"""The engines, by the traces in a process's control groups, in its own mounts, and in what systemd says of it."""
+"""Traces of engines in cgroups, mounts, and systemd's ``container=``."""
 
 _WINDOWS_DRIVERS = {
     "nvidia": ("nv",),
     "amd": ("u0", "c0", "amd", "ati"),
     "intel": ("iigd", "igdlh", "ki"),
 }
-"""How the folders of each maker's drivers begin."""
+"""The prefixes of each vendor's driver folders."""
 
 
 class ContainerInfo(Value):
-    """What this process was put into."""
+    """The container, job, or CI runner of this process."""
 
     engine: str | None
-    """The container's."""
-
     job: str | None
-    """The variable of the scheduler."""
-
+    """The variable that shows the scheduler's job."""
     signs: tuple[str, ...]
-    """What a builder looks like."""
+    """Signs of a host that prepares other machines, such as a CI runner."""
 
     @property
     def place(self) -> str:
-        """What it is called within a sentence."""
+        """The word for messages."""
         return "container" if self.engine else "job"
 
     @property
     def shares_the_bus(self) -> bool:
-        """Whether the bus may show cards that this process was not given: sysfs is not namespaced."""
+        """Whether sysfs, which is not namespaced, may list other GPUs."""
         return self.engine is not None or self.job is not None
 
 
@@ -72,9 +69,9 @@ def job_devices(
     environ: Mapping[str, str],
     variables: Sequence[str],
 ) -> dict[str, str]:
-    """Return those of the variables that list the devices of a scheduler's job; none outside a job.
+    """Return the variables with the devices of a scheduler's job, if in a job.
 
-    There they are the user's for some program, and say nothing about what the machine has.
+    Outside a job, the user may have set them for a single program.
     """
     if any(environ.get(job) for job in JOBS):
         return {name: environ[name] for name in variables if name in environ}
@@ -82,7 +79,7 @@ def job_devices(
 
 
 def read_container(source: Source) -> ContainerInfo:
-    """Read where this process runs."""
+    """Detect the container, job, and CI runner of this process."""
     signs = []
     if source.variable("CI"):
         signs.append("a CI runner")
@@ -100,7 +97,7 @@ def _engine(source: Source) -> str | None:
         "SINGULARITY_CONTAINER"
     ):
         return "apptainer"
-    # Every pod has this variable, whatever engine runs its containers.
+    # Every pod has this variable, with any engine.
     if source.variable("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     mounts = source.answer(
@@ -118,15 +115,14 @@ def _engine(source: Source) -> str | None:
         return by_traces
     if source.text("/run/.containerenv") is not None:
         return "podman"
-    if source.text("/.dockerenv") is not None and (
-        not mounts or has_host_files(mounts)
-    ):
+    is_image = source.text("/.dockerenv") is not None
+    if is_image and (not mounts or has_host_files(mounts)):
         return "docker"
     return None
 
 
 def engine_of(text: str) -> str | None:
-    """Return the engine whose traces stand in a process's control groups or in its own mounts."""
+    """Return the container engine with traces in the text."""
     for engine, trace in _ENGINES:
         if re.search(trace, text):
             return engine
@@ -134,16 +130,19 @@ def engine_of(text: str) -> str | None:
 
 
 def own_mounts(text: str) -> str:
-    """Return the lines of mountinfo that an engine makes for the process itself: its root and its host files.
+    """Return the lines of mountinfo for the root and the host files.
 
-    On a host the mounts of other people's containers are listed as well, and tell nothing of this process.
+    A host's mountinfo also lists the mounts of its containers.
     """
     own = ("/", "/proc/cpuinfo", *HOST_FILES)
     return "\n".join(line for line in text.splitlines() if _mount_point(line) in own)
 
 
 def has_host_files(text: str) -> bool:
-    """Whether an engine laid its own files over the host's: a virtual machine made of an image keeps its marks."""
+    """Return whether an engine mounted its own host files.
+
+    A virtual machine built from an image has ``/.dockerenv`` without such mounts.
+    """
     return any(_mount_point(line) in HOST_FILES for line in text.splitlines())
 
 
@@ -155,14 +154,20 @@ class Wsl(Value):
     """Windows Subsystem for Linux."""
 
     gpu: bool
-    """Whether it lent a GPU (/dev/dxg)."""
-
+    """Whether it has a GPU (/dev/dxg)."""
     makers: frozenset[str]
-    """Whose drivers Windows has."""
+    """The vendors of the drivers that Windows shares."""
 
 
 def read_wsl(source: Source, release: str) -> Wsl | None:
-    """Read WSL's side; None elsewhere. Containers inside WSL have the same kernel and, with a GPU, the same device."""
+    """Detect WSL, also from a container in WSL.
+
+    The container has WSL's kernel and, with a GPU, the same device.
+
+    Args:
+        source: The machine.
+        release: The kernel's release.
+    """
     gpu = source.access("/dev/dxg") is not None
     if not gpu and "microsoft" not in release.lower():
         return None

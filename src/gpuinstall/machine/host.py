@@ -1,4 +1,4 @@
-"""The host: operating system, distribution, architecture, C library, processor."""
+"""Operating system, distribution, architecture, C library, and processor."""
 
 from __future__ import annotations
 
@@ -15,48 +15,41 @@ from gpuinstall.machine.source import Source
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 PLATFORM = "platform.json"
 PROCESSOR_BYTES = 4096
-"""The first processor of ``/proc/cpuinfo`` fits into so many; a large host lists hundreds."""
+"""Enough for the first of the processors in ``/proc/cpuinfo``."""
 
 _SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
 _LOADERS = {"ld-linux": "glibc", "ld-musl-": "musl"}
-"""The C library, by how the name of its loader begins."""
+"""The C library for the prefix of its loader's name."""
 
 
 class Host(Value):
-    """The host's own facts."""
+    """Facts of the host."""
 
     os: str
-    """linux, windows or macos."""
-
+    """linux, windows, or macos."""
     arch: str
-    """The machine's, also if this Python is for another."""
-
+    """The architecture of the machine, not of this Python."""
     release: str
-    """The kernel's."""
-
+    """The kernel's release."""
     libc: str | None
-    """glibc or musl; None on other systems than Linux, or if it was not recognised."""
-
+    """glibc or musl on Linux, if recognized."""
     glibc: str | None
-    """Its version."""
-
+    """The version of glibc."""
     distribution: str | None
-    """Its name and version for people."""
-
+    """The name and version: ``Ubuntu 22.04``."""
     avx: bool | None
-    """None if the processor does not tell."""
-
+    """Whether the processor has AVX, if known."""
     translated: bool
-    """Whether an Arm machine translates this Python, which is for x86."""
+    """Whether an Arm machine translates this Python for x86."""
 
 
 def read_host(source: Source) -> Host:
-    """Read the host."""
+    """Read the facts of the host."""
     answers = json_or_none(source.answer(PLATFORM, _platform)) or {}
     system = answers.get("system", "Linux")
     processor = source.text("/proc/cpuinfo", PROCESSOR_BYTES) or ""
     translated = answers.get("translated", "")
-    # "glibc 2.36", or empty on musl and on other systems than Linux.
+    # "glibc 2.36" on Linux with glibc, else empty.
     libc, _, version = answers.get("libc", "").partition(" ")
     if libc != "glibc":
         libc = _libc_of_loaders(source) if system == "Linux" else None
@@ -64,10 +57,7 @@ def read_host(source: Source) -> Host:
     return Host(
         os=_SYSTEMS.get(system, "linux"),
         arch=true_architecture(
-            answers.get("machine", ""),
-            system,
-            processor,
-            translated,
+            answers.get("machine", ""), system, processor, translated
         ),
         release=answers.get("release", ""),
         libc=libc,
@@ -79,7 +69,7 @@ def read_host(source: Source) -> Host:
 
 
 def _platform() -> str:
-    """Return as JSON what Python knows of this machine."""
+    """Return Python's facts of this machine as JSON."""
     libc = ""
     with suppress(AttributeError, ValueError, OSError):
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
@@ -95,7 +85,8 @@ def _platform() -> str:
 
 
 def _translated() -> str:
-    """Return 1 under Rosetta; under Windows' emulation Python itself tells the machine's own architecture."""
+    """Return ``"1"`` under Rosetta."""
+    # Emulated by Windows, Python itself reports the machine's architecture.
     if platform.system() != "Darwin":
         return ""
     command = ("/usr/sbin/sysctl", "-in", "sysctl.proc_translated")
@@ -108,16 +99,16 @@ def true_architecture(
     processor: str,
     translated: str,
 ) -> str:
-    """Return the machine's architecture, not that of an x86 Python which an Arm machine translates.
+    """Return the machine's architecture, even if it translates this Python.
 
     Args:
-        machine: The architecture as Python has it.
-        system: The operating system as Python has it.
+        machine: The output of ``platform.machine``.
+        system: The output of ``platform.system``.
         processor: The beginning of ``/proc/cpuinfo``.
-        translated: "1" if the system said that it translates this Python.
+        translated: ``"1"`` if macOS translates this Python.
     """
     name = machine.lower().replace("amd64", "x86_64")
-    # qemu translates without a word; the kernel's account of the processor stays Arm's.
+    # Only /proc/cpuinfo shows an Arm processor below qemu.
     is_linux = system == "Linux"
     is_emulated = is_linux and name == "x86_64" and "CPU implementer" in processor
     if is_emulated or translated == "1" or name in ("aarch64", "arm64"):
@@ -126,7 +117,7 @@ def true_architecture(
 
 
 def parse_avx(processor: str) -> bool | None:
-    """Whether an x86 processor has AVX; None if there are no flags."""
+    """Return whether an x86 processor has AVX, or None without flags."""
     flags = re.search(r"(?m)^flags\s*:(.*)\n", processor)
     if flags is None:
         return None
@@ -134,12 +125,12 @@ def parse_avx(processor: str) -> bool | None:
 
 
 def parse_os_release(text: str) -> dict[str, str]:
-    """Return the values of os-release: shell assignments, quoted or not (freedesktop.org's os-release(5))."""
+    """Parse os-release(5), shell assignments with or without quotes."""
     return dict(re.findall(r"""(?m)^\s*([A-Z][A-Z0-9_]*)=["']?(.*?)["']?\s*$""", text))
 
 
 def distribution(names: dict[str, str]) -> str | None:
-    """Return the distribution as people call it: ``Ubuntu 22.04``."""
+    """Return the distribution's name and version: ``Ubuntu 22.04``."""
     name = names.get("NAME") or names.get("ID")
     if not name:
         return None

@@ -1,4 +1,4 @@
-"""What this machine is: its facts, the Machine that comes of them, notes on it, and the proof of its drivers."""
+"""Detection of this machine, and the preflight of its GPUs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_machine(
     reporter: Reporter | None = None,
     source: Source | None = None,
 ) -> Machine:
-    """Return what this machine is, or the one behind ``source``; whatever is wrong with it stands in its problems."""
+    """Read this machine, or a recorded one, with its problems."""
     source = source or Source(reporter)
     host = read_host(source)
     facts = MachineFacts(
@@ -51,9 +51,9 @@ def read_machine(
         pythons=read_pythons(source),
     )
     findings: dict[str, VendorFindings] = {}
-    # One list of GPUs for all makers: --gpus and problems name them by their place in it.
+    # --gpus and problems use indices in one list for all vendors.
     first = 0
-    # One after the other: one maker's driver is asked on most machines, and the others' files are read in no time.
+    # Parallel probes would save nothing: most machines have one vendor's driver, and reading files is fast.
     for prober in PROBERS:
         own = prober.findings(source, facts).counted_from(first)
         first = max((gpu.index + 1 for gpu in own.gpus), default=first)
@@ -61,6 +61,13 @@ def read_machine(
         findings[prober.vendor] = own
     makers = findings.values()
     nvidia = findings["nvidia"]
+    circumstances = {
+        "foreign": ", ".join(_foreign_gpus(facts, findings)),
+        "without-avx": host.avx is False,
+    }
+    problems = [*chain.from_iterable(maker.problems for maker in makers)]
+    problems.sort(key=lambda problem: not problem.blocking)
+    problems += findings_of("any", circumstances, facts.place)
     return Machine(
         os=host.os,
         arch=host.arch,
@@ -74,20 +81,7 @@ def read_machine(
         pythons=facts.pythons,
         driver=nvidia.driver,
         gpus=tuple(chain.from_iterable(maker.gpus for maker in makers)),
-        problems=(
-            *sorted(
-                chain.from_iterable(maker.problems for maker in makers),
-                key=lambda problem: not problem.blocking,
-            ),
-            *findings_of(
-                "any",
-                {
-                    "foreign": ", ".join(_foreign_gpus(facts, findings)),
-                    "without-avx": host.avx is False,
-                },
-                facts.place,
-            ),
-        ),
+        problems=tuple(problems),
         distribution=host.distribution,
         signs=facts.container.signs,
         makers={name: own.facts for name, own in findings.items() if own.facts},
@@ -95,14 +89,14 @@ def read_machine(
 
 
 def preflight(machine: Machine, reporter: Reporter) -> Preflight:
-    """Prove every usable GPU of every maker; nothing is downloaded."""
+    """Run a kernel on each usable GPU. Nothing is downloaded."""
     start = monotonic()
     outcomes: dict[int, ProofOutcome] = {}
     problems: list[Finding] = []
     for prober in PROBERS:
-        proof = prober.preflight(machine, reporter)
-        outcomes |= proof.outcomes
-        problems += proof.problems
+        result = prober.preflight(machine, reporter)
+        outcomes |= result.outcomes
+        problems += result.problems
     return Preflight(outcomes, tuple(problems), monotonic() - start)
 
 
@@ -110,7 +104,7 @@ def _foreign_gpus(
     facts: MachineFacts,
     findings: Mapping[str, VendorFindings],
 ) -> Iterator[str]:
-    """Yield the GPUs that no prober lists or speaks of, if no other is there."""
+    """Yield GPUs that no prober reports, unless another GPU is usable."""
     if any(finding.shows_gpu for finding in findings.values()):
         return
     for device in facts.devices:

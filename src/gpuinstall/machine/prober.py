@@ -1,4 +1,4 @@
-"""What a maker of GPUs brings to the probe, and the values that it gives back."""
+"""The interface of a vendor's prober, and its results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ProofOutcome = Literal["proven", "unproven", "failed"]
 OUTCOMES: tuple[ProofOutcome, ...] = get_args(ProofOutcome)
-"""From the best to the worst."""
+"""From best to worst."""
 
 _SUMMARIES: dict[ProofOutcome, str] = {
     "proven": "a kernel ran on {}",
@@ -38,23 +38,24 @@ _VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 
 
 class MachineFacts(Value):
-    """What is known of the machine, whoever made its GPUs."""
+    """Facts of the machine that need no vendor's driver."""
 
     host: Host
     container: ContainerInfo
     wsl: Wsl | None
     devices: tuple[PciDevice, ...]
-    """The devices of the PCI bus."""
-
     pythons: tuple[str, ...]
 
     def cards(self, vendor: int) -> list[PciDevice]:
-        """Return the display controllers and accelerators of a maker, without those of virtual machines."""
-        ours = [device for device in self.devices if device.vendor == vendor]
-        return [device for device in ours if not device.is_reserved]
+        """Return a vendor's devices that are not reserved."""
+        return [
+            device
+            for device in self.devices
+            if device.vendor == vendor and not device.is_reserved
+        ]
 
     def place(self, *, jetson: bool = False) -> FixContext:
-        """Return where a fix would be applied."""
+        """Return the context of fixes."""
         from gpuinstall.catalog.failures.problems import FixContext
 
         environment = Environment(
@@ -62,57 +63,55 @@ class MachineFacts(Value):
             container=self.container.engine,
             jetson=JetsonRelease() if jetson else None,
         )
-        return FixContext.of_machine(
-            Machine(
-                self.host.os,
-                self.host.arch,
-                distribution=self.host.distribution,
-                environment=environment,
-            )
+        machine = Machine(
+            self.host.os,
+            self.host.arch,
+            distribution=self.host.distribution,
+            environment=environment,
         )
+        return FixContext.of_machine(machine)
 
 
 class VendorFindings(Value):
-    """What one maker's prober concludes."""
+    """The results of one vendor's prober."""
 
     gpus: tuple[Gpu, ...]
-    """Counted from 0."""
+    """The GPUs, with indices from 0."""
     problems: tuple[Finding, ...]
-    """What is wrong with the GPUs or their driver, or should be known."""
     shows_gpu: bool
-    """Whether any source shows a GPU that this process was given, listed or not."""
+    """Whether any source shows a GPU of this process, listed or not."""
     driver: Driver | None = None
     jetson: JetsonRelease | None = None
     devices: tuple[PciDevice, ...] = ()
-    """Windows' adapters, if they had to be asked for."""
+    """Windows' adapters, if they were queried."""
     facts: Mapping[str, Any] = {}
-    """What the Machine document has below the maker's name."""
+    """The vendor's table in the Machine document."""
 
     def counted_from(self, first: int) -> VendorFindings:
-        """Return the same with its GPUs counted on from those of other makers."""
+        """Renumber the GPUs from ``first``, after other vendors' GPUs."""
         gpus = [replace(gpu, index=gpu.index + first) for gpu in self.gpus]
         problems = []
         for problem in self.problems:
-            moved = tuple(gpu + first for gpu in problem.gpus)
-            problems.append(replace(problem, gpus=moved))
+            indices = tuple(gpu + first for gpu in problem.gpus)
+            problems.append(replace(problem, gpus=indices))
         return replace(self, gpus=tuple(gpus), problems=tuple(problems))
 
 
 class Preflight(Value):
-    """What the GPUs showed before anything was downloaded, what is wrong with them, and the seconds it took."""
+    """The outcome of a small kernel on each GPU, before any download."""
 
     outcomes: Mapping[int, ProofOutcome] = {}
-    """By the index of the GPU; one that is busy is ``unproven``."""
+    """The outcomes by GPU index. A busy GPU is ``unproven``."""
     problems: tuple[Finding, ...] = ()
     seconds: float = 0.0
 
     def with_outcome(self, outcome: ProofOutcome) -> tuple[int, ...]:
-        """Return the indices of the GPUs that ended so."""
+        """Return the indices of the GPUs with an outcome."""
         return tuple(index for index, end in self.outcomes.items() if end == outcome)
 
     @property
     def summary(self) -> str:
-        """What came of it, in one line."""
+        """The outcomes in one line."""
         count = len(self.outcomes)
         if len(self.with_outcome("proven")) == count > 1:
             return f"a kernel ran on {'both' if count == 2 else f'all {count}'} GPUs"
@@ -124,7 +123,7 @@ class Preflight(Value):
         return " · ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``doctor --json`` shows of it."""
+        """Return the JSON of ``doctor --json``."""
         gpus = [{"index": index, "status": end} for index, end in self.outcomes.items()]
         return {
             "gpus": gpus,
@@ -134,46 +133,41 @@ class Preflight(Value):
 
 
 class GpuPart(NamedTuple):
-    """What kernels are tried on: a GPU, or one MIG slice of it."""
+    """A GPU or MIG slice that can run a kernel on its own."""
 
     gpu: Gpu
     slice: MigDevice | None
     name: str
-    """What shows it to a program: its UUID, else its place among the GPUs of its maker."""
+    """The UUID, or the ordinal among the vendor's GPUs."""
     withheld: str | None
-    """Why it cannot be tried: the probe found a fault, or this process was not given it."""
+    """The reason why this process cannot use it: a fault, or not assigned."""
 
 
 class Prober(ABC):
-    """One maker's half of the probe."""
+    """The detection of one vendor's GPUs."""
 
     vendor: ClassVar[str]
     job_variables: ClassVar[tuple[str, ...]] = ()
-    """The variables in which a scheduler lists the GPUs of a job; a GPU has to be in each that is set."""
+    """The variables with a job's GPUs. A GPU must be in each that is set."""
 
     @abstractmethod
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Return this maker's GPUs that this process was given, and what is wrong with them.
-
-        Args:
-            source: Has what only this maker's machines have.
-            facts: Those of the whole machine.
-        """
+        """Read the vendor's GPUs of this process, and their problems."""
 
     def preflight(
         self,
         machine: Machine,
         reporter: Reporter,
     ) -> Preflight:
-        """Prove the driver on every usable GPU of this maker, before anything is downloaded.
+        """Run a kernel on each usable GPU before any download.
 
-        Without a kernel to run they stay unproven: kernels come with the build.
+        Without a kernel before the build, the GPUs stay unproven.
         """
         indices = [part.gpu.index for part in self.usable_parts(machine)]
         return Preflight(dict.fromkeys(indices, "unproven"))
 
     def usable_parts(self, machine: Machine) -> list[GpuPart]:
-        """Return what can be tried now; nothing if the machine as a whole has a fault."""
+        """Return the usable GPUs and slices; none on a faulty machine."""
         if machine.blocking:
             return []
         parts = self.parts(machine, os.environ)
@@ -184,20 +178,20 @@ class Prober(ABC):
         machine: Machine,
         environ: Mapping[str, str],
     ) -> Iterator[GpuPart]:
-        """Yield the GPUs of this maker, or the slices of each, and whether this process can use them. Pure.
+        """Yield the vendor's GPUs, or the slices of each. Pure.
 
         Args:
             machine: The machine.
-            environ: The variables by which a scheduler's job has some of them alone.
+            environ: The variables with the GPUs of a scheduler's job.
         """
-        # One of no known maker counts as the first's: a Jetson's GPU has no PCI id.
+        # A Jetson's GPU has no PCI ID. A GPU without a known vendor is NVIDIA's.
         ours = [
             gpu
             for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)
             if (vendor_of(gpu, machine) or FIRST_VENDOR) == self.vendor
         ]
         given = job_devices(environ, self.job_variables)
-        # CUDA counts the cards that it was given from 0, whatever NVML calls them.
+        # CUDA counts the GPUs of a process from 0, unlike NVML.
         for ordinal, gpu in enumerate(ours):
             for part in gpu.mig_devices or (None,):
                 name = part.uuid if part else gpu.uuid or str(ordinal)
@@ -214,16 +208,16 @@ def is_visible(
     gpu: Gpu,
     name: str,
 ) -> bool:
-    """Whether a list such as CUDA_VISIBLE_DEVICES has a card, or the slice ``name`` of it.
+    """Return whether a list such as CUDA_VISIBLE_DEVICES has a GPU or slice.
 
     Args:
         devices: The list.
-        ordinal: The place of the card among those that the process was given.
-        gpu: The card.
-        name: The UUID of the card or of the slice.
+        ordinal: The position of the GPU among the GPUs of the process.
+        gpu: The GPU.
+        name: The UUID of the GPU or slice.
     """
     entries = visible_entries(devices)
-    # An ordinal is no beginning of another one.
+    # Only UUIDs may be abbreviated.
     uuids = tuple(entry for entry in entries if not entry.isdecimal())
     return (
         str(ordinal) in entries
@@ -233,10 +227,10 @@ def is_visible(
 
 
 def visible_entries(devices: str) -> tuple[str, ...]:
-    """Return the entries of such a list that count: ordinals, and the beginnings of UUIDs.
+    """Return the valid entries of such a list: ordinals and prefixes of UUIDs.
 
-    The first entry that can name no device (``-1``, ``NoDevFiles``, an empty one) ends the list: torch/cuda/__init__.py
-    retells it in ``_parse_visible_devices``. A part of an Intel card, ``0.1``, stands for the card.
+    The first invalid entry (``-1``, ``NoDevFiles``, or empty) ends the list, as in torch's
+    ``_parse_visible_devices`` (torch/cuda/__init__.py). Intel's ``0.1``, a tile of GPU 0, counts as ``0``.
     """
     names = map(str.strip, devices.split(","))
     entries = [name.partition(".")[0] for name in names]
@@ -244,7 +238,7 @@ def visible_entries(devices: str) -> tuple[str, ...]:
 
 
 def format_gpus(gpus: tuple[int, ...]) -> str:
-    """Return GPUs as they stand within a sentence."""
+    """Format GPU indices for a sentence: ``GPUs 0, 1 and 2``."""
     if not gpus:
         return "the GPU"
     *first, last = map(str, gpus)

@@ -1,4 +1,4 @@
-"""A maker's own rules for the choice of a build, which nothing else has to know."""
+"""The interface of a vendor's rules for the selection of a build."""
 
 from __future__ import annotations
 
@@ -18,91 +18,89 @@ class Code(Value):
     """The code of a build that a GPU runs."""
 
     name: str
-    """As the build lists it, ``sm_86``."""
+    """The name in the build's list: ``sm_86``."""
     how: str
-    """``sass``, or ``ptx``, which is compiled at first use."""
+    """``sass``, or ``ptx``, which the driver compiles at first use."""
 
 
 Preference = tuple[tuple[object, str], ...]
 Toolkit = tuple[int, int] | None
-"""The release of the maker's toolkit that a build was made with."""
+"""The version of the vendor's toolkit that built a build."""
 
 
 class Rules(Value):
-    """A maker's rules, bound to one machine and to the catalogue with the builds of its kind.
+    """A vendor's rules for one machine, with the catalog of its builds. Pure.
 
-    A maker answers what differs from the defaults: a GPU runs the builds that name its architecture, and every driver
-    runs every build. Pure: the rules look at nothing but what they are given.
+    By default, a GPU runs the builds that list its architecture, with any driver.
     """
 
     machine: Machine
     catalog: Catalog
 
     vendor: ClassVar[str]
-    """The maker's name in documents, ``nvidia``."""
+    """The vendor in documents: ``nvidia``."""
     name: ClassVar[str]
-    """The maker's name for people, ``NVIDIA``."""
+    """The vendor in messages: ``NVIDIA``."""
     kind: ClassVar[str]
-    """The kind of the backends that serve its GPUs, ``cuda``."""
+    """The kind of its backends: ``cuda``."""
     software: ClassVar[str]
-    """What its builds are made for, for people: ``CUDA``."""
+    """The platform of its builds in messages: ``CUDA``."""
     code_reasons: ClassVar[tuple[str, ...]] = ("no-code",)
-    """The slugs of the reasons that ``code`` gives for the chip's sake, the most hopeless first."""
+    """The reasons of ``code`` that depend on the chip, most severe first."""
     driver_reasons: ClassVar[tuple[str, ...]] = ()
-    """The slugs of the reasons that another driver would help against, the most hopeless first."""
+    """The reasons that another driver resolves, most severe first."""
     no_code: ClassVar[str] = "F37"
-    """The failure catalogue's entry for a GPU that a build has no code for."""
+    """The failure of a GPU without code in a build."""
     architecture_source: ClassVar[str] = "its driver"
-    """What tells which architecture a GPU has."""
+    """The source of a GPU's architecture, in messages."""
     not_proven: ClassVar[str | None] = None
-    """The warning for all its builds if nobody has run one on a GPU yet."""
+    """The warning about all its builds if none has run on a GPU yet."""
 
     @property
     def driver(self) -> str:
-        """The machine's driver as people name it: ``driver 535.183.01``."""
+        """The machine's driver in messages: ``driver 535.183.01``."""
         return f"{self.name}'s driver"
 
     def platform_fault(self) -> Finding | None:
-        """Return why no public build runs on this kind of machine, whatever its GPUs and its driver."""
+        """Return the reason why no public build runs on this platform."""
         return None
 
     def own_builds(self) -> Iterator[str]:
-        """Yield the command that installs the maker's own builds for these GPUs, which cannot be locked."""
+        """Yield the command for the vendor's own builds, without a lock."""
         yield from ()
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
-        """Return that the machine has no driver for these GPUs, or one of an unknown release."""
+        """Return the finding of a missing or unknown driver."""
         return None
 
     def gpu_fault(self, gpu: Gpu) -> Finding | None:
-        """Return why a GPU cannot be planned for: its architecture is unknown, or its driver ignores it."""
+        """Return the finding of an unknown or ignored GPU."""
         if self.architecture(gpu) is not None:
             return None
-        message = f"which code {gpu.label} runs is not known: {self.architecture_source} tells it"
         return Finding(
             "unknown-gpu",
-            message,
+            f"the architecture of {gpu.label} is unknown; {self.architecture_source} reports it",
             fixes=("gpuinstall probe   # on the machine itself",),
         )
 
     def architecture(self, gpu: Gpu) -> str | None:
-        """Return the name of the code that a GPU runs, ``sm_89``; None if it is unknown."""
+        """Return the name of a GPU's code, ``sm_89``, if known."""
         return gpu.architecture
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
-        """Return the names by which builds list the code for a GPU."""
+        """Return the names of a GPU's code in lists of builds."""
         return (gpu.architecture,) if gpu.architecture else ()
 
     def chip_name(self, gpu: Gpu) -> str:
-        """Return a GPU's chip for a sentence about code."""
+        """Return the name of a GPU's chip in messages about code."""
         return gpu.architecture or gpu.label
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
-        """Return a key that sorts GPUs: the more capable, the higher."""
+        """Return a sort key, higher for more capable GPUs."""
         return (0,)
 
     def ever_served(self, gpu: Gpu) -> bool:
-        """Whether any build for this platform has code for a GPU under some driver; True if that is unknown."""
+        """Return whether any build for this platform may have a GPU's code."""
         builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
         names = {*self.code_names(gpu)}
         if gpu.architecture is None:
@@ -110,9 +108,9 @@ class Rules(Value):
         return any(not names.isdisjoint(build.code) for build in builds)
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Return the code of a build that a GPU runs under this driver, or why there is none.
+        """Return the code of a build that a GPU runs with this driver.
 
-        A build that ``lists_no_code`` is only looked at if it is forced: it is taken to have what the GPU needs.
+        A build that ``lists_no_code`` is a candidate only if forced, and is assumed to support the GPU.
         """
         names = self.code_names(gpu)
         for name in names:
@@ -121,28 +119,26 @@ class Rules(Value):
         if names and build.lists_no_code:
             return Code(str(gpu.architecture), "sass")
         if not build.code:
-            return Reason(
-                "no-code", f"which chips {build.name} has code for is not known"
-            )
+            return Reason("no-code", f"the GPU code of {build.name} is unknown")
         return Reason(
             "no-code",
             f"no code for {self.chip_name(gpu)}, only for {', '.join(build.code)}",
         )
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
-        """Return what a build without code for some of the GPUs has: ``begins at sm_75``."""
+        """Describe a build without code for some GPUs: ``begins at sm_75``."""
         return "has none"
 
     def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
-        """Return the entry for a GPU that none of a build's ``code`` is for."""
+        """Return the failure of a GPU without support in ``code``."""
         return self.no_code
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Return why the driver does not run a build."""
+        """Return the reason why the driver does not run a build."""
         return None
 
     def driver_for(self, build: Build) -> str:
-        """Return the driver that a build needs, for people: ``driver 580 or newer``."""
+        """Return the required driver in messages: ``driver 580 or newer``."""
         return f"{self.name}'s driver"
 
     def driver_fix(
@@ -151,12 +147,12 @@ class Rules(Value):
         code: str,
         gpus: Sequence[Gpu],
     ) -> str | None:
-        """Return what to do for GPUs about a build that was rejected with ``code``; None if no driver helps.
+        """Return the fix for a rejected build, or None if no driver helps.
 
         Args:
-            build: The build that came closest.
-            code: The code of the reason against it.
-            gpus: Those that it is for.
+            build: The best rejected build.
+            code: The code of the rejection.
+            gpus: The GPUs.
         """
         return None
 
@@ -166,14 +162,14 @@ class Rules(Value):
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> Preference:
-        """Return a key that sorts builds of one torch that fit, by their toolkits and codes: the better, the lower.
+        """Return a sort key for compatible builds, lower for better.
 
-        Each part of it has the words for a build that is better by it.
+        Each part has the explanation of a build that is better by it.
 
         Args:
-            toolkit: The toolkit that a build was made with.
-            codes: What each GPU runs of it, or why it runs nothing.
-            gpus: Those GPUs, in the same order.
+            toolkit: The toolkit of a build.
+            codes: The code that each GPU runs, or the reason for none.
+            gpus: The GPUs in the same order.
         """
         return ()
 
@@ -182,21 +178,24 @@ class Rules(Value):
         build: Build,
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
-        """Return why a build runs on the GPUs, but not without reserve."""
+        """Return warnings about a build that runs on the GPUs."""
         if self.not_proven:
             return (Reason("not-proven", self.not_proven),)
         return ()
 
     def floors(self, build: Build) -> Mapping[str, str]:
-        """Return the oldest driver that runs a build, as a lock writes it: ``{"driver": "525.60.13"}``."""
+        """Return a build's minimum driver for lock files.
+
+        The form is ``{"driver": "525.60.13"}``.
+        """
         return {}
 
     @property
     def chips(self) -> Mapping[str, Any]:
-        """The catalogue's table of the maker's chips."""
+        """The catalog's table of the vendor's chips."""
         return self.catalog.chips(self.vendor)
 
     def machine_fact(self, key: str) -> str | None:
-        """Return a fact that the Machine document has below the maker's name; None if it is missing or no text."""
+        """Return text from the vendor's table in the Machine document."""
         value = self.machine.makers.get(self.vendor, {}).get(key)
         return value if isinstance(value, str) else None

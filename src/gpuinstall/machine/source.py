@@ -1,4 +1,4 @@
-"""Where facts come from: this machine, or what the tests have of one."""
+"""The source of facts: this machine, or a recorded one in tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Access = Literal["open", "denied"]
 
 
 class Source:
-    """A machine's files, its variables, and the answers of its libraries and programs: of the one that we run on.
+    """Files, variables, and answers of libraries and programs of this machine.
 
     A recorded machine overrides the methods. Paths are absolute.
     """
@@ -27,11 +27,11 @@ class Source:
         self.reporter = reporter or Reporter()
 
     def text(self, path: str, most: int = -1) -> str | None:
-        """Return a file; None if there is none or it may not be read.
+        """Return the text of a file, or None if it cannot be read.
 
         Args:
-            path: Its path.
-            most: How many bytes to read at most; -1: all.
+            path: The file.
+            most: The maximum number of bytes, or -1 for all.
         """
         try:
             with Path(path).open("rb") as file:
@@ -40,36 +40,39 @@ class Source:
             return None
 
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
-        """Return the names in a folder that begin with ``start``, sorted; empty if there is no such folder."""
+        """Return the sorted names in a folder that begin with ``start``."""
         try:
-            # A Path for each of 2,000 programs takes longer than all else here.
+            # Creating a Path for each of 2,000 programs is the slowest part.
             names = os.listdir(path)  # noqa: PTH208
         except OSError:
             return ()
         return tuple(sorted(name for name in names if name.startswith(start)))
 
     def link(self, path: str) -> str | None:
-        """Return where a symbolic link points."""
+        """Return the target of a symbolic link."""
         try:
             return str(Path(path).readlink())
         except OSError:
             return None
 
     def access(self, path: str) -> Access | None:
-        """Return whether a device node may be opened for reading and writing; None if there is none.
+        """Open a device node for reading and writing, without waiting for it.
 
-        The card is not waited for: the device controller of a container denies only when a node is opened.
+        Permission bits are not enough: a container's device controller acts only on ``open``.
+
+        Returns:
+            None if the node is missing.
         """
         # Windows has no such flag.
-        without_waiting = getattr(os, "O_NONBLOCK", 0)
+        nonblocking = getattr(os, "O_NONBLOCK", 0)
         try:
-            os.close(os.open(path, os.O_RDWR | without_waiting))
+            os.close(os.open(path, os.O_RDWR | nonblocking))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError:
             return "denied"
         except OSError:
-            # Such as a card that is lost: the node itself may be used.
+            # The node is accessible, but its GPU may be lost.
             return "open"
         return "open"
 
@@ -78,19 +81,19 @@ class Source:
         return os.environ.get(name)
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:
-        """Return what a library or a program of the machine answers.
+        """Return the answer of a library or program.
 
         Args:
-            name: What it is called where answers are played.
-            ask: Asks; not called where the answer is played.
+            name: The name of the answer in a recorded machine.
+            ask: The query. A recorded machine does not call it.
         """
         return ask()
 
     def run_children(self, commands: Mapping[str, Command]) -> Sequence[Finished]:
-        """Return how children ended that ask libraries of the driver, all at once.
+        """Run children in parallel that query libraries of the driver.
 
         Args:
-            commands: The words and the environment of each, by its library.
+            commands: The arguments and environment of each, by library.
         """
         message = f"waiting for {' and '.join(commands)}, up to {DRIVER_SECONDS:.0f} s"
         return run_children(
@@ -101,7 +104,7 @@ class Source:
 
 
 def home_folder() -> Path:
-    """Return the user's folder; the root of the file system for a user whom the system does not know."""
+    """Return the user's home, or ``/`` for a user without one."""
     try:
         return Path.home()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What shows that something is wrong, as rows of ``symptoms.toml``, and the findings that they make. Pure."""
+"""Findings from known facts, by the rows of ``symptoms.toml``. Pure."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 SYMPTOMS = str(Path(__file__).with_name("symptoms.toml"))
 KnownFacts = Mapping[str, Any]
-"""Facts by their names: one holds unless it is empty, and its value is a word of messages and fixes."""
+"""Facts by name. A truthy fact is known, and its value fills messages."""
 
 
 class Symptom(Value):
-    """A row: what is wrong, and by which circumstances it shows."""
+    """A row: a problem, and the facts that show it."""
 
     code: str
     when: tuple[str, ...] = ()
-    """All of them hold."""
+    """Facts that must all be known."""
     either: tuple[str, ...] = ()
-    """One of them holds, if there are any."""
+    """Facts of which one must be known."""
     unless: tuple[str, ...] = ()
-    """None of them holds."""
+    """Facts of which none may be known."""
     message: str | None = None
-    """With the names of circumstances in braces; None: the table of failures', as is ``why``."""
+    """The message, with facts in braces. The code's entry has defaults."""
     why: str | None = None
     like: str | None = None
-    """The code whose entry and fixes are meant, if it is another."""
-    near: tuple[str, ...] = ()
-    """The keys of a closer fix."""
+    """The code of the entry with the fixes, unless it is ``code``."""
+    fix_keys: tuple[str, ...] = ()
+    """The keys of more specific fixes."""
     gpus: str | None = None
-    """The circumstance that holds the indices of the GPUs it is about."""
+    """The fact with the indices of the GPUs concerned."""
     blocking: bool = True
 
-    def holds(self, known: set[str]) -> bool:
-        """Whether it shows where these circumstances are known to hold."""
+    def matches(self, known: set[str]) -> bool:
+        """Return whether the known facts show the problem."""
         is_either = not self.either or not known.isdisjoint(self.either)
         return is_either and known >= {*self.when} and known.isdisjoint(self.unless)
 
@@ -60,10 +60,10 @@ def symptoms(
     subject: str,
     circumstances: KnownFacts,
 ) -> Iterator[Symptom]:
-    """Yield the rows of a subject that hold."""
+    """Yield the rows of a subject that match."""
     known = {name for name, fact in circumstances.items() if fact}
     for symptom in _load()[subject]:
-        if symptom.holds(known):
+        if symptom.matches(known):
             yield symptom
 
 
@@ -75,23 +75,23 @@ def finding_of(
     gpus: tuple[int, ...] = (),
     evidence: str | None = None,
 ) -> Finding:
-    """Return a symptom as a finding about these GPUs, or about the whole machine.
+    """Return the finding of a symptom, about GPUs or the whole machine.
 
     Args:
         symptom: The row.
-        circumstances: What was read: the values of the names in its words.
-        context: Where its fix would be applied.
-        gpus: The GPUs that it is about, unless a circumstance holds them.
-        evidence: The facts that it rests on, in a line.
+        circumstances: The facts that fill its message.
+        context: The context of its fixes.
+        gpus: The GPUs concerned, unless a fact has them.
+        evidence: The evidence in one line.
     """
-    # A healthy machine has none, and need not load the table.
+    # A healthy machine needs no table of failures.
     from gpuinstall.catalog.failures.problems import finding_for
     from gpuinstall.catalog.failures.table import load_problems
 
     if symptom.gpus:
         gpus = circumstances[symptom.gpus]
     kind = load_problems()[symptom.code]
-    # A command for a whole machine still names a GPU: which one is left to the reader.
+    # In a finding about the whole machine, the user replaces the placeholder.
     numbers = ",".join(map(str, gpus)) or "<gpu>"
     words = {**circumstances, "gpu": numbers, "where": format_gpus(gpus)}
     message = symptom.message or kind.message
@@ -99,7 +99,7 @@ def finding_of(
     finding = finding_for(
         symptom.like or symptom.code,
         message.format_map(words),
-        context.near(*symptom.near).knowing(**words),
+        context.about(*symptom.fix_keys).knowing(**words),
         why=why.format_map(words) or None,
         evidence=evidence if symptom.blocking else None,
         gpus=gpus,
@@ -114,13 +114,13 @@ def findings_of(
     place: Callable[[], FixContext],
     evidence: str | None = None,
 ) -> tuple[Finding, ...]:
-    """Return the findings of all rows of a subject that hold.
+    """Return the findings of all rows of a subject that match.
 
     Args:
-        subject: What the rows are about.
-        circumstances: What is known of it.
-        place: Returns where a fix would be applied; most machines need none.
-        evidence: The facts that show what blocks.
+        subject: The subject: ``amd``, ``note``.
+        circumstances: The known facts.
+        place: Returns the context of fixes. Most machines need none.
+        evidence: The evidence of blocking findings.
     """
     return tuple(
         finding_of(symptom, circumstances, place(), evidence=evidence)

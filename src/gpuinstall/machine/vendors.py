@@ -1,6 +1,7 @@
-"""What differs between the makers of GPUs, each behind one small protocol; what is common never names one.
+"""The supported GPU vendors, and the vendor of each GPU.
 
-An entry of ``VENDORS`` is all that a maker needs to be planned for; ``PROBERS`` in ``probe.py`` read its GPUs.
+``VENDORS`` has the rules that plan builds, and ``PROBERS`` in ``probe.py`` read the
+GPUs. No other module depends on a vendor.
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ if TYPE_CHECKING:
     from gpuinstall.machine.protocol import Rules
 
 PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
-"""The makers of GPUs by the vendor's half of a PCI id."""
+"""The vendors by the first half of a PCI ID."""
 
 
 class Vendor(Value):
-    """A maker whose GPUs are planned for."""
+    """A vendor with builds of torch."""
 
     kind: str
-    """That of the backends that serve its GPUs."""
+    """The kind of its backends: ``cuda``."""
     rules: Callable[[], type[Rules]]
-    """Returns its rules, to be bound to a machine and a catalogue; a plan loads those of one maker."""
+    """Imports its rules. A plan imports one vendor's rules only."""
     variables: Mapping[str, str]
-    """The environment variables with which a program sees just some devices, which stand for the braces."""
+    """The variables that select devices, with ``{}`` for the devices."""
     prefix: str = ""
-    """What stands before the devices there."""
+    """The text before the devices."""
     no_device: str = ""
-    """What stands there for none."""
+    """The value that selects no device."""
     misleading: tuple[str, ...] = ()
-    """The variables that no proof has: they hide devices too, or change what is counted or computed."""
+    """Variables to unset. They hide devices or change results."""
     torch_device: str | None = None
-    """What torch calls its GPUs, if that is not the kind."""
+    """The device type in torch, unless it is the kind."""
     by_architecture: bool = False
-    """Whether only a GPU whose architecture is known is planned for; any other is none for computing."""
+    """Whether GPUs of unknown architecture are ignored."""
     idle_causes: tuple[str, str] = ("F33", "F24")
-    """The failure catalogue's entries for a GPU beside the CPU's build, and beside one for another maker's."""
+    """The failures of a GPU with a CPU build and with another vendor's."""
 
 
 def _rules_of_nvidia() -> type[Rules]:
@@ -73,7 +74,7 @@ VENDORS: dict[str, Vendor] = {
         "cuda",
         _rules_of_nvidia,
         {"CUDA_VISIBLE_DEVICES": "{}", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-        # Its libraries obey it before torch's switches, by which the checks ask for exact products in float32.
+        # It overrides torch's settings, and verification sets exact float32 products.
         misleading=("NVIDIA_TF32_OVERRIDE",),
     ),
     "amd": Vendor(
@@ -81,7 +82,7 @@ VENDORS: dict[str, Vendor] = {
         _rules_of_amd,
         {"HIP_VISIBLE_DEVICES": "{}"},
         no_device="-1",
-        # The first takes GPUs away before HIP counts them, HIP reads the others instead of its own.
+        # The first hides GPUs before HIP numbers them. HIP also reads the others as its own variable.
         misleading=(
             "ROCR_VISIBLE_DEVICES",
             "GPU_DEVICE_ORDINAL",
@@ -96,13 +97,13 @@ VENDORS: dict[str, Vendor] = {
         _rules_of_intel,
         {
             "ONEAPI_DEVICE_SELECTOR": "{}",
-            # Level Zero counts cards before the processor's graphics, and each tile of a card, unless told otherwise.
+            # By default, Level Zero lists discrete GPUs first and each tile as a device.
             "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
             "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
         },
         prefix="level_zero:",
         no_device="*:cpu",
-        # It takes GPUs away before the selector counts them.
+        # It hides GPUs before the selector numbers them.
         misleading=("ZE_AFFINITY_MASK",),
         by_architecture=True,
         idle_causes=("F116", "F116"),
@@ -110,29 +111,29 @@ VENDORS: dict[str, Vendor] = {
     "apple": Vendor(
         CPU.kind,
         _rules_of_apple,
-        # What the GPU cannot do is not to run on the CPU without a word.
+        # Unsupported operations must fail, and not silently run on the CPU.
         {"PYTORCH_ENABLE_MPS_FALLBACK": "0"},
         torch_device="mps",
         by_architecture=True,
     ),
 }
-"""By the name in documents; if a machine has GPUs of several, the first is served."""
+"""The vendors by name. On a machine with several, the first counts."""
 
 FIRST_VENDOR = next(iter(VENDORS))
-"""Whose a GPU of no known maker counts as, such as a Jetson's, which has no PCI id."""
+"""The vendor of GPUs without a PCI ID, such as a Jetson's."""
 
 
 def served_backend(tag: str) -> Backend | None:
-    """Return the backend of a tag; None if it is none of the CPU's or of a maker's."""
+    """Return the backend of a tag if it is for the CPU or a known vendor."""
     backend = known_backend(tag)
     kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
     return backend if backend and backend.kind in kinds else None
 
 
 def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
-    """Return a GPU's maker: as it tells, else by its PCI id; None if it has neither.
+    """Return a GPU's vendor, as recorded or by PCI ID, if known.
 
-    One with a compute capability is NVIDIA's, and so is one that tells nothing on a machine with NVIDIA's driver.
+    A GPU with a compute capability is NVIDIA's. So is a GPU without any fact on a machine with NVIDIA's driver.
     """
     if gpu.vendor is not None:
         return gpu.vendor
@@ -149,12 +150,12 @@ def rules_for(
     catalog: Catalog,
     kinds: Collection[str] = (),
 ) -> Rules:
-    """Return the rules that decide for a machine: of the maker of the requested ``kinds``, else of its GPUs.
+    """Return the rules of the vendor that ``vendor_for`` selects.
 
     Args:
         machine: The machine.
-        catalog: The builds; those of another kind are read if the maker needs them.
-        kinds: The kinds of the backends that were requested; none: the GPUs decide.
+        catalog: The builds. The vendor's builds are read if they are missing.
+        kinds: The kinds of the requested backends.
     """
     vendor = vendor_for(machine, kinds)
     return vendor.rules()(machine, catalog.serving(vendor.kind))
@@ -164,9 +165,9 @@ def vendor_for(
     machine: Machine,
     kinds: Collection[str] = (),
 ) -> Vendor:
-    """Return the maker that is served: of the requested ``kinds``, else of the machine's GPUs, else the first.
+    """Return the vendor of the requested kinds, else of the GPUs.
 
-    A request for the CPU's build is for no maker.
+    A request for the CPU build selects no vendor. The first vendor is the default.
     """
     for vendor in VENDORS.values():
         if vendor.kind in kinds and vendor.kind != CPU.kind:
@@ -180,7 +181,10 @@ def vendor_for(
 
 
 def is_planned_for(gpu: Gpu, machine: Machine) -> bool:
-    """Whether builds are chosen for a GPU: its maker is one of these, and tells enough of it."""
+    """Return whether builds can be selected for a GPU.
+
+    Its vendor must be supported, and its architecture known if the vendor requires that.
+    """
     vendor = VENDORS.get(vendor_of(gpu, machine) or "")
     if vendor is None:
         return False

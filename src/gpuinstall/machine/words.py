@@ -1,4 +1,4 @@
-"""A machine in words: ``--gpu "RTX 5090" --driver 570.86 --os windows``."""
+"""A machine from options: ``--gpu "RTX 5090" --driver 570 --os windows``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OLDEST_BRANCH = 100
-"""No branch of drivers has a number below it, and no CUDA nor release of vGPU software one above."""
+"""Above the versions of CUDA and vGPU software, below all driver branches."""
 _ARCHITECTURE = r"sm_?(\d{2,3})[af]?"
 
 
@@ -29,21 +29,21 @@ def machine_in_words(
     *,
     newest_driver: Callable[[Machine], int | None] | None = None,
 ) -> Machine:
-    """Return a machine of the names of its GPUs and its driver.
+    """Return a machine with these GPUs and this driver.
 
-    Nothing else is known of it: not its memory, its Pythons or, unless it is given, its glibc. Neither macOS nor the
-    GPUs of makers whose builds ask for no driver need one.
+    Its memory and Python versions are unknown. macOS and GPUs of vendors without
+    driver requirements need no driver.
 
     Args:
         gpus: The names of the GPUs, or ``sm_89``.
         driver: The version of the driver, or its branch.
-        os: The operating system; None: as the GPUs and the driver's number say, else Linux.
-        arch: The processor; None: as the GPUs say, else x86_64.
+        os: The operating system. None means the system of the GPUs or driver, else Linux.
+        arch: The architecture. None means the architecture of the GPUs' hosts, else x86_64.
         glibc: The version of glibc.
-        newest_driver: Finds the branch that is assumed if no driver is given; None if there is none.
+        newest_driver: Returns the branch to assume without ``driver``, or None.
 
     Raises:
-        UsageError: Nothing has one of the names, or the driver is missing.
+        UsageError: A name is unknown, or the driver is missing.
     """
     cards = [gpu_in_words(name, index) for index, name in enumerate(gpus)]
     products = [
@@ -63,7 +63,7 @@ def machine_in_words(
         if system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc):
             raise UsageError(
                 "glibc-malformed",
-                f"{glibc!r} is no glibc of {system}",
+                f"{glibc!r} is not a glibc version for {system}",
                 hint="Run it again with --glibc 2.35",
             )
         machine = replace(machine, libc="glibc", glibc=glibc)
@@ -72,13 +72,13 @@ def machine_in_words(
         return replace(machine, driver=found)
     if system == "macos" or all(gpu.architecture for gpu in cards):
         return machine
-    message = "--gpu requires --driver: what runs on {} depends on it"
+    message = "--gpu requires --driver: the builds for {} depend on it"
     if newest_driver:
         branch = newest_driver(machine)
         if branch:
             version = DriverVersion.parse(str(branch))
             return replace(machine, driver=Driver(version, found_via="assumed"))
-        message = "no driver runs one build of torch on each of {}"
+        message = "no driver supports one build of torch on all of {}"
     labels = [gpu.label for gpu in cards]
     commands = [f"gpuinstall plan --gpu {quoted(label)}" for label in labels]
     raise UsageError(
@@ -91,12 +91,12 @@ def machine_in_words(
 
 
 def driver_in_words(text: str) -> DriverVersion:
-    """Return a driver's version, as Windows writes it too.
+    """Parse a driver version, also in the form of Windows.
 
     Raises:
-        UsageError: It is none, such as a version of CUDA.
+        UsageError: It is not a driver version, such as CUDA's version.
     """
-    reason = f"{text!r} is not a driver version; CUDA and vGPU software have numbers of their own"
+    reason = f"{text!r} is not a driver version; CUDA and vGPU software have different version numbers"
     try:
         version = DriverVersion.parse(text.strip())
     except ValueError as error:
@@ -112,10 +112,10 @@ def driver_in_words(text: str) -> DriverVersion:
 
 
 def gpu_in_words(name: str, index: int = 0) -> Gpu:
-    """Return a GPU of its name, or of ``sm_89``.
+    """Return the GPU with a name, or with an architecture such as ``sm_89``.
 
     Raises:
-        UsageError: Nothing has the name.
+        UsageError: The name is unknown.
     """
     exact = re.fullmatch(_ARCHITECTURE, name.lower())
     if exact:

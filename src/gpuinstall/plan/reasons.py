@@ -347,7 +347,7 @@ def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     """Yield the warnings of a build for the GPUs of the context."""
     yield from context.rules.warnings(build, context.gpus)
     if build.lists_no_code:
-        blind = f"{build.name} does not list its GPU code; verify decides"
+        blind = f"{build.name} does not list its GPU code; run gpuinstall verify"
         yield Reason("architectures-unknown", blind)
     packages = " and ".join(context.companions.cpu_builds(build))
     if packages:

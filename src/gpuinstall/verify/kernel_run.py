@@ -14,7 +14,7 @@ from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.children import (
     how_it_ended,
-    is_out_of_time,
+    is_timeout,
     json_lines,
     run_children,
 )
@@ -176,6 +176,6 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     return KernelReport(
         records=tuple(records),
         architectures=None if architectures is None else tuple(architectures),
-        hung=is_out_of_time(finished),
+        hung=is_timeout(finished),
         unproven=facts.get("unproven"),
     )

@@ -11,7 +11,7 @@ from gpuinstall.machine import children
 from gpuinstall.machine.children import (
     fault_of,
     how_it_ended,
-    is_out_of_time,
+    is_timeout,
     run_children,
 )
 from tests.lab.pace import within
@@ -130,7 +130,7 @@ BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
 def test_how_a_child_ended_is_said_in_a_line(status, err, fault, is_late, message):
     finished = Finished((), status, "", err)
     assert how_it_ended(finished, 180) == message
-    assert (fault_of(finished), is_out_of_time(finished)) == (fault, is_late)
+    assert (fault_of(finished), is_timeout(finished)) == (fault, is_late)
 
 
 def test_a_system_without_room_for_a_process_is_no_answer(monkeypatch):

@@ -183,7 +183,7 @@ def test_what_people_reported_of_a_chip_is_said_and_comes_before_the_kernel(kern
 
     assert outcome(plan) == "2.11.0+rocm7.2"
     assert (
-        "AMD names Linux 6.14 as the oldest kernel for this chip: verify decides"
+        "AMD names Linux 6.14 as the oldest kernel for this chip; run gpuinstall verify"
         in [warning.message for warning in plan.warnings]
     )
 

@@ -50,7 +50,7 @@ def test_what_is_no_driver_says_what_to_give(said):
 
 def test_a_glibc_may_be_given_where_there_is_one():
     assert machine_in_words(("A100",), "580", glibc="2.35").glibc == "2.35"
-    with pytest.raises(UsageError, match="no glibc of windows"):
+    with pytest.raises(UsageError, match="not a glibc version for windows"):
         machine_in_words(("A100",), "580", "windows", glibc="2.35")
 
 

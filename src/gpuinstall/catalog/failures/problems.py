@@ -56,8 +56,8 @@ class FixContext(Value):
         version = machine.driver.version if machine.driver else None
         return context.knowing(version=version, running=version and version.branch)
 
-    def near(self, *keys: str) -> FixContext:
-        """Return it with the keys of its subject, whose fixes come before the place's."""
+    def about(self, *keys: str) -> FixContext:
+        """Return the context with keys whose fixes precede the others."""
         return replace(self, is_about=keys.__contains__)
 
     def knowing(self, **placeholders: object) -> FixContext:

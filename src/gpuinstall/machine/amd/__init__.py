@@ -1,1 +1,1 @@
-"""AMD: its GPUs by the kernel's own topology, its builds by the very code that a chip runs."""
+"""AMD: GPUs in the kernel's topology, and builds with code for exact chips."""

@@ -1,7 +1,8 @@
-"""AMD's half of the probe: what it reads, what that shows, and what is wrong with it.
+"""The prober of AMD's GPUs.
 
-The GPUs are those that the kernel's compute driver (KFD) lists: from sysfs, immune to every variable of ROCm. Format:
-drivers/gpu/drm/amd/amdkfd/kfd_topology.c; ``gfx_target_version`` 90010 is gfx90a, 110501 is gfx1151.
+The kernel's compute driver (KFD) lists them in sysfs, whatever ROCm's variables
+contain. Format: drivers/gpu/drm/amd/amdkfd/kfd_topology.c. A ``gfx_target_version`` of
+90010 is gfx90a, and 110501 is gfx1151.
 """
 
 from __future__ import annotations
@@ -34,30 +35,30 @@ KFD = "/dev/kfd"
 KFD_NODES = "/sys/class/kfd/kfd/topology/nodes"
 MODULE_VERSION = "/sys/module/amdgpu/version"
 _VISIBLE_MEMORY = (1, 2)
-"""The heaps that are a card's own memory: all of it public, or some of it private."""
+"""The heap types of a GPU's own memory, public and private."""
 
 
 class KfdNode(Value):
-    """One GPU of the topology."""
+    """A GPU in the topology."""
 
     architecture: str
     device: int
-    """Its number on the bus."""
+    """The PCI device ID."""
     render_minor: int | None
-    """The number of its node below /dev/dri."""
+    """The number of its render node in /dev/dri."""
     render: Access | None
-    """Whether that node may be opened."""
+    """The access to the render node."""
     product: str | None
     memory_bytes: int
 
     @property
     def pci_id(self) -> str:
-        """Vendor and device as people write them."""
+        """Vendor and device: ``1002:744c``."""
         return f"{AMD_ON_PCI:04x}:{self.device:04x}"
 
 
 class AmdEvidence(Value):
-    """The facts of the machine, and AMD's own."""
+    """The facts of the machine, and AMD's."""
 
     facts: MachineFacts
     nodes: tuple[KfdNode, ...]
@@ -67,31 +68,32 @@ class AmdEvidence(Value):
 
 
 def _read_nodes(source: Source) -> tuple[KfdNode, ...]:
-    """Return AMD's GPUs in the order in which HIP counts them; those that this process may not see are not readable."""
+    """Return AMD's GPUs in HIP's order.
+
+    Nodes of other containers are unreadable.
+    """
     names = [name for name in source.names(KFD_NODES) if name.isdecimal()]
-    nodes = [
-        _read_node(source, f"{KFD_NODES}/{name}") for name in sorted(names, key=int)
-    ]
+    names.sort(key=int)
+    nodes = [_read_node(source, f"{KFD_NODES}/{name}") for name in names]
     return tuple(filter(None, nodes))
 
 
 def _read_node(source: Source, folder: str) -> KfdNode | None:
     properties = _read_properties(source, folder)
     version = properties.get("gfx_target_version", 0)
-    # The topology lists the processors too, without such a version.
+    # The topology also lists CPUs, without a version.
     if properties.get("vendor_id") != AMD_ON_PCI or version < 10000:
         return None
     major, rest = divmod(version, 10000)
     minor, stepping = divmod(rest, 100)
     render_minor = properties.get("drm_render_minor") or None
+    drm = f"renderD{render_minor}"
     return KfdNode(
         architecture=f"gfx{major}{minor:x}{stepping:x}",
         device=properties.get("device_id", 0),
         render_minor=render_minor,
-        render=source.access(f"/dev/dri/renderD{render_minor}"),
-        product=_read_line(
-            source, f"/sys/class/drm/renderD{render_minor}/device/product_name"
-        ),
+        render=source.access(f"/dev/dri/{drm}"),
+        product=_read_line(source, f"/sys/class/drm/{drm}/device/product_name"),
         memory_bytes=_read_memory(source, f"{folder}/mem_banks"),
     )
 
@@ -106,7 +108,7 @@ def _read_memory(source: Source, folder: str) -> int:
 
 
 def _read_properties(source: Source, folder: str) -> dict[str, int]:
-    """Return the lines of a name and a number; others are left out."""
+    """Parse the lines with a name and a number."""
     text = source.text(f"{folder}/properties") or ""
     pairs = re.findall(r"^(\S+) +([0-9]+)$", text, re.MULTILINE)
     return {name: int(number) for name, number in pairs}
@@ -117,13 +119,13 @@ def _read_line(source: Source, path: str) -> str | None:
 
 
 class AmdProber(Prober):
-    """AMD's GPUs and the kernel's driver for them."""
+    """The prober of AMD's GPUs."""
 
     vendor = "amd"
     job_variables = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Return the GPUs of the kernel's own list that this process was given, and what is wrong with them."""
+        """Read the GPUs that the kernel lists, and on Windows the adapters."""
         evidence = AmdEvidence(
             facts,
             nodes=_read_nodes(source),
@@ -135,7 +137,7 @@ class AmdProber(Prober):
         gpus += _windows_gpus(facts)
         own = {
             "kernel": facts.host.release,
-            # AMD's own module; else it is the kernel's.
+            # Only AMD's own module has a version, the kernel's has none.
             "amdgpu": _read_line(source, MODULE_VERSION),
         }
         return VendorFindings(
@@ -157,13 +159,16 @@ def _is_integrated(node: KfdNode) -> bool:
 
 @cache
 def _has_builds(architecture: str) -> bool:
-    """Whether any build was ever made for a chip."""
+    """Return whether any build was ever made for a chip."""
     builds = authored.read_data("builds_rocm.toml")["builds"]
     return any(architecture in build["linux_x86_64"][0].split() for build in builds)
 
 
 def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
-    """Leave out what a container was not given, and a processor's graphics that no build was ever made for."""
+    """Return the nodes of this process, none if no build supports any of them.
+
+    A discrete GPU counts without a build.
+    """
     nodes = evidence.nodes
     if evidence.facts.container.shares_the_bus:
         if evidence.kfd is None:
@@ -171,7 +176,7 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
         nodes = tuple(node for node in nodes if node.render or not node.render_minor)
     for node in nodes:
         if _has_builds(node.architecture) or not _is_integrated(node):
-            # Beside a card the others stay listed, so that its place is that which HIP counts.
+            # The others stay in the list, so that indices are HIP's.
             return nodes
     return ()
 
@@ -193,7 +198,10 @@ def _gpu(index: int, node: KfdNode) -> Gpu:
 
 
 def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
-    """Yield Windows' adapters whose name is that of a product with a chip that is known; Windows tells no more."""
+    """Yield Windows' adapters whose product name is in the table of chips.
+
+    Windows reports no architecture.
+    """
     if facts.host.os != "windows":
         return
     for index, card in enumerate(facts.cards(AMD_ON_PCI)):
@@ -224,7 +232,7 @@ def _circumstances(
             closed[index] = f"/dev/dri/renderD{node.render_minor}"
         if _is_integrated(node):
             integrated[index] = node.architecture
-    # A processor's graphics are left out beside a card: programs that take both crash.
+    # Programs that use integrated graphics and a discrete GPU crash.
     cards = tuple(index for index in range(len(given)) if index not in integrated)
     displays = [device for device in facts.devices if device.is_display]
     others = [device for device in displays if device.vendor != AMD_ON_PCI]
@@ -234,9 +242,9 @@ def _circumstances(
     ]
     may_be_idle = facts.host.os == "linux" and not evidence.nodes and not others
     is_whole_machine = not facts.container.shares_the_bus
-    is_lent = False
+    is_shared_by_windows = False
     if facts.wsl and facts.wsl.gpu:
-        is_lent = facts.wsl.makers & {"amd", "nvidia"} == {"amd"}
+        is_shared_by_windows = facts.wsl.makers & {"amd", "nvidia"} == {"amd"}
     return {
         "given": tuple(range(len(given))),
         f"kfd-{evidence.kfd or 'missing'}": True,
@@ -246,12 +254,12 @@ def _circumstances(
         "chips": ", ".join(integrated.values()),
         "cards": format_gpus(cards),
         "visible": ",".join(map(str, cards)),
-        # The kernel's module was kept out, and no other maker's card is there.
+        # Without amdgpu, and without another vendor's GPU.
         "idle": _names(idle) if may_be_idle and is_whole_machine else "",
         "place": facts.container.place,
         "withheld": "" if is_whole_machine or given else _names(ours),
         "override": evidence.override if given else None,
-        "lent-by-windows": is_lent,
+        "lent-by-windows": is_shared_by_windows,
     }
 
 

@@ -1,4 +1,4 @@
-"""AMD's chips and its rules: a build runs on exactly the chips that it names, by their code, ``gfx1100``. Pure."""
+"""AMD's rules: a build runs only on the chips that it lists (``gfx1100``)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     _Table = Mapping[str, Any]
 
 SPLIT = (7, 14)
-"""From this ROCm on a build's libraries are packages of their own, one of them code: see ``builds_rocm.toml``."""
+"""The first ROCm with separate library packages, one of them an sdist.
+
+See ``builds_rocm.toml``.
+"""
 ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
 
 
 def is_integrated(table: _Table, architecture: str | None) -> bool:
-    """Whether the chip that runs some code is known to be part of a processor, whose memory it shares."""
+    """Return whether a chip is part of a CPU and shares its memory."""
     integrated = [
         row["architecture"] for row in table["chips"] if row.get("integrated")
     ]
@@ -30,7 +33,7 @@ def is_integrated(table: _Table, architecture: str | None) -> bool:
 
 
 class AmdRules(Rules):
-    """The rules for one machine, by the rows of ``gpus_amd.toml``."""
+    """The rules for one machine, from the tables of ``gpus_amd.toml``."""
 
     vendor = "amd"
     name = "AMD"
@@ -39,17 +42,17 @@ class AmdRules(Rules):
     no_code = "F79"
     driver_reasons = ("split-packages",)
     architecture_source = "the kernel's topology"
-    not_proven = "builds for AMD's GPUs are not proven on a GPU yet: verify decides (please send probe --json)"
+    not_proven = "builds for AMD GPUs are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
 
     @property
     def driver(self) -> str:
-        """The kernel, and AMD's own module if it is installed."""
+        """The release of the kernel, and of AMD's own module if installed."""
         kernel = f"Linux {self.machine_fact('kernel') or 'of unknown release'}"
         amdgpu = self.machine_fact("amdgpu")
         return f"amdgpu {amdgpu} on {kernel}" if amdgpu else kernel
 
     def platform_fault(self) -> Finding | None:
-        """Return that torch's index has nothing for Windows and WSL."""
+        """Reject Windows and WSL, for which torch's index has no builds."""
         wsl = self.machine.environment.wsl
         if self.machine.os != "windows" and not wsl:
             return None
@@ -64,7 +67,7 @@ class AmdRules(Rules):
         )
 
     def own_builds(self) -> Iterator[str]:
-        """Yield the command that installs AMD's own builds, if they have code for a GPU: for the first that they have."""
+        """Yield the command for AMD's own builds, if they support a GPU."""
         table = self.chips["own_index"]
         for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
             if gpu.architecture in table["architectures"]:
@@ -72,17 +75,20 @@ class AmdRules(Rules):
                     line.format(architecture=gpu.architecture)
                     for line in table["requirements"]
                 )
-                words = " ".join(f'"{line}"' for line in lines)
-                why = f"for {gpu.label}, into the environment in use; that index has no hashes"
-                yield f"python -m pip install --index-url {table['index']} {words}   # {why}"
+                requirements = " ".join(f'"{line}"' for line in lines)
+                note = f"for {gpu.label}, into the environment in use; that index has no hashes"
+                yield f"python -m pip install --index-url {table['index']} {requirements}   # {note}"
                 return
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
-        """Return a card before a processor's graphics: the numbers of chips tell nothing of what they can do."""
+        """Rank discrete GPUs above integrated ones.
+
+        Chip numbers do not correspond to performance.
+        """
         return (0 if is_integrated(self.chips, gpu.architecture) else 1,)
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Return that the libraries of a build are packages of their own."""
+        """Reject builds with separate library packages."""
         if build.toolkit is None or build.toolkit < SPLIT:
             return None
         return Reason(
@@ -96,7 +102,7 @@ class AmdRules(Rules):
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> Preference:
-        """Prefer what the least is reported against, then a ROCm as old as the kernel, then the newest ROCm."""
+        """Prefer few known problems, then a ROCm of the kernel's age."""
         major, minor = toolkit or (0, 0)
         return (
             (
@@ -115,11 +121,12 @@ class AmdRules(Rules):
         build: Build,
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
-        """Return what is untried, what users reported, and that the kernel is far from the build's ROCm."""
+        """Return warnings about known problems and the kernel's age."""
         reasons = list(super().warnings(build, gpus))
-        for report in self._reports(build.toolkit, gpus):
-            message = f"{report}: verify decides"
-            reasons.append(Reason("reported", message))
+        reports = self._reports(build.toolkit, gpus)
+        reasons += [
+            Reason("reported", f"{report}; run gpuinstall verify") for report in reports
+        ]
         distance = self._distance(build.toolkit)
         if distance:
             reasons.append(Reason("kernel-far-from-rocm", distance))
@@ -130,7 +137,7 @@ class AmdRules(Rules):
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
     ) -> Iterator[str]:
-        """Yield what users met with such a ROCm, or such a kernel, on these chips."""
+        """Yield known problems of these chips with this ROCm and kernel."""
         chips = {gpu.architecture for gpu in gpus}
         rocm = toolkit or ()
         for row in self.chips["reports"]:
@@ -142,9 +149,9 @@ class AmdRules(Rules):
                 yield row["says"]
 
     def _distance(self, toolkit: Toolkit) -> str | None:
-        """Return that a ROCm and the kernel's own driver are further apart than AMD tests them.
+        """Return a warning if AMD does not test a ROCm with the kernel.
 
-        A kernel counts as the newest one of the table that is not newer.
+        The table has some kernels. The newest one not above the machine's counts.
         """
         table = self.chips["distance"]
         rocm = ".".join(map(str, toolkit or ()))
@@ -160,7 +167,7 @@ class AmdRules(Rules):
             return None
         return (
             f"{self.driver} and ROCm {rocm} are {days} days apart,"
-            " more than the year that AMD tests: verify decides"
+            " more than the year that AMD tests; run gpuinstall verify"
         )
 
     @property
@@ -173,12 +180,12 @@ def _is_within(
     row: _Table,
     name: str,
 ) -> bool:
-    """Whether a version is in a row's span; one that is not known is in none but the span of everything.
+    """Return whether a version is in the range of a report.
 
     Args:
-        version: The numbers of a release; empty: it is unknown.
+        version: The numbers of the version. An unknown, empty version is only in an unlimited range.
         row: A row of reports.
-        name: How the keys of the span begin: ``rocm`` or ``kernel``.
+        name: The prefix of the range's keys: ``rocm`` or ``kernel``.
     """
     first = numbers(row.get(f"{name}_from", ""))
     before = numbers(row.get(f"{name}_before", ""))

@@ -1,1 +1,1 @@
-"""Apple: the one GPU of a Mac with Apple silicon, which the one build for macOS runs on through Metal (MPS)."""
+"""Apple: the GPU of a Mac with Apple silicon, used through Metal (MPS)."""

@@ -1,7 +1,4 @@
-"""Apple's half of the probe: a Mac's own GPU, which is part of its chip, and a Python that cannot use it.
-
-Format: ``key: value`` lines of sysctl(8).
-"""
+"""The prober of the GPU in a Mac's chip, from sysctl(8)."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ _SYSCTL = (
 
 
 class AppleProber(Prober):
-    """The GPU of a Mac with Apple silicon."""
+    """The prober of Apple silicon."""
 
     vendor = "apple"
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Return the GPU, and where Python or a virtual machine stands before it, as macOS' own program tells."""
+        """Read the GPU, which Rosetta and virtual machines make unusable."""
         answers = {}
         if facts.host.os == "macos":
             text = source.answer(
@@ -35,9 +32,8 @@ class AppleProber(Prober):
             for line in text.splitlines():
                 key, _, value = line.partition(":")
                 answers[key] = value.strip()
-        # Whatever this Python was made for.
         is_silicon = facts.host.os == "macos" and facts.host.arch == "arm64"
-        # The GPU of a virtual Mac is a stand-in, whose kernels cannot be trusted.
+        # Kernels on the simulated GPU of a virtual Mac may fail.
         is_virtual = answers.get("kern.hv_vmm_present") == "1"
         is_usable = is_silicon and not is_virtual
         gpu = Gpu(
@@ -48,17 +44,14 @@ class AppleProber(Prober):
             architecture="metal",
         )
         macos = answers.get("kern.osproductversion")
+        circumstances = {
+            "translated": facts.host.translated and is_silicon,
+            "virtual": is_virtual and is_silicon,
+        }
+        evidence = "sysctl.proc_translated: 1"
         return VendorFindings(
             gpus=(gpu,) if is_usable else (),
-            problems=findings_of(
-                "apple",
-                {
-                    "translated": facts.host.translated and is_silicon,
-                    "virtual": is_virtual and is_silicon,
-                },
-                facts.place,
-                evidence="sysctl.proc_translated: 1",
-            ),
+            problems=findings_of("apple", circumstances, facts.place, evidence),
             shows_gpu=is_usable,
             facts={"macos": macos} if macos else {},
         )

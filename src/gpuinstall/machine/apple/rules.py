@@ -1,4 +1,4 @@
-"""Apple's rules: every build for macOS on Apple silicon runs on its GPU; the release of macOS is the driver."""
+"""Apple's rules: every macOS build runs, and macOS is the driver."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ METAL = (
     ("2.5", "13.0"),
     ("1.12", "12.3"),
 )
-"""The oldest macOS whose Metal a torch uses, from which release on; its wheel may install on an older one.
+"""The minimum macOS for Metal, by the first torch that requires it.
 
-Sources: pytorch/pytorch#162921 and #163515 (14), #133141 and #139425 (13), #76291 and torch's own message (12.3).
+The wheel may install on an older macOS. Sources: pytorch/pytorch#162921 and #163515
+(14), #133141 and #139425 (13), #76291 and torch's own message (12.3).
 """
 
 
@@ -37,7 +38,7 @@ class AppleRules(Rules):
     no_code = "F33"
     driver_reasons = ("macos-too-old",)
     architecture_source = "macOS"
-    not_proven = "the build for macOS runs on the GPU by MPS, not proven on a Mac yet: verify decides (send probe --json)"
+    not_proven = "MPS builds are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
 
     @property
     def driver(self) -> str:
@@ -45,18 +46,18 @@ class AppleRules(Rules):
         return f"macOS {self._macos or 'of unknown release'}"
 
     def ever_served(self, gpu: Gpu) -> bool:
-        """Whether this is a Mac with Apple silicon."""
+        """Return whether this is a Mac with Apple silicon."""
         builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
         return any(_has_code(build) for build in builds)
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Return the code for Metal, which every build for Apple silicon has."""
+        """Return the code for Metal, which every Apple silicon build has."""
         if _has_code(build):
             return Code("mps", "sass")
         return Reason("no-code", "no code for Metal")
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Return that macOS is older than the wheel's platform tag, or torch's own use of Metal, asks for."""
+        """Reject a build that needs a newer macOS, by its tag or for Metal."""
         if self._macos is None or numbers(self._macos) >= numbers(_oldest_macos(build)):
             return None
         return Reason(
@@ -64,7 +65,7 @@ class AppleRules(Rules):
         )
 
     def driver_for(self, build: Build) -> str:
-        """Return the macOS that a build needs."""
+        """Return the minimum macOS in messages."""
         return f"macOS {_oldest_macos(build)} or newer"
 
     def driver_fix(
@@ -73,13 +74,13 @@ class AppleRules(Rules):
         code: str,
         gpus: Sequence[Gpu],
     ) -> str | None:
-        """Return how macOS is updated."""
+        """Return the command that updates macOS."""
         if code not in self.driver_reasons:
             return None
         return f"softwareupdate --list   # Update to {self.driver_for(build)}; also in System Settings > General"
 
     def floors(self, build: Build) -> Mapping[str, str]:
-        """Return the oldest macOS."""
+        """Return the minimum macOS."""
         return {"macos": _oldest_macos(build)}
 
     @property

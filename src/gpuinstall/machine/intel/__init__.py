@@ -1,1 +1,1 @@
-"""Intel: its GPUs by the version of their architecture, as Level Zero or the bus tells it, and the builds for XPU."""
+"""Intel: GPUs by architecture version, and builds for XPU."""

@@ -1,4 +1,4 @@
-"""Intel's half of the probe: what the bus shows of chips that torch has builds for, and what programs need for them."""
+"""The prober of Intel's GPUs: chips on the bus that torch has builds for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuinstall.machine.vendors import PCI_IDS
 
 INTEL_ON_PCI = 0x8086
 LEVEL_ZERO = "libze_loader.so.1"
-"""Level Zero's, through which torch reaches the GPUs."""
+"""The loader of Level Zero, which torch uses."""
 FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib64",
@@ -31,13 +31,13 @@ class XeCard(NamedTuple):
 
     device: PciDevice
     chip: Mapping[str, Any]
-    """The row of its chip."""
+    """Its row in ``gpus_intel.toml``."""
 
 
 def _cards_of(facts: MachineFacts) -> Iterator[XeCard]:
-    """Yield the cards on the bus, without a processor's graphics if another maker's card is there.
+    """Yield the GPUs on the bus.
 
-    Beside such a card they are what draws the screen.
+    With another vendor's GPU, integrated graphics only drive the screen and do not count.
     """
     makers = {f"{device.vendor:04x}" for device in facts.devices}
     has_others = not makers.isdisjoint(PCI_IDS.keys() - {f"{INTEL_ON_PCI:04x}"})
@@ -61,37 +61,38 @@ def _read_nodes(
 
 
 def _has_loader(source: Source) -> bool:
-    # Looked for by name: to load it would start the driver, in our own process.
+    # Loading it would start the driver in this process.
     paths = (source.variable("LD_LIBRARY_PATH") or "").split(":")
     folders = [*filter(None, paths), *FOLDERS]
     return any(source.names(folder, LEVEL_ZERO) for folder in folders)
 
 
 class IntelProber(Prober):
-    """Intel's GPUs and what programs compute through."""
+    """The prober of Intel's GPUs."""
 
     vendor = "intel"
     job_variables = ("ZE_AFFINITY_MASK",)
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Return the GPUs, and what is wrong with them; Windows' graphics driver has Level Zero."""
+        """Read the GPUs on the bus, their device nodes, and Level Zero."""
         cards = list(_cards_of(facts))
         nodes = _read_nodes(source, cards)
         given = cards
-        # In a container, those with a node that it can see.
+        # A container's own GPUs have visible nodes.
         if facts.container.shares_the_bus:
             given = [card for card in cards if nodes.get(card.device.address)]
         withheld = [card.device for card in cards if card not in given]
         addresses = [card.device.address for card in given]
         denied = [address for address in addresses if nodes.get(address) == "denied"]
-        is_linux = facts.host.os == "linux"
+        # Windows' graphics driver includes Level Zero.
+        needs_loader = bool(given) and facts.host.os == "linux"
         lines = [
             f"{chip['chip']} ({device.id}) by {device.driver or 'no driver'}"
             for device, chip in given
         ]
         circumstances: KnownFacts = {
             "given": tuple(range(len(given))),
-            "without-loader": bool(given) and is_linux and not _has_loader(source),
+            "without-loader": needs_loader and not _has_loader(source),
             "denied": " and ".join(denied),
             "place": facts.container.place,
             "withheld": ", ".join(

@@ -1,4 +1,4 @@
-"""Intel's chips, by the version of their architecture, and its rules: a build is for those that torch names. Pure."""
+"""Intel's rules: a build runs on the chips that torch lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class IntelRules(Rules):
-    """The rules for one machine, by the rows of ``gpus_intel.toml``."""
+    """The rules for one machine, from the table of ``gpus_intel.toml``."""
 
     vendor = "intel"
     name = "Intel"
@@ -24,30 +24,31 @@ class IntelRules(Rules):
     software = "XPU"
     no_code = "F38"
     architecture_source = "the bus"
-    not_proven = "builds for Intel's GPUs are not proven on a GPU yet: verify decides (please send probe --json)"
-
+    not_proven = "builds for Intel GPUs are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
     driver = "Level Zero"
-    """What programs compute through."""
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
-        """Return the compiler's names for its chip."""
+        """Return the compiler's names for a GPU's chip."""
         chip = self._chip(gpu)
         return tuple(chip["names"].split()) if chip else ()
 
     def chip_name(self, gpu: Gpu) -> str:
-        """Return the family that users know it by, ``Battlemage``."""
+        """Return the name of the chip's family: ``Battlemage``."""
         chip = self._chip(gpu)
         return str(chip["chip"]) if chip else super().chip_name(gpu)
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
-        """Return a card before a processor's graphics, those before what torch is not for."""
+        """Rank discrete GPUs first, and unsupported ones last."""
         chip = self._chip(gpu)
         if chip is None:
             return (0,)
         return (1 if chip.get("integrated") else 2,)
 
     def _chip(self, gpu: Gpu) -> _Row | None:
-        """Return the row of a GPU's chip, by the beginning of its version; None if torch's documentation names none."""
+        """Return the row of a GPU's chip, unless torch does not support it.
+
+        A row has a prefix of the architecture's version.
+        """
         version = numbers(gpu.architecture or "")
         rows: Sequence[_Row] = self.chips["chips"]
         for row in rows:

@@ -69,7 +69,7 @@ def run_preflight(
     command = child_command("libcuda_child", "preflight", str(KERNEL))
     environment = child_environment(os.environ)
     children = [(command, environment | {VISIBLE: part.name}) for part in parts]
-    waiting = f"the driver initialises its GPUs, up to {DRIVER_SECONDS:.0f} s"
+    waiting = f"the driver initializes its GPUs, up to {DRIVER_SECONDS:.0f} s"
     ended = run_children(children, DRIVER_SECONDS, lambda: reporter.wait(waiting))
     tried = [
         judge_trial(part.gpu, machine, finished)

@@ -269,8 +269,8 @@ class NvidiaRules(Rules):
             if toolkit and tegra and tegra.unified and toolkit < tegra.unified:
                 return Reason(
                     "code-of-a-relative",
-                    f"torch has no code for {gpu.label} before CUDA {tegra.unified},"
-                    f" and this build is of {CudaVersion(*toolkit)}: a user saw such a build run; verify decides",
+                    f"torch lists no code for {gpu.label} before CUDA {tegra.unified}. A user reported that builds like this one,"
+                    f" for CUDA {CudaVersion(*toolkit)}, run; check with gpuinstall verify",
                 )
         return None
 

@@ -206,7 +206,7 @@ def test_what_only_one_check_knows_goes_before_the_platform():
     general = PLACES["ubuntu"]
     (first, *_), (other, *_) = (
         fix("cuda-not-initialized", context)
-        for context in (general.near("several-blackwells"), general)
+        for context in (general.about("several-blackwells"), general)
     )
     assert "uvm_disable_hmm" in first
     assert "uvm_disable_hmm" not in other

@@ -52,7 +52,7 @@ def test_each_fix_names_its_environment(known):
     contexts = [FixContext(("windows",)), FixContext(("kubernetes", "container"))]
     for system in ("Ubuntu 24.04", "Fedora Linux 42", "Arch Linux", "Rocky Linux 9.4"):
         context = of_distribution(system)
-        contexts += [context, context.near("conda")]
+        contexts += [context, context.about("conda")]
     codes = [code for code, kind in load_problems().items() if kind.fix]
 
     wrong = set()
@@ -154,7 +154,7 @@ def test_what_only_the_host_can_do_is_said_to_be_the_hosts():
     context = FixContext(("kubernetes", "container", "debian", "apt", "linux"))
     lines = list[str]()
     for identity, subject in product(load_failures(), subjects()):
-        lines += fix(identity, context.near(subject))
+        lines += fix(identity, context.about(subject))
     on_host = [line for line in lines if f"{NOTE}on the host" in line]
     reboots = [line for line in lines if "sudo reboot" in line]
     restarts = [line for line in lines if "docker restart" in line]

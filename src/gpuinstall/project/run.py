@@ -25,7 +25,11 @@ from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import by_place, locks_in
 from gpuinstall.lock.request.history import by_hand
-from gpuinstall.lock.request.tools import read_team_settings, team_lock_in
+from gpuinstall.lock.request.tools import (
+    read_team_settings,
+    refuse_family_builds,
+    team_lock_in,
+)
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project.folder import Contents, Settings, read_files
 from gpuinstall.sources import Sources, read_sources
@@ -137,6 +141,7 @@ class Project(Value):
             self.folder,
             configured=self.contents.config.sourcing.torch_index,
         ).with_settings(_source_settings(self), self.folder)
+        sources = refuse_family_builds(sources)
         typed = names_of(self.settings.request.requirements)
         policy = replace(sources.policy, requested=frozenset(typed))
         sources = replace(sources, policy=policy)

@@ -358,10 +358,12 @@ def is_known(tool: str, key: str) -> bool:
     return (tool, key) in load_rules()
 
 
-def unknown_setting(tool: str, key: str, file: Path) -> SourceSetting:
-    """Return a setting of configuration that the table lacks."""
+def unknown_setting(
+    tool: str, key: str, file: Path, line: int | None = None
+) -> SourceSetting:
+    """Return a setting that the table lacks."""
     rule = SettingRule(tool, key, Effect.UNKNOWN, f"remove it, or unset {TRUST_FOLDER}")
-    return SourceSetting(rule, "", file)
+    return SourceSetting(rule, "", file, line)
 
 
 def is_of_pytorch(address: str) -> bool:

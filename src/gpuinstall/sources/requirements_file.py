@@ -42,6 +42,7 @@ from gpuinstall.sources.provenance import (
     SourceSetting,
     is_known,
     source_setting,
+    unknown_setting,
 )
 
 PROJECT = "pyproject.toml"
@@ -241,7 +242,9 @@ def read_conda(path: Path) -> RequirementsFile:
     conda = []
     lines = []
     with reading(path):
-        entries = [*_conda_dependencies(read_listed(path))]
+        text = read_listed(path)
+        items = _conda_items(_compose(text), text)
+        entries = [*_conda_dependencies(items, text)]
         check_count(len(entries), "entries", "dependencies")
         for entry in entries:
             if isinstance(entry, str):
@@ -250,11 +253,17 @@ def read_conda(path: Path) -> RequirementsFile:
                 # As conda writes them into a file for pip.
                 number, text = entry
                 lines += [(number, _without_comment(one)) for one in text.splitlines()]
-    return _Reader(path).parse(lines, path) | RequirementsFile(conda=tuple(conda))
+    unknown = tuple(
+        unknown_setting("conda", str(key.value), path, key.start_mark.line + 1)
+        for key, _ in items
+        if not is_known("conda", str(key.value))
+    )
+    listed = RequirementsFile(conda=tuple(conda), settings=unknown)
+    return _Reader(path).parse(lines, path) | listed
 
 
-def _conda_dependencies(text: str) -> Iterator[str | tuple[int, str]]:
-    """Yield packages of conda, and of the pip section with their lines.
+def _compose(text: str) -> Any:
+    """Return the root of a YAML document.
 
     Raises:
         ValueError: It is malformed. Names the line and the text.
@@ -262,13 +271,23 @@ def _conda_dependencies(text: str) -> Iterator[str | tuple[int, str]]:
     import yaml
 
     try:
-        root = yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         problem = error.problem or "it is not YAML"
         raise _not_conda(error.problem_mark, text, problem) from None
     except yaml.YAMLError as error:
         raise ValueError(f"line 1: {error}") from None
-    for key, listed in _conda_items(root, text):
+
+
+def _conda_dependencies(
+    items: Iterable[tuple[Any, Any]], text: str
+) -> Iterator[str | tuple[int, str]]:
+    """Yield packages of conda, and of the pip section with their lines.
+
+    Raises:
+        ValueError: They are malformed. Names the line and the text.
+    """
+    for key, listed in items:
         # What is merged would be passed over.
         if key.value == "<<":
             raise _not_conda(key.start_mark, text, "<< is not read")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import authored
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
 _FILE = TextOrigin("environment.yml", "dependencies")
 _PACKAGE = r"(?:[^\s\[]+::)?([\w.-]+)\s*([^\[]*)(?:\[(.*)\])?"
@@ -45,6 +46,8 @@ class CondaRequest(Value):
     """The tag of a CUDA that the packages select, such as ``cu118``."""
     without_wheel: tuple[str, ...] = ()
     """Packages that may be other projects on the index."""
+    keys: Mapping[str, str] = {}
+    """The keys in brackets that no reader has, each with its package."""
 
     @property
     def request(self) -> Request:
@@ -94,6 +97,8 @@ class _Spec(Value):
     """As written, without spaces."""
     build: str = ""
     """A pattern of the build string, such as ``*cuda*``."""
+    keys: tuple[str, ...] = ()
+    """Those in brackets."""
     is_exact: bool = False
     """Whether ``=`` selects one version, because a build string follows."""
 
@@ -109,7 +114,8 @@ class _Spec(Value):
         behind = re.fullmatch(_BUILD, version)
         if behind:
             version, build = behind.groups()
-        for key, *values in re.findall(_BRACKETS, brackets or ""):
+        found = re.findall(_BRACKETS, brackets or "")
+        for key, *values in found:
             value = "".join(values).replace(" ", "")
             if key == "version":
                 version = value
@@ -117,7 +123,12 @@ class _Spec(Value):
                 build = value
         build = build.strip()
         return cls(
-            text, name, version=version, build=build, is_exact=bool(build and behind)
+            text,
+            name,
+            version=version,
+            build=build,
+            keys=tuple(key for key, *_ in found),
+            is_exact=bool(build and behind),
         )
 
     @property
@@ -225,6 +236,12 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
         backend=CPU.tag if is_for_cpu else None,
         preferred_backend=None if is_for_cpu else next(iter(backends), None),
         without_wheel=tuple(without_wheel),
+        keys={
+            f"[{key}]": spec.text
+            for spec in specs
+            for key in spec.keys
+            if key not in {"name", "version", "build"}
+        },
     )
 
 

@@ -50,6 +50,11 @@ from gpuinstall.lock.request.tools import (
     workspace_members,
 )
 from gpuinstall.sources.configuration import uv_settings
+from gpuinstall.sources.provenance import (
+    is_known,
+    source_setting,
+    unknown_setting,
+)
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     Part,
@@ -371,16 +376,31 @@ def _with_wheels_of_conda(listed: RequirementsFile, path: Path) -> RequirementsF
     from gpuinstall.lock.request.conda import UnknownSpec, parse_conda
 
     try:
-        wheels = parse_conda(listed.conda).requirements
+        request = parse_conda(listed.conda)
     except UnknownSpec as error:
         raise UsageError(
             "requirements-malformed",
             f"{path}, line {line_of(str(error), path)}: cannot write {error} as one version specifier",
             hint="Write one range, such as numpy>=1.24,<2",
         ) from None
+    settings = [
+        _conda_setting(key, path, line_of(text, path))
+        for key, text in request.keys.items()
+    ]
     names = names_of(listed.requirements)
-    others = [one for one in wheels if one.name not in names]
-    return replace(listed, requirements=(*others, *listed.requirements))
+    others = [one for one in request.requirements if one.name not in names]
+    return replace(
+        listed,
+        requirements=(*others, *listed.requirements),
+        settings=(*listed.settings, *settings),
+    )
+
+
+def _conda_setting(key: str, path: Path, line: int | None) -> SourceSetting:
+    """Return a key in brackets of a conda package."""
+    if is_known("conda", key):
+        return source_setting("conda", key, "", path, line=line)
+    return unknown_setting("conda", key, path, line)
 
 
 def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from gpuinstall.base.files import parse_toml, real_path, text_list
 from gpuinstall.base.poetry import poetry_marker
 from gpuinstall.base.requirement import normalized, standard_marker
 from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
+from gpuinstall.base.values import replace
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import (
     index_address,
@@ -31,8 +33,12 @@ from gpuinstall.sources.provenance import (
     TEAM_LOCK,
     TORCH_SOURCE,
     WITHOUT_MEMBER,
+    Effect,
     SourceSetting,
+    is_known,
+    load_rules,
     source_setting,
+    unknown_setting,
 )
 from gpuinstall.sources.requirements_file import PROJECT, Part, read_listed, reading
 from gpuinstall.sources.sources import Sources
@@ -112,6 +118,7 @@ def project_settings(
     yield from _uv_sources(table_in(tool, "uv"), file, packages, parts)
     yield from index_settings({"tool": tool}, _INDEX_KEYS, file)
     poetry = table_in(tool, "poetry")
+    yield from _poetry_settings(poetry, file)
     indexes = {
         row.get("name"): row["url"] for row in poetry.get("source", ()) if "url" in row
     }
@@ -130,6 +137,49 @@ def project_settings(
                 package=package,
                 marker=poetry_marker(dependency),
             )
+
+
+def refuse_family_builds(sources: Sources) -> Sources:
+    """Refuse settings that build packages of the torch family from source.
+
+    Those of the user's own configuration are ignored instead, with a line.
+
+    Raises:
+        UsageError: A file of the folder has one.
+    """
+    settings = []
+    for setting in sources.settings:
+        names = set(map(normalized, re.split(r"[\s,]+", setting.value)))
+        rule = setting.row
+        if setting.effect is Effect.NO_BINARY and names & load_catalog().family:
+            rule = load_rules()[rule.tool, f"{rule.key} (torch)"]
+        settings.append(replace(setting, row=rule))
+        if not setting.is_own:
+            sources.check_form(settings[-1])
+    return replace(sources, settings=tuple(settings))
+
+
+def _poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
+    """Yield the settings of Poetry's tables without a reader, and unknown ones."""
+    groups = table_in(poetry, "group")
+    tables = [("tool.poetry", poetry)]
+    tables += ((f"tool.poetry.group.{name}", groups[name]) for name in groups)
+    for place, table in tables:
+        kind = "tool.poetry.group.*" if place != "tool.poetry" else place
+        for key in table:
+            if not is_known("Poetry", f"{kind}.{key}"):
+                yield unknown_setting("Poetry", f"{place}.{key}", file)
+    for row in poetry.get("source", ()):
+        for key in row:
+            if not is_known("Poetry", f"tool.poetry.source.{key}"):
+                yield unknown_setting("Poetry", f"tool.poetry.source.{key}", file)
+    for package, entry in poetry_entries(poetry, with_optional=True):
+        for key in entry:
+            if not is_known("Poetry", f"*.{key}"):
+                yield unknown_setting("Poetry", f"{package}.{key}", file)
+        if entry.get("allow-prereleases"):
+            value = json.dumps({package: "allow"})
+            yield source_setting("Poetry", "prerelease-package", value, file)
 
 
 def _uv_sources(
@@ -362,10 +412,21 @@ def line_of(word: str, file: Path) -> int | None:
     return None
 
 
-def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
-    """Yield each dependency of Poetry's tables that is installed unasked, with every table that it has."""
+def poetry_entries(
+    poetry: Table, *, with_optional: bool = False
+) -> Iterator[tuple[str, Table]]:
+    """Yield each row of the dependencies of Poetry's default groups.
+
+    Args:
+        poetry: Poetry's table.
+        with_optional: Whether to yield those of optional groups, too.
+    """
     groups = [poetry, *poetry.get("group", {}).values()]
-    tables = [one.get("dependencies", {}) for one in groups if not one.get("optional")]
+    tables = [
+        one.get("dependencies", {})
+        for one in groups
+        if with_optional or not one.get("optional")
+    ]
     tables.append(poetry.get("dev-dependencies", {}))
     yield from chain.from_iterable(map(poetry_rows, tables))
 

@@ -142,7 +142,7 @@ def project_settings(
 def refuse_family_builds(sources: Sources) -> Sources:
     """Refuse settings that build packages of the torch family from source.
 
-    Those of the user's own configuration are ignored instead, with a line.
+    The user's own configuration is ignored instead, with a line.
 
     Raises:
         UsageError: A file of the folder has one.
@@ -160,25 +160,27 @@ def refuse_family_builds(sources: Sources) -> Sources:
 
 
 def _poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
-    """Yield the settings of Poetry's tables without a reader, and unknown ones."""
+    """Yield prereleases in Poetry's tables, and unknown keys."""
     groups = table_in(poetry, "group")
-    tables = [("tool.poetry", poetry)]
-    tables += ((f"tool.poetry.group.{name}", groups[name]) for name in groups)
-    for place, table in tables:
-        kind = "tool.poetry.group.*" if place != "tool.poetry" else place
+    entries = [*poetry_entries(poetry, with_optional=True)]
+    whole = "tool.poetry"
+    source = f"{whole}.source"
+    tables = [
+        (whole, whole, poetry),
+        *(
+            (f"{whole}.group.{name}", f"{whole}.group.*", groups[name])
+            for name in groups
+        ),
+        *((source, source, row) for row in poetry.get("source", ())),
+        *((name, "*", entry) for name, entry in entries),
+    ]
+    for place, kind, table in tables:
         for key in table:
             if not is_known("Poetry", f"{kind}.{key}"):
                 yield unknown_setting("Poetry", f"{place}.{key}", file)
-    for row in poetry.get("source", ()):
-        for key in row:
-            if not is_known("Poetry", f"tool.poetry.source.{key}"):
-                yield unknown_setting("Poetry", f"tool.poetry.source.{key}", file)
-    for package, entry in poetry_entries(poetry, with_optional=True):
-        for key in entry:
-            if not is_known("Poetry", f"*.{key}"):
-                yield unknown_setting("Poetry", f"{package}.{key}", file)
+    for name, entry in entries:
         if entry.get("allow-prereleases"):
-            value = json.dumps({package: "allow"})
+            value = json.dumps({name: "allow"})
             yield source_setting("Poetry", "prerelease-package", value, file)
 
 
@@ -419,7 +421,7 @@ def poetry_entries(
 
     Args:
         poetry: Poetry's table.
-        with_optional: Whether to yield those of optional groups, too.
+        with_optional: Whether to include optional groups.
     """
     groups = [poetry, *poetry.get("group", {}).values()]
     tables = [

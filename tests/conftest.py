@@ -1,5 +1,6 @@
 """The lab's fixtures and hypothesis' profile, for every folder of tests."""
 
+import compileall
 import gc
 import os
 import shutil
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.lab import compiler, disk, memory, own_gpus, own_home
+from tests.lab.clone import ROOT
 
 pytest_plugins = [
     "tests.lab.fixtures",
@@ -47,6 +49,8 @@ def pytest_configure(config):
         return
     if "not heavy" in config.getoption("-m"):
         config.add_cleanup(memory.move_in())
+    # The processes that run kernels write no bytecode, so each would compile these modules.
+    compileall.compile_dir(ROOT / "src", quiet=1)
     home = Path(tempfile.mkdtemp(prefix="a home "))
     own_home.move_in(home)
     compiler.provide(home / "compiler")

@@ -17,7 +17,7 @@ from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, not_exportable, systems_of
-from gpuinstall.lock.file.fit import Fit, fit
+from gpuinstall.lock.file.fit import Fit, fit_drivers
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import glibc_needed
 from gpuinstall.machine.vendors import VENDORS
@@ -175,10 +175,12 @@ def _gpu_needs(
     drivers: list[DriverVersion | None] = [None]
     if any(gpu.compute_capability for gpu in machine.gpus):
         drivers = list(_drivers(machine.os, catalog))
+    machines = [
+        replace(machine, driver=driver and Driver(driver)) for driver in drivers
+    ]
+    verdicts = fit_drivers(lock, machines, Request(()), catalog)
     oldest: dict[str, DriverVersion | None] = {}
-    for driver in drivers:
-        with_driver = replace(machine, driver=driver and Driver(driver))
-        verdict = fit(lock, with_driver, Request(()), catalog)
+    for driver, verdict in zip(drivers, verdicts, strict=True):
         running = verdict.gpus if isinstance(verdict, Fit) else ()
         for gpu in machine.gpus:
             if gpu.index in running:

@@ -29,7 +29,7 @@ from gpuinstall.plan.python import minor_version
 from gpuinstall.plan.values import Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine
@@ -90,6 +90,28 @@ def fit(
     reason = next(reasons, None)
     if reason:
         return Rejection(lock, reason)
+    return _fit_build(lock, python, machine, request, catalog)
+
+
+def fit_drivers(
+    lock: Lock, machines: Sequence[Machine], request: Request, catalog: Catalog
+) -> list[LockVerdict]:
+    """Decide whether a lock runs on machines whose drivers alone differ.
+
+    The driver changes only the choice of the build, so the files are selected once.
+    """
+    python = _python_for(lock, machines[0], request)
+    reasons = _unfit(lock, python, machines[0], request, None)
+    reason = next(chain(_built_family(lock, catalog), reasons), None)
+    if reason:
+        return [Rejection(lock, reason)] * len(machines)
+    return [_fit_build(lock, python, machine, request, catalog) for machine in machines]
+
+
+def _fit_build(
+    lock: Lock, python: str, machine: Machine, request: Request, catalog: Catalog
+) -> LockVerdict:
+    """Decide whether the locked build of torch runs on a machine."""
     build = locked_build(lock, machine, catalog)
     if build is None:
         locked = lock.versions.get("torch")

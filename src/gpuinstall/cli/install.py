@@ -195,10 +195,10 @@ def carry_out(
             f"unproven: {', '.join(unproven)}; run gpuinstall verify where the GPUs are"
         )
     if result.is_lock_new:
-        from gpuinstall.lock.file.write import others_beside
+        from gpuinstall.lock.file.write import outdated_warnings
 
         targets = project.contents.config.targets
-        for text in others_beside([result.fit.lock], result.paths.folder, targets):
+        for text in outdated_warnings([result.fit.lock], result.paths.folder, targets):
             reporter.warn(text)
     data = result.to_dict()
     if selected.locked:

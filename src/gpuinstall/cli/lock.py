@@ -112,8 +112,8 @@ def _write(
         requests: One for each lock.
         project: The folder of the locks.
     """
-    from gpuinstall.lock.file.lock import split_packages, versions_in_words
-    from gpuinstall.lock.file.write import others_beside, write_locks
+    from gpuinstall.lock.file.lock import format_versions, split_packages
+    from gpuinstall.lock.file.write import outdated_warnings, write_locks
 
     locks = write_locks(
         project.folder,
@@ -127,7 +127,7 @@ def _write(
     made = [written.lock for written in locks]
     if not options.dry_run:
         targets = project.contents.config.targets
-        for text in others_beside(made, project.folder, targets):
+        for text in outdated_warnings(made, project.folder, targets):
             options.terminal.warn(text)
     for lock in made:
         for reason in project.later_gate.rejections(lock):
@@ -141,7 +141,7 @@ def _write(
     if len(made) > 1:
         rows += _support_rows(made, project.catalog)
     split = split_packages(made)
-    rows += [("Apart", f"{name} {versions_in_words(split[name])}") for name in split]
+    rows += [("Apart", f"{name} {format_versions(split[name])}") for name in split]
     data = {"locks": [written.to_dict() for written in locks], "differences": split}
     if options.dry_run:
         rows.append(("Dry run", "nothing was changed"))

@@ -201,7 +201,7 @@ def price_lock(
         InstallationError: it cannot be built here, or uv's cache is not to be trusted.
     """
     from gpuinstall.lock.file.entries import check_repositories
-    from gpuinstall.lock.file.fetch import near_file
+    from gpuinstall.lock.file.fetch import local_file
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
 
     lock = fit.lock
@@ -224,7 +224,7 @@ def price_lock(
         )
     files = selected(lock, fit.choice.python, machine)
     # Files that lie here are asked of no host.
-    asked = [file for file in files if not near_file(file, session.sourcing.wheels)]
+    asked = [file for file in files if not local_file(file, session.sourcing.wheels)]
     if not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, asked, session)
     return _with_bill(
@@ -435,7 +435,7 @@ def price_files(
         InstallationError: uv's cache cannot be trusted.
     """
     # These modules load slowly.
-    from gpuinstall.lock.file.fetch import near_file
+    from gpuinstall.lock.file.fetch import local_file
     from gpuinstall.sources.web import UnreachableError
 
     wheels = session.sourcing.wheels
@@ -446,7 +446,7 @@ def price_files(
     is_linked = is_near and session.environment.get("UV_LINK_MODE") != "copy"
 
     def size(file: LockedFile) -> int:
-        near = near_file(file, wheels)
+        near = local_file(file, wheels)
         if near:
             return near.stat().st_size if isfile(near) else 0
         with suppress(UnreachableError):
@@ -461,7 +461,7 @@ def price_files(
         # One file system takes both.
         folders = {venv: unpacked + copied}
     missing = {
-        file: size for file, size in sizes.items() if not near_file(file, wheels)
+        file: size for file, size in sizes.items() if not local_file(file, wheels)
     }
     if wheels and missing:
         names = some([file.package for file in missing])

@@ -10,7 +10,7 @@ import tomli
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.lock.file.fetch import Transfer, fetch_missing, known_hashes
-from gpuinstall.lock.file.lock import LockedFile, parse, unknown_hash
+from gpuinstall.lock.file.lock import LockedFile, parse, placeholder_hash
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import AnswerCache, Client, FileHash
@@ -143,7 +143,7 @@ def test_a_wheel_is_fetched_from_where_we_say_and_keeps_its_hash(tmp_path):
 
 
 def test_a_hash_that_is_not_known_yet_is_none(tmp_path):
-    text = TEXT.replace("1" * 64, unknown_hash("https://index.example"))
+    text = TEXT.replace("1" * 64, placeholder_hash("https://index.example"))
     assert copied(text, tmp_path)["wheels"] == [
         {"url": f"http://127.0.0.1:9/None/{WHEEL}", "hashes": {}}
     ]

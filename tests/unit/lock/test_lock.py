@@ -122,7 +122,7 @@ def test_a_lock_that_cannot_be_trusted_is_refused(old, new, code, caplog):
 def test_packages_that_no_hash_can_pin_are_known(source, address, only_here):
     parsed = read(WHEEL, source)
     assert parsed.addresses == {"torch": address}
-    assert parsed.pinned_by == f"every file hashed but those of {address}"
+    assert parsed.pinned_by == f"every file hashed except {address}"
     assert (parsed.unserved, parsed.only_here) == (["torch"], only_here)
 
 
@@ -238,5 +238,5 @@ def test_torch_is_the_first_change_and_ten_that_come_are_named():
     lines = change_lines(compare_versions({"gone": "1"}, new))
     assert lines[0] == "+ torch 2"
     assert "- gone 1" in lines
-    assert lines[-1] == "+ 3 more; --verbose names them"
+    assert lines[-1] == "+ 3 more; --verbose lists them"
     assert len(lines) == 12

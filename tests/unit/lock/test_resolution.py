@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.lock.file.lock import LockedFile, unknown_hash
+from gpuinstall.lock.file.lock import LockedFile, placeholder_hash
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.solve.members import fitting
 from gpuinstall.lock.uv.resolution import (
@@ -93,7 +93,7 @@ def test_every_version_is_offered():
 
 
 def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none():
-    stand_in = unknown_hash(TORCH.url)
+    stand_in = placeholder_hash(TORCH.url)
     packages: list[dict[str, Any]] = [
         {"name": "numpy", "wheels": [{"url": NUMPY, "hashes": {"sha256": HASH}}]},
         {

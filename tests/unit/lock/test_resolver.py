@@ -4,7 +4,7 @@ from packaging.version import InvalidVersion
 
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.lock.file.lock import is_unknown, unknown_hash
+from gpuinstall.lock.file.lock import is_placeholder, placeholder_hash
 from gpuinstall.lock.uv.builds import known_builds
 from gpuinstall.lock.uv.project import simple_page
 from gpuinstall.sources.web import Page
@@ -25,15 +25,15 @@ def test_a_page_reads_back_as_the_wheels_it_was_written_from():
     read = [(one.url, one.sha256, one.metadata_sha256) for one in parse_page(page)]
     first, second, third = (wheel.url for wheel in wheels)
     assert read == [
-        (first, unknown_hash(first), "b" * 64),
+        (first, placeholder_hash(first), "b" * 64),
         (second, "a" * 64, None),
-        (third, unknown_hash(third), None),
+        (third, placeholder_hash(third), None),
     ]
     # What stands for a hash is each file's own.
-    assert unknown_hash(first) != unknown_hash(third)
-    assert len(unknown_hash(first)) == 64
-    assert is_unknown(unknown_hash(first))
-    assert not is_unknown("a" * 64)
+    assert placeholder_hash(first) != placeholder_hash(third)
+    assert len(placeholder_hash(first)) == 64
+    assert is_placeholder(placeholder_hash(first))
+    assert not is_placeholder("a" * 64)
 
 
 def test_uv_builds_nothing_for_known_metadata_and_takes_no_projects_source_for_what_has_a_page():

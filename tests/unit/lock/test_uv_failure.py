@@ -118,7 +118,7 @@ building: Any = build_failure
             installing,
             "Downloaded torch\nerror: Hash mismatch for `torch==2.14.1`\n\nExpected:\n  sha256:1",
             "hash-mismatch",
-            "torch==2.14.1 is not the file that was locked",
+            "torch==2.14.1 is not the locked file",
         ),
         (
             installing,

@@ -1,1 +1,1 @@
-"""PEP 751 locks: read, written, compared, judged for a machine; their files, and what hashes them."""
+"""PEP 751 lock files: read, write, compare, check, and download."""

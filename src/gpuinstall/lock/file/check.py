@@ -1,4 +1,4 @@
-"""Whether a lock is fresh, and if not, why: first without a network, then whether its files are still to be had."""
+"""Check whether lock files are up to date, first without a network."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
     ForLock = Callable[[Lock, Machine, Request], Request]
 
-_MADE_AGAIN = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
-"""The reasons for which a plain ``lock`` makes a lock again, near to the versions that it has."""
+_UPDATED = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
+"""The reasons for which ``lock`` updates a lock, without ``--upgrade``."""
 
 
 class CheckedLock(NamedTuple):
-    """A lock and why it is stale; nothing if it is fresh."""
+    """A lock, and the reasons why it is stale."""
 
     path: Path
     lock: Lock
     reasons: tuple[Reason, ...]
     is_left_over: bool = False
-    """Whether no ``lock`` makes it again: its target is none of the folder's any more."""
+    """Whether its target is no longer a target of the folder."""
 
     @property
     def command(self) -> str:
-        """What makes it fresh."""
+        """The command that makes it fresh."""
         codes = {reason.code for reason in self.reasons}
         if self.is_left_over and "misnamed" not in codes:
-            return f"rm {self.lock.name}   # {self.lock.target} is no target here"
-        return (
-            "gpuinstall lock" if codes <= _MADE_AGAIN else "gpuinstall lock --upgrade"
-        )
+            return f"rm {self.lock.name}   # {self.lock.target} is no longer a target"
+        if codes <= _UPDATED:
+            return "gpuinstall lock"
+        return "gpuinstall lock --upgrade"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its entry in the document of ``lock check --json``."""
+        """Return its entry in the output of ``lock check --json``."""
         status = "stale" if self.reasons else "fresh"
         reasons = [reason._asdict() for reason in self.reasons]
         return {**self.lock.entry(self.path, status), "reasons": reasons}
@@ -68,20 +68,20 @@ def check_locks(
     has_others: bool = True,
     for_lock: ForLock = lambda _lock, _machine, request: request,
 ) -> list[CheckedLock]:
-    """Check every lock of ours in a folder.
+    """Check every lock in a folder that gpuinstall created.
 
     Args:
         folder: The folder.
-        request: What they are to hold.
+        request: The current request.
         catalog: The builds of torch.
-        targets: Those that each have to have a lock; none: any lock will do.
-        session: The clients of the run; None: no server is asked for the files.
-        gate: The gate for the sources of the locks. None: they have passed it.
-        has_others: Whether ``lock`` makes those of other targets again too.
+        targets: The targets that must have a lock. Empty: at least one lock.
+        session: The clients of the run. None: do not look for the files online.
+        gate: The gate for the sources. None: they were checked before.
+        has_others: Whether ``lock`` also updates locks of other targets.
         for_lock: Returns the request for a lock and the machine of its target.
 
     Raises:
-        LockError: if there is none, none for a target, or one that cannot be read.
+        LockError: A lock is missing or cannot be read.
     """
     locks = [lock for lock in read_locks(folder) if lock.is_ours]
     _check_complete(locks, targets)
@@ -90,7 +90,7 @@ def check_locks(
     checked = []
     for lock in locks:
         is_left_over = lock in left_over
-        # One that is left over does not make the others stale.
+        # A leftover lock does not make the others stale.
         conflicts = version_conflicts(locks if is_left_over else kept)
         reasons = [
             *_stale(lock, request, catalog, conflicts, gate=gate, for_lock=for_lock)
@@ -103,19 +103,19 @@ def check_locks(
 
 
 def of_other_targets(locks: Iterable[Lock], targets: Sequence[str]) -> list[Lock]:
-    """Return the locks that are of none of the targets; none if these are left open."""
+    """Return the locks for other targets; none if ``targets`` is empty."""
     names = {Target.parse(text).filename for text in targets}
     return [lock for lock in locks if names and lock.name not in names]
 
 
 def _check_complete(locks: Sequence[Lock], targets: Sequence[str]) -> None:
-    """Raise LockError if there is no lock, or none for one of the targets."""
+    """Raise LockError if there is no lock, or none for a target."""
     names = {lock.name for lock in locks}
     missing = {Target.parse(text).filename for text in targets} - names
     if not names:
         missing = missing or {"pylock.*.toml"}
     if missing:
-        message = f"there is no {' and no '.join(sorted(missing))} here"
+        message = f"no {' and no '.join(sorted(missing))} in this folder"
         raise LockError("lock-missing", message, hint="gpuinstall lock")
 
 
@@ -128,20 +128,20 @@ def _stale(
     gate: LockGate | None,
     for_lock: ForLock,
 ) -> Iterator[Reason]:
-    """Yield why a lock is stale: its name, other inputs, a build that its target does not run, another lock, an edit.
+    """Yield why a lock is stale.
 
     Args:
         lock: The lock.
-        request: What it is to hold.
+        request: The current request.
         catalog: The builds of torch.
-        conflicts: The packages whose version differs between the locks of its folder, in words.
+        conflicts: The packages whose versions conflict between locks, formatted.
         gate: The gate for its sources.
         for_lock: Returns the request for a lock and the machine of its target.
     """
     try:
         target = Target.parse(lock.target)
     except UsageError as error:
-        message = f"its file name does not match its target: {error.message}"
+        message = f"its file name has no valid target: {error.message}"
         yield Reason("misnamed", message)
         return
     machine = machine_for_target(target, lock.glibc)
@@ -155,7 +155,7 @@ def _stale(
         yield verdict.reason
     for name, versions in conflicts.items():
         if name in lock.versions:
-            message = f"the locks here disagree: {name} {versions}"
+            message = f"the locks of this folder conflict: {name} {versions}"
             yield Reason("versions-differ", message)
     if not lock.is_sealed:
         yield Reason("edited", "it was edited after gpuinstall wrote it")
@@ -172,5 +172,5 @@ def _withdrawn(lock: Lock, session: Session) -> Iterator[Reason]:
     gone = side_by_side(session.client.is_gone, addresses)
     for file, is_gone in zip(files, gone, strict=True):
         if is_gone:
-            message = f"{file.package} cannot be had any more: {file.url} is gone"
+            message = f"{file.package} is no longer available: {file.url} is gone"
             yield Reason("withdrawn", message)

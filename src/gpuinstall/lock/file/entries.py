@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 Selected = tuple["Package", Any]
-"""A package of a lock, and its file, folder, or repository."""
+"""A package of a lock, with its file, folder, or repository."""
 
 
 @cache
@@ -43,7 +43,7 @@ def repository_of(folder: Path) -> Path:
     """Find the repository around a folder, or the folder itself."""
     place = real_path(folder)
     for parent in (place, *place.parents):
-        # A home folder under version control is no project.
+        # A home folder under version control is not a project.
         if parent == real_path(Path.home()):
             break
         if exists(parent / ".git"):
@@ -68,7 +68,7 @@ class LockGate(Value):
 
     sources: Sources
     folder: Path
-    """The folder in which paths of its locks begin."""
+    """The folder of the locks, to which their paths are relative."""
     requirements: tuple[Requirement, ...] = ()
     """The requirements of the user and of the folder's own files."""
     is_resolved: bool = False
@@ -81,8 +81,8 @@ class LockGate(Value):
 
         Args:
             lock: The lock.
-            selected: The sources that this machine selects, an sdist next to
-                wheels of other machines too.
+            selected: The sources that this machine selects. They may include an
+                sdist next to wheels for other machines.
         """
         for entry in self._entries([*all_sources(lock), *selected]):
             verdict = admit(entry, self.sources.policy)
@@ -120,7 +120,7 @@ class LockGate(Value):
                 location,
                 is_reachable=is_reachable,
                 is_from_lock=not self.is_resolved,
-                # A typed name requests no source that an existing lock selects.
+                # A name on the command line does not approve an existing lock's source.
                 is_requested=self.is_resolved
                 and package.name in self.sources.policy.requested,
                 subdirectory=getattr(source, "subdirectory", "") or "",
@@ -128,7 +128,7 @@ class LockGate(Value):
             )
 
     def _is_followed(self, location: Location) -> bool:
-        """Return whether a requirement of the folder leads to a path."""
+        """Return whether a requirement of the folder has this location."""
         if location not in self._required_places:
             return False
         with suppress(UsageError):
@@ -148,7 +148,7 @@ class LockGate(Value):
 
 
 def _inner_location(source: Any, written: str, folder: Path) -> Location:
-    """Return where a source is, with its subdirectory if it is a folder."""
+    """Return the location of a source, with the subdirectory of a folder."""
     location = source_location(written, folder)
     inside = getattr(source, "subdirectory", "")
     if inside and location.server == "file://" and isdir(location.path):

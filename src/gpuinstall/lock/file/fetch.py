@@ -1,4 +1,4 @@
-"""The bytes of locked files: a sha256 for each, all of them in one folder, a relay from which uv installs them."""
+"""Hash and download locked files, and install them with uv through a relay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.environments.stamp import file_stamp
-from gpuinstall.lock.file.lock import Lock, LockedFile, is_unknown
+from gpuinstall.lock.file.lock import Lock, LockedFile, is_placeholder
 from gpuinstall.lock.uv.errors import REMAKE, explain_installation
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.relay import Relay
@@ -52,26 +52,23 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 
 FILES_AT_ONCE = 16
-"""How many are fetched side by side: a large lock has some two hundred, most of them small."""
+"""Concurrent downloads; a large lock has about 200 files, mostly small."""
 CHUNK = 1 << 20
-"""The bytes of a local file that are read at once."""
+"""The bytes per read of a local file."""
 
 
 class Hashes(NamedTuple):
-    """What is known of the hashes of some files."""
+    """Known and missing hashes."""
 
     known: Mapping[str, str]
     """The sha256 of a file by its address."""
 
     missing: Mapping[LockedFile, Head]
-    """The files that must be fetched to be hashed, with what their servers say of them."""
+    """The files to download for their hashes, with their response headers."""
 
 
-def known_hashes(
-    files: Sequence[LockedFile],
-    session: Session,
-) -> Hashes:
-    """Return every hash that costs no transfer; for the other files, what their servers say of them."""
+def known_hashes(files: Sequence[LockedFile], session: Session) -> Hashes:
+    """Return the hashes that need no download, and the files without one."""
     known = {}
     missing = {}
     answers = side_by_side(partial(_known_hash, session), files)
@@ -84,12 +81,11 @@ def known_hashes(
 
 
 def _known_hash(session: Session, file: LockedFile) -> str | Head:
-    """Return the hash of a file, or what its server says of it; the sources are tried in the order of their cost."""
+    """Return the hash of a file, or its response headers."""
     if file.sha256:
         return file.sha256
     if is_of_pytorch(file.url) and file.name in _published_hashes():
         return _published_hashes()[file.name]
-    # Of an earlier run.
     known = session.cache.known(file.url)
     path = local_path(file.url)
     try:
@@ -103,7 +99,7 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
         return known.sha256
     if path is None:
         return head
-    # A search resolves several times, and a wheel of torch has a gigabyte: its hash is kept too.
+    # One command may resolve several times, and a torch wheel has a gigabyte.
     sha256 = sha256_of(path)
     session.cache.keep(file.url, FileHash(sha256, head.etag))
     return sha256
@@ -111,7 +107,7 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
 
 @cache
 def _published_hashes() -> Mapping[str, str]:
-    """Return the hashes of files of the official index that are catalogued, by name."""
+    """Return the cataloged hashes of PyTorch's files, by file name."""
     rows = authored.read_data("hashes.toml")["wheels"]
     return {row["file"]: row["sha256"] for row in rows}
 
@@ -120,10 +116,10 @@ def fetch_missing(
     heads: Mapping[LockedFile, Head],
     session: Session,
 ) -> dict[str, str]:
-    """Stream every file, once, and return its hash by its address; nothing else of it is kept.
+    """Download files without storing them, and return their hashes by address.
 
     Args:
-        heads: What the servers of the files say of them.
+        heads: The files with their response headers.
         session: The clients of the run.
     """
     if not heads:
@@ -147,13 +143,17 @@ def download(
     folder: Path,
     session: Session,
 ) -> list[str]:
-    """Bring every file of some locks into ``folder``, check its hash, and return the names; a file that is there stays.
+    """Download and verify every file of some locks, except existing files.
 
-    Of two files with one name, as two indexes may have them, the second is in a folder that is named after its hash.
+    Two indexes may have different files with one name. The second is saved in a
+    folder named after its hash.
+
+    Returns:
+        The paths relative to ``folder``, sorted.
 
     Raises:
-        LockError: there is no lock, or one has no sha256 of a file.
-        InstallationError: a file is not the one that was locked.
+        LockError: There is no lock, or a file has no sha256.
+        InstallationError: A file differs from the locked one.
     """
     if not locks:
         message = "no lock to download files for"
@@ -171,7 +171,7 @@ def download(
             if files.setdefault(file.name, file).sha256 != file.sha256:
                 files[f"{file.sha256}/{file.name}"] = file
 
-    def bring(progress: Progress, name: str) -> None:
+    def fetch(progress: Progress, name: str) -> None:
         file = files[name]
         path = folder / name
         if isfile(path) and sha256_of(path) == file.sha256:
@@ -183,30 +183,31 @@ def download(
             if sha256 != file.sha256:
                 raise InstallationError(
                     "hash-mismatch",
-                    f"{file.url} is not the file that was locked",
+                    f"{file.url} is not the locked file",
                     why="it changed on its server, or was damaged during the download",
                     evidence=f"sha256 {sha256}, not {file.sha256}",
                 )
 
-    _transfer(bring, files, dict.fromkeys(files), session)
+    _transfer(fetch, files, dict.fromkeys(files), session)
     return sorted(files)
 
 
 def _transfer(
-    bring: Callable[[Progress, _Item], None],
+    fetch: Callable[[Progress, _Item], None],
     items: Iterable[_Item],
     sizes: Mapping[str, int | None],
     session: Session,
 ) -> None:
-    """Bring files side by side, and report their size at the end.
+    """Download files concurrently, and report the progress.
 
-    If one fails or the user interrupts, the others end at their next chunk.
+    If a download fails or the user interrupts, the others stop at their next
+    chunk.
 
     Args:
-        bring: Brings one of the items, and tells of its bytes.
-        items: What is brought.
-        sizes: The bytes of each file by its name; None if they are not known.
-        session: The run, whose reporter shows the progress.
+        fetch: Downloads one item, and reports its bytes.
+        items: The items.
+        sizes: The bytes of each file by its name; None if unknown.
+        session: The run.
     """
     stopped = Event()
 
@@ -220,26 +221,26 @@ def _transfer(
         ThreadPoolExecutor(FILES_AT_ONCE) as pool,
     ):
         try:
-            for _ in pool.map(partial(bring, count), items):
+            for _ in pool.map(partial(fetch, count), items):
                 pass
         finally:
             stopped.set()
 
 
 def local_path(url: str) -> Path | None:
-    """Return the file that a ``file:`` address names; None for any other address."""
+    """Return the path of a ``file:`` address, or None for another."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         return Path(file_path(parts.path))
     return None
 
 
-def near_file(file: LockedFile, wheels: Path | None) -> Path | None:
-    """Return where a file lies on this machine: in a folder of wheels, or at its address; None if it is fetched.
+def local_file(file: LockedFile, wheels: Path | None) -> Path | None:
+    """Return the local path of a file, or None if it must be downloaded.
 
     Args:
         file: The file.
-        wheels: The folder, which comes first, with files of one name in folders named after their hashes.
+        wheels: A folder made by ``download``, which is searched first.
     """
     if wheels:
         for folder in (wheels / (file.sha256 or ""), wheels):
@@ -250,7 +251,6 @@ def near_file(file: LockedFile, wheels: Path | None) -> Path | None:
 
 
 def _chunks_of(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file of this machine; raise InstallationError if it cannot be read."""
     try:
         with open_regular(path) as file:
             while chunk := file.read(CHUNK):
@@ -265,7 +265,7 @@ def _hash(
     meter: Meter,
     copy: IO[bytes] | None = None,
 ) -> str:
-    """Return the sha256 of some bytes, which are counted, and written into ``copy``."""
+    """Return the sha256 of bytes, count them, and write them to ``copy``."""
     digest = hashlib.sha256()
     for chunk in chunks:
         if copy:
@@ -276,27 +276,27 @@ def _hash(
 
 
 class Transfer(Value):
-    """The files of a lock on their way to uv."""
+    """An installation of locked files with uv."""
 
     lock: Lock
     folder: Path
-    """The lock's own."""
+    """The folder of the lock."""
     packages: Collection[str]
-    """Those that are transferred."""
+    """The packages to install."""
     torch_index: str | None
-    """That of the family, under whose name uv's cache keeps its wheels."""
+    """The index of PyTorch packages, part of the key in uv's cache."""
     private_lock: Path
-    """The file from which uv reads what to install."""
+    """The lock file for uv."""
     given: uv.BuildVariables = uv.BuildVariables()
-    """Which variables builds receive."""
+    """The variables for builds."""
     built: Collection[str] = ()
-    """The packages that are built."""
+    """The packages to build from source."""
     missing: Mapping[LockedFile, int] = {}
-    """The files that have to be fetched, with their sizes."""
+    """The files to download, with their sizes."""
     heads: Mapping[LockedFile, Head] = {}
-    """What their servers say of those whose hash is taken on the way."""
+    """The response headers of files without a known hash."""
     wheels: Path | None = None
-    """A folder that files are taken from first."""
+    """A folder made by ``download``, which is searched first."""
 
     def run(
         self,
@@ -304,16 +304,16 @@ class Transfer(Value):
         variables: Mapping[str, str],
         session: Session,
     ) -> Lock:
-        """Have uv fetch, check, unpack and install; return the lock with the hashes that it lacked.
+        """Install with uv, and return the lock with all hashes.
 
         Args:
-            command: That of uv.
-            variables: What it has beside the session's: the code of packages may run, as while resolving.
+            command: The command line of uv.
+            variables: Environment variables to add. Builds may run package code.
             session: The run.
 
         Raises:
-            InstallationError: A file does not come, or uv cannot install it.
-            TransferInterrupted: The user interrupts.
+            InstallationError: uv cannot download or install a file.
+            TransferInterrupted: The user interrupted uv.
         """
         hashes = dict[str, str]()
         etags = {file.url: head.etag for file, head in self.heads.items()}
@@ -336,7 +336,7 @@ class Transfer(Value):
                     file.url, file.name, sizes.get(file.name), hashed=is_hashed
                 )
 
-            # Where several indexes may have a package, uv keeps its wheels by their address.
+            # With several indexes, uv caches wheels by address instead.
             default = session.default_index
             if session.sources.has_further_indexes:
                 default = None
@@ -354,7 +354,7 @@ class Transfer(Value):
                     "complete files are in uv's cache and will not be downloaded again"
                 )
                 raise TransferInterrupted(message) from None
-            lock = self.lock.completed(hashes)
+            lock = self.lock.with_hashes(hashes)
             if lock.incomplete.intersection(self.packages):
                 raise relay.failure or explain_installation(
                     "a file was not downloaded through gpuinstall, so its hash is unknown"
@@ -366,22 +366,22 @@ class Transfer(Value):
         address: Callable[[LockedFile], str],
         default: str | None,
     ) -> str:
-        """Return the lock for uv: every wheel at the ``address`` to fetch it from, every other file where it is.
+        """Return the lock file for uv.
 
         Args:
-            address: Returns where a file is fetched from.
-            default: The index of all but the family, under whose name uv's cache keeps a wheel; None if packages may come
-                from further ones, which uv does not tell apart.
+            address: Returns the download address of a wheel.
+            default: The index of other packages, part of the key in uv's cache.
+                None: packages may be from several indexes.
         """
         document = parse_toml(self.lock.text)
-        # uv compares it with the interpreter that it runs on.
+        # uv would compare it with another interpreter than the environment's.
         document.pop("requires-python", None)
         packages = [one for one in document["packages"] if one["name"] in self.packages]
         document["packages"] = packages
         family = load_catalog().family if self.torch_index else ()
         for package in packages:
             name = package["name"]
-            # The one in the lock is for who makes it again; uv's cache goes by the one that uv would have asked.
+            # The key in uv's cache has the index that uv itself would have used.
             package.pop("index", None)
             index = self.torch_index if name in family else default
             if is_served(index) and "version" in package:
@@ -395,12 +395,12 @@ class Transfer(Value):
             archive_url = package.get("archive", {}).get("url", "")
             archive = LockedFile(name, archive_url)
             if "+" in package.get("version", "") and archive.name.endswith(".whl"):
-                # Only pip has to take it by its address; as a wheel uv fetches it once, through gpuinstall.
+                # Only pip needs the archive. uv downloads a wheel only once.
                 package["wheels"] = [package.pop("archive")]
             for entry in package.get("wheels", ()):
                 self._place(entry, name, address)
             if package.get("wheels") and name not in self.built:
-                # uv would build it without an announcement.
+                # Otherwise uv could build it although no build was announced.
                 package.pop("sdist", None)
             for kind in {"sdist", "archive"} & package.keys():
                 self._place(package[kind], name, lambda file: file.url)
@@ -412,41 +412,41 @@ class Transfer(Value):
         package: str,
         address: Callable[[LockedFile], str],
     ) -> None:
-        """Write the place that uv takes a file from."""
+        """Replace the path or address of a file with the one for uv."""
         if "path" in entry:
             entry["path"] = str(self.folder / entry["path"])
             return
         sha256 = entry["hashes"].get("sha256", "")
-        if is_unknown(sha256):
+        if is_placeholder(sha256):
             sha256 = None
             entry["hashes"] = {}
         file = LockedFile(package, entry["url"], sha256)
-        near = near_file(file, self.wheels)
-        if near:
-            # uv takes an archive of this machine by its path alone.
+        path = local_file(file, self.wheels)
+        if path:
+            # uv accepts a local archive only as a path.
             del entry["url"]
-            entry["path"] = str(near)
+            entry["path"] = str(path)
         elif is_served(file.url):
             entry["url"] = address(file)
 
 
 def build_index(choice: Choice, session: Session) -> str | None:
-    """Return the index of a choice's build, under whose name uv's cache keeps its wheels, or the folder that has them."""
+    """Return the index or folder of a build, as in the key of uv's cache."""
     if is_served(choice.index):
         return f"{session.sources.torch_index}/{choice.build.backend.tag}"
     return choice.index
 
 
 def is_served(index: str | None) -> bool:
-    """Whether an index is one that is asked by HTTP."""
+    """Return whether an address is an HTTP one."""
     return (index or "").startswith(("http://", "https://"))
 
 
 def run_uv(command: list[str], session: Session) -> None:
-    """Run uv and report what it builds.
+    """Run uv and report its builds.
 
     Raises:
-        InstallationError: if uv fails.
+        InstallationError: uv fails.
     """
 
     def show(line: str) -> None:

@@ -1,4 +1,4 @@
-"""Which lock runs on a machine: decided from the locked versions and the catalogue by the rules of every choice."""
+"""Select the lock for a machine, by the same rules as a new plan."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.entries import LockGate, Selected
 
 _ARCHIVED = re.compile(r".*[/\\]|-\d[^/\\]*$")
-"""What surrounds the name of a package in the path of its archive."""
+"""The folder and version around a package name in the path of an archive."""
 OTHER_REQUEST = "other-request"
-"""The code of a lock that was made for another request."""
+"""The reason code of a lock for another request."""
 
 
 class Fit(Value):
-    """A lock that runs on a machine, and the plan that says how."""
+    """A lock that fits a machine, and the plan for its build."""
 
     lock: Lock
     plan: Plan
 
     @property
     def choice(self) -> Choice:
-        """The build that it holds."""
+        """The locked build."""
         return self.plan.choice
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """The GPUs that it runs on, by their indices."""
+        """The indices of the supported GPUs."""
         return tuple(run.index for run in self.plan.gpus if run.how != "none")
 
 
@@ -71,15 +71,15 @@ def fit(
     gate: LockGate | None = None,
     exact: bool = False,
 ) -> LockVerdict:
-    """Decide whether ``lock`` runs on ``machine`` and holds what ``request`` asks for.
+    """Decide whether a lock runs on a machine and satisfies a request.
 
     Args:
         lock: The lock.
-        machine: The machine that it is to run on.
-        request: What it has to hold.
+        machine: The machine.
+        request: The request.
         catalog: The builds of torch.
-        gate: The gate for its sources. None: the lock has passed it.
-        exact: Whether it has to be made from the very requirements, as far as it says so.
+        gate: The gate for its sources. None: they were checked before.
+        exact: Whether its recorded requirements must equal the request.
     """
     python = _python_for(lock, machine, request)
     reasons = chain(
@@ -123,33 +123,27 @@ def _fit_build(
     pinned = replace(request, requirements=(torch,))
     plan = choose(machine, pinned, alone)
     if isinstance(plan, Plan):
-        # A build for GPUs does not serve a machine without any, but for the default index's, which may have no other.
+        # The default index may have only a GPU build, which then serves the CPU, too.
         is_idle = plan.status == "cpu" and build.backend != CPU
         if not is_idle or build.source == DEFAULT_INDEX:
             return Fit(lock, plan)
     return Rejection(lock, _why_not(plan, build, machine))
 
 
-def _python_for(
-    lock: Lock,
-    machine: Machine,
-    request: Request,
-) -> str:
-    """Return the first Python that a lock is for: its own, those of the request, those of the machine.
+def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
+    """Return the Python for a lock, or an empty string.
 
-    Args:
-        lock: The lock.
-        machine: Has the Pythons that are tried last.
-        request: Has those that are tried before them.
+    Candidates are the lock's Python, the request's, and the machine's, in this
+    order.
     """
     pythons = [lock.python, request.python, *request.preferred_pythons]
     pythons += reversed(machine.pythons or ())
-    # A lock of another tool may serve several Pythons.
+    # A lock of another tool may support several Pythons.
     allowed = lock.pylock.requires_python or SpecifierSet()
     for python in pythons:
-        # As its newest patch release: ">=3.12.4" leaves 3.12 possible.
         minor = minor_version(python or "")
-        # A request may have a range in place of a version.
+        # A request may have a range instead of a version. The patch release 99
+        # makes ">=3.12.4" allow 3.12.
         if minor[:1].isdigit() and f"{minor}.99" in allowed:
             return minor
     return ""
@@ -159,35 +153,39 @@ def _other_request(lock: Lock, request: Request) -> Iterator[Reason]:
     if lock.record.changes(Record.of(request)):
         yield Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.record.inputs)}")
     if lock.record.relaxed and not request.relax:
-        # A version other than the requested one is taken only by those who ask for it.
+        # Without --relax, the requested versions are required.
         yield Reason(OTHER_REQUEST, "it was made with --relax")
 
 
 def misfit_rows(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, str]]:
-    """Return locks that do not fit as ``sync --json`` lists them."""
+    """Return the rejected locks for the output of ``sync --json``."""
     return [
         {"lock": misfit.candidate.name, **misfit.reason._asdict()} for misfit in misfits
     ]
 
 
 def read_locks(folder: Path) -> list[Lock]:
-    """Return every lock in a folder.
+    """Read every lock in a folder.
 
     Raises:
-        LockError: if one cannot be read.
+        LockError: A lock cannot be read.
     """
     return [read_lock(path) for path in locks_in(folder)]
 
 
 def readable_lock(path: Path) -> Lock | None:
-    """Return a lock; None if it cannot be read."""
+    """Read a lock, or return None if it cannot be read."""
     with suppress(LockError):
         return read_lock(path)
     return None
 
 
 def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
-    """Return the locks of ours in a folder by what they are for; of a damaged one, None, its name tells it."""
+    """Read the locks in a folder that gpuinstall created.
+
+    Returns:
+        The locks by the target in their names; None for a damaged one.
+    """
     locks: dict[Target, Lock | None] = {}
     for path in locks_in(folder):
         lock = readable_lock(path)
@@ -200,7 +198,10 @@ def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
 
 
 def named_targets(folder: Path) -> list[Target]:
-    """Return the targets of a folder's locks if one was requested by name; else they are those of its machine alone."""
+    """Return the targets of a folder's locks if any was requested by name.
+
+    Otherwise the locks are only for the machine that created them.
+    """
     locks = locks_by_target(folder)
     is_named = any(lock and lock.record.asked for lock in locks.values())
     return [*locks] if is_named else []
@@ -212,15 +213,13 @@ def best(
     request: Request,
     catalog: Catalog,
 ) -> Fit | None:
-    """Return the lock that runs with the build that a plan would choose among theirs; None if none runs.
+    """Return the lock whose build a plan would choose.
 
-    A lock of an older request of the folder counts only if none of the newest serves the GPUs.
+    Locks of older requests are used only if no lock of the latest request has a
+    GPU build.
 
-    Args:
-        verdicts: What was decided of each lock.
-        machine: The machine that they are to run on.
-        request: What they have to hold; torch is left open, for it is in the locks.
-        catalog: The builds of torch.
+    Returns:
+        The lock, or None if no lock fits.
     """
     fits = [verdict for verdict in verdicts if isinstance(verdict, Fit)]
     if not fits:
@@ -236,17 +235,11 @@ def best(
     return next((fit for fit in fits if fit.choice.build == chosen), fits[0])
 
 
-def locked_build(
-    lock: Lock,
-    machine: Machine,
-    catalog: Catalog,
-) -> Build | None:
-    """Return the build of torch that a lock holds, as the catalogue has it; None if that has none of its version.
+def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None:
+    """Return the locked build of torch from the catalog, or None.
 
-    Args:
-        lock: The lock. A version of torch without a label is the default index's build.
-        machine: The machine whose platform counts: a lock of another program may be for several.
-        catalog: The builds of torch.
+    A version without a local label is the build of the default index. A lock of
+    another program may support several platforms; the machine selects one.
     """
     version = lock.versions.get("torch")
     if version is None:
@@ -265,31 +258,17 @@ def locked_build(
     return None
 
 
-def selected(
-    lock: Lock,
-    python: str,
-    machine: Machine,
-) -> tuple[LockedFile, ...]:
-    """Return the files with an address that the standard's own selection takes.
-
-    Args:
-        lock: The lock.
-        python: The CPython ``X.Y`` that they are for.
-        machine: The machine that they are for.
-    """
+def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
+    """Return the files with an address for a machine and CPython ``X.Y``."""
     return tuple(
         LockedFile(package.name, entry.url, entry.hashes.get("sha256"))
         for package, entry in select_sources(lock, python, machine)
-        # A repository has an address too, and no hash.
+        # A repository has an address, too, but no hash.
         if hasattr(entry, "hashes") and entry.url
     )
 
 
-def _why_not(
-    plan: Plan | Rejected,
-    build: Build,
-    machine: Machine,
-) -> Reason:
+def _why_not(plan: Plan | Rejected, build: Build, machine: Machine) -> Reason:
     if not machine.gpus and build.backend != CPU:
         message = f"it is for GPUs ({build.backend}), but this machine has none"
         return Reason("gpu-build", message)
@@ -303,7 +282,7 @@ def _why_not(
 
 
 def _built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
-    """Yield packages of the PyTorch family that would be built."""
+    """Yield PyTorch packages that would be built from source."""
     from_wheels = set()
     archived = set()
     for name, file in lock.entries:
@@ -326,11 +305,13 @@ def _unfit(
     request: Request,
     gate: LockGate | None,
 ) -> Iterator[Reason]:
-    """Yield why a lock is not for a machine, or lacks what is requested there."""
+    """Yield why a lock does not support a machine or satisfy a request."""
     from packaging.pylock import PylockSelectError
 
     if not python:
-        message = f"it is for Python {lock.pylock.requires_python}, which is not installed here"
+        message = (
+            f"it is for Python {lock.pylock.requires_python}, which is not installed"
+        )
         yield Reason("no-python", message)
     markers = lock.pylock.environments or ()
     environment = _environment_of(machine, python)
@@ -347,10 +328,11 @@ def _unfit(
     missing = [
         requirement
         for requirement in request.requirements
-        if requirement.counts(environment) and not _holds(lock, requirement, installed)
+        if requirement.counts(environment)
+        and not _satisfies(lock, requirement, installed)
     ]
     if lock.is_ours:
-        # A marker in a lock of ours was written into it, and keeps its package out.
+        # Every package of such a lock is required, even if a marker excludes it.
         missing += map(Requirement.of, sorted(lock.names - installed))
     for constraint in request.constraints:
         version = lock.versions.get(constraint.name)
@@ -364,17 +346,17 @@ def _unfit(
         yield Reason(OTHER_REQUEST, f"it lacks {', '.join(texts)}")
 
 
-def _holds(
+def _satisfies(
     lock: Lock,
     requirement: Requirement,
     installed: Collection[str],
 ) -> bool:
-    """Whether a lock has what is requested; an address if the lock was made from it.
+    """Return whether a lock satisfies a requirement.
 
     Args:
         lock: The lock.
-        requirement: What is requested.
-        installed: The packages that are installed of the lock on this machine.
+        requirement: The requirement. One with a URL must be in the record.
+        installed: The locked packages that the machine installs.
     """
     if requirement.url:
         return requirement.text in lock.record.all_inputs
@@ -383,26 +365,23 @@ def _holds(
     if name not in installed or specifier is None:
         return name in installed
     version = lock.versions.get(name)
-    # A pre-release that is locked was chosen, whether the request names one or not.
+    # The resolution has accepted a locked pre-release.
     return version is not None and specifier.contains(version, prereleases=True)
 
 
 def _environment_of(machine: Machine, python: str) -> dict[str, str]:
-    """Return the values of a machine's markers for ``X.Y``: its patch release there, or the newest that there can be."""
+    """Return a machine's marker values for Python ``X.Y``."""
     pythons = [one for one in machine.pythons or () if one.startswith(f"{python}.")]
+    # Without an installed patch release, assume the latest.
     full = [f"{python}.99", *pythons][-1]
     return marker_environment(machine.os, machine.arch, full)
 
 
-def select_sources(
-    lock: Lock,
-    python: str,
-    machine: Machine,
-) -> list[Selected]:
-    """Return the packages that a machine installs, each with its source.
+def select_sources(lock: Lock, python: str, machine: Machine) -> list[Selected]:
+    """Return the packages that a machine installs, with their sources.
 
     Raises:
-        PylockSelectError: The lock is for other machines.
+        PylockSelectError: The lock does not support the machine.
     """
     target = Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
     environment: Any = _environment_of(machine, python)

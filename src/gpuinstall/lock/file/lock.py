@@ -1,4 +1,4 @@
-"""A lock as it lies on a disk, read by the standard's own reader, checked before anything trusts it, and compared."""
+"""PEP 751 lock files: parsed by packaging, validated, and compared."""
 
 from __future__ import annotations
 
@@ -42,23 +42,24 @@ if TYPE_CHECKING:
     _Versions = Mapping[str, str]
 
 BUILD_FILES = "an archive, or a folder's pyproject.toml, setup.py, setup.cfg or a list that they name,"
-"""What the files behind ``build_files_digest`` are called in messages."""
+"""The files of ``build_files_digest``, for messages."""
 
 LOCK_IN_CONFLICT = "lock-in-conflict"
 
 _SEAL = "contents-digest"
 
-_RESTORE = "gpuinstall lock --upgrade   # makes it again; or restore the file from version control"
+_RESTORE = (
+    "gpuinstall lock --upgrade   # rebuilds it; or restore it from version control"
+)
 
-
-_UNKNOWN = "0" * 32
-"""Begins what stands for a hash."""
+_PLACEHOLDER = "0" * 32
+"""Prefix of a placeholder hash."""
 
 _CONFLICT = re.compile(
     r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n",
     re.MULTILINE | re.DOTALL,
 )
-"""A part that git could not merge: ours, with diff3 what was before, theirs."""
+"""A merge conflict of git: ours, the common base (with diff3), theirs."""
 
 
 def _spelling(text: str) -> str:
@@ -69,25 +70,25 @@ _Requirements = tuple[Annotated[str, _spelling], ...]
 
 
 class Record(Value):
-    """What a lock says of its making."""
+    """The ``[tool.gpuinstall]`` table of a lock: its request and its build."""
 
     inputs: _Requirements = ()
-    """The requirements; empty if another program made it."""
+    """The requirements; empty in a lock of another program."""
 
     torch: str = ""
     backend: str = ""
     catalogue: str = ""
-    """The date of the catalogue."""
+    """The date of the catalog."""
 
     constraints: _Requirements = ()
     sources: tuple[str, ...] = ()
-    """What the files that it was made from said of sources."""
+    """The index options of its requirements files."""
 
     unhashed: tuple[str, ...] = ()
-    """The packages that no hash pins, because the user requested them so."""
+    """The packages requested from a folder or repository, without hashes."""
 
     preferred_digest: str = ""
-    """Of the versions of the project's own lock."""
+    """The digest of the versions in the project's own lock."""
 
     build_files_digest: str = ""
     asked: str | None = None
@@ -95,29 +96,29 @@ class Record(Value):
 
     architectures: tuple[str, ...] = ()
     floors: Mapping[str, str] = {}
-    """The least driver, glibc and so on."""
+    """The minimum versions of the driver, glibc, and so on."""
 
     apart: tuple[str, ...] = ()
-    """The packages that could not have the version of the other targets."""
+    """The packages that need another version than on the other targets."""
 
     relaxed: Mapping[str, str] = {}
-    """The requirements that it was asked not to hold to, by package."""
+    """The requirements that ``--relax`` replaced, by package."""
 
     request_revision: int = 0
-    """How often the request of its folder had changed."""
+    """The number of changes to its folder's request until then."""
 
     requirements_files: Mapping[str, tuple[str, ...]] = {}
-    """The lines of each file that it was made from, by the file's path from its folder."""
+    """The lines of each requirements file, by its relative path."""
 
     selected_extras: Mapping[str, tuple[str, ...]] = {}
     """The requirements of each selected extra or group."""
 
     contents_digest: str = ""
-    """The seal: of the whole lock without it."""
+    """The digest of the rest of the lock, which shows manual edits."""
 
     @classmethod
     def of(cls, request: Request) -> Record:
-        """Return what a lock records of its request.
+        """Return the record of a request, without a build.
 
         Raises:
             UsageError: A requirement is malformed.
@@ -143,7 +144,7 @@ class Record(Value):
         )
 
     def to_table(self) -> dict[str, Any]:
-        """Return the table, without what is empty."""
+        """Return the table without its empty fields."""
         fields = write_object(self, optional=self.__struct_fields__)
         return {name.replace("_", "-"): value for name, value in fields.items()}
 
@@ -162,7 +163,7 @@ class Record(Value):
         """Return the recorded request.
 
         Args:
-            name: The name of the lock file, the origin of what no file has.
+            name: The lock file, as the origin of requirements without a file.
         """
         origin = TextOrigin(name)
         files = {
@@ -180,12 +181,13 @@ class Record(Value):
         )
 
     def changes(self, other: Record) -> list[str]:
-        """Return what has changed of a request, in words; empty: nothing.
+        """Describe the changes to a recorded request.
 
         Args:
-            other: The request as it is now: what it has more is marked with +, what it lacks with -.
+            other: The current request: added lines start with +, removed ones
+                with -.
         """
-        # Another program made the lock, and does not say of what.
+        # A lock of another program does not record its requirements.
         if not self.inputs:
             return []
         before = self.lines.union(self.all_inputs)
@@ -195,47 +197,46 @@ class Record(Value):
         shown = [
             change for change in changes if not change[2:].startswith(RECORDED_HASHES)
         ]
-        # What an installation from elsewhere has no files of is not compared.
+        # Without the project's files, the lock has no digest to compare.
         if self.build_files_digest not in {"", other.build_files_digest}:
             shown.append(f"{BUILD_FILES} has changed")
         if self.preferred_digest != other.preferred_digest:
             shown.append("other versions in the project's own lock")
-        # With the versions their hashes change.
+        # Changed versions imply changed hashes.
         if changes and not shown:
             return ["other hashes of files"]
         return shown
 
 
 def digest(texts: Iterable[str]) -> str:
-    """Return the digest of texts, in any order."""
+    """Return a digest of texts that does not depend on their order."""
     text = json.dumps(sorted(texts))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class LockedFile(Value):
-    """One file that a lock names, by its address."""
+    """A file of a lock that has an address."""
 
     package: str
     url: str
     sha256: str | None = None
-    """None while it is not known."""
 
     @property
     def name(self) -> str:
-        """The name of the file."""
+        """The file name in the address."""
         path = urlsplit(self.url).path
         return unquote(path.rpartition("/")[2])
 
 
 class Lock(Value):
-    """A PEP 751 lock: its file's name, its text, and what the standard's reader makes of it."""
+    """A PEP 751 lock file, as text and parsed."""
 
     name: str
     text: str
     pylock: Pylock
     record: Record
     is_ours: bool
-    """Whether it has a record."""
+    """Whether gpuinstall created it."""
 
     @property
     def sha256(self) -> str:
@@ -244,13 +245,13 @@ class Lock(Value):
 
     @property
     def target(self) -> str:
-        """The target that its file is named after."""
+        """The target in its file name."""
         return target_in(self.name)
 
     @property
     def python(self) -> str | None:
-        """The one Python minor that it is for, ``X.Y``, if it says so."""
-        # As ours write it; a lock of another program may serve a range of them.
+        """The only Python minor version, ``X.Y``, that it supports."""
+        # A lock of another program may support several.
         specifiers = str(self.pylock.requires_python)
         one_minor = re.fullmatch(r"==(\d\.\d{1,2})\.\*", specifiers)
         return one_minor[1] if one_minor else None
@@ -269,11 +270,11 @@ class Lock(Value):
 
     @property
     def requested(self) -> frozenset[str]:
-        """The names of the packages that it was made for."""
+        """The names of the requested packages."""
         return names_of(map(parse_requirement, self.record.all_inputs))
 
     def versions_of(self, names: Collection[str]) -> dict[str, str]:
-        """Return the versions of those of ``names``, canonical ones, that it has, in order."""
+        """Return the locked versions of ``names`` (canonical), sorted."""
         return {
             name: self.versions[name] for name in sorted(self.versions) if name in names
         }
@@ -285,7 +286,7 @@ class Lock(Value):
 
     @property
     def indexes(self) -> dict[str, str]:
-        """The index of each package that comes from one which only the configuration of its maker named."""
+        """Indexes that only the creator's configuration has, by package."""
         return {
             package.name: package.index
             for package in self.pylock.packages
@@ -294,17 +295,21 @@ class Lock(Value):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it is as it was made."""
+        """Whether it was not edited since gpuinstall wrote it."""
         return self.record.contents_digest == _contents_digest(parse_toml(self.text))
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The packages from folders or repositories, which no hash can pin, as requirements by name."""
+        """The requirement of each package from a folder or repository."""
         packages = [one for one in self.pylock.packages if one.directory or one.vcs]
         return {package.name: _by_address(package) for package in packages}
 
     def projects_in(self, folder: Path) -> dict[str, tuple[Path, bool]]:
-        """Return the folder of each project that it has by one, and whether it is editable, by name; it lies in ``folder``."""
+        """Return the folder of each local project, and whether it is editable.
+
+        Args:
+            folder: The folder of the lock.
+        """
         projects = dict[str, tuple[Path, bool]]()
         for package in self.pylock.packages:
             project = package.directory
@@ -316,30 +321,36 @@ class Lock(Value):
     def misplaced_projects(
         self, folder: Path, packages: Iterable[InstalledPackage]
     ) -> set[str]:
-        """Return the projects that are not among ``packages`` as it has them: a copied environment has its original's."""
+        """Return local projects that are missing or installed from elsewhere.
+
+        A copied environment has the projects of its original.
+        """
         projects = self.projects_in(folder)
-        there = {(one.name, one.source) for one in packages if one.name in projects}
-        return set(dict(projects.items() - there))
+        installed = {(one.name, one.source) for one in packages if one.name in projects}
+        return set(dict(projects.items() - installed))
 
     @property
     def pinned_by(self) -> str:
-        """How far its packages are pinned, for people."""
+        """The kind of pins that its packages have, for messages."""
         pinned_by = "every file hashed"
         addresses = ", ".join(self.addresses.values())
         if addresses:
-            pinned_by += f" but those of {addresses}"
+            pinned_by += f" except {addresses}"
         return pinned_by
 
     @property
     def unserved(self) -> list[str]:
-        """The packages that no server has as a file."""
+        """The packages without a file on a server."""
         is_served = re.compile("https?:").match
         served = {file.package for file in self.files if is_served(file.url)}
         return [name for name in self.all_versions if name not in served]
 
     @property
     def only_here(self) -> list[str]:
-        """Those of them that only this machine has: what lies beside the lock is in the same clone."""
+        """The packages that exist only on this machine.
+
+        A folder next to the lock is part of the repository.
+        """
         is_elsewhere = re.compile(r" @ (\.|\w+\+(https?|ssh):)").search
         addresses = self.addresses.items()
         elsewhere = {name for name, address in addresses if is_elsewhere(address)}
@@ -357,7 +368,7 @@ class Lock(Value):
         return entries
 
     def hashes_of(self, package: str) -> set[str]:
-        """Return the sha256 of every file of a package; a lock for several platforms may have it twice."""
+        """Return the sha256 of every file of a package, for all platforms."""
         return {
             file.hashes.get("sha256", "")
             for name, file in self.entries
@@ -375,8 +386,10 @@ class Lock(Value):
 
     @property
     def incomplete(self) -> set[str]:
-        """The packages of which a file gets its hash while it is fetched."""
-        return {file.package for file in self.files if is_unknown(file.sha256 or "")}
+        """The packages with a file that has only a placeholder hash."""
+        return {
+            file.package for file in self.files if is_placeholder(file.sha256 or "")
+        }
 
     @property
     def glibc(self) -> str:
@@ -386,12 +399,7 @@ class Lock(Value):
         return glibc_needed((file.package, file.name) for file in self.files)
 
     def entry(self, path: Path, status: str) -> dict[str, Any]:
-        """Return what the documents of ``lock`` say of a lock.
-
-        Args:
-            path: Where it lies.
-            status: What became of it, or whether it is fresh.
-        """
+        """Return its entry in the output of ``lock`` and ``lock check``."""
         return {
             "target": self.target,
             "path": str(path),
@@ -400,12 +408,11 @@ class Lock(Value):
             "torch": self.versions.get("torch"),
         }
 
-    def completed(self, hashes: Mapping[str, str]) -> Lock:
-        """Return the same with the ``hashes``, by address, that were not known when it was made."""
+    def with_hashes(self, hashes: Mapping[str, str]) -> Lock:
+        """Replace placeholders by ``hashes``, whose keys are addresses."""
         text = self.text
-        # What stands for a hash is of one file alone, and occurs nowhere else.
         for url, sha256 in hashes.items():
-            text = text.replace(unknown_hash(url), sha256)
+            text = text.replace(placeholder_hash(url), sha256)
         if text == self.text:
             return self
         document = sealed(parse_toml(text))
@@ -413,15 +420,15 @@ class Lock(Value):
 
 
 def target_in(name: str) -> str:
-    """Return the target that the file of a lock is named after."""
+    """Return the target in the name of a lock file."""
     return name.removeprefix("pylock.").removesuffix(".toml")
 
 
 def _by_address(package: Package) -> str:
-    """Write a requirement that gives the very same again."""
+    """Return the requirement for the same folder or commit."""
     if package.directory:
         path = package.directory.path
-        # A bare word would be the name of a package.
+        # A path without a separator would be the name of a package.
         if not re.match(r"[/.]|[A-Za-z]:", path):
             path = f"./{path}"
         editable = "-e " if package.directory.editable else ""
@@ -432,16 +439,17 @@ def _by_address(package: Package) -> str:
 
 
 def read_lock(path: Path) -> Lock:
-    """Return a lock.
+    """Read a lock file.
 
     Raises:
-        LockError: if it is missing, unreadable, malformed or of another version.
+        LockError: The file is missing, unreadable, malformed, or of another
+            lock version.
     """
     try:
         text = read_document(path, path.parent)
     except FileNotFoundError:
         raise LockError(
-            "lock-missing", f"there is no {path}", hint="gpuinstall lock"
+            "lock-missing", f"{path} does not exist", hint="gpuinstall lock"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is not a text file")
@@ -453,13 +461,13 @@ def read_lock(path: Path) -> Lock:
     return parse(path.name, text)
 
 
-# One run reads the lock of the folder, and the environment's copy, a dozen times.
+# One run parses the folder's lock and the environment's copy a dozen times.
 @cache
 def parse(name: str, text: str) -> Lock:
-    """Return a lock from its text.
+    """Parse the text of a lock file.
 
     Raises:
-        LockError: if it is malformed or of another version.
+        LockError: The text is malformed or of another lock version.
     """
     from packaging.pylock import Pylock, PylockValidationError
 
@@ -467,9 +475,7 @@ def parse(name: str, text: str) -> Lock:
         document = parse_toml(text)
         version = document.get("lock-version", "1.0")
         if version != "1.0":
-            message = (
-                f"{name} is a lock of version {version}; this release supports 1.0"
-            )
+            message = f"{name} has lock-version {version}; this release supports 1.0"
             raise LockError("lock-version", message, hint="Use a newer gpuinstall")
         pylock = Pylock.from_dict(document)
         tables = document.get("tool", {})
@@ -480,7 +486,7 @@ def parse(name: str, text: str) -> Lock:
         raise _malformed(name, f"is not a PEP 751 lock: {error}") from None
     except ValueError as error:
         if len(sides(text)) > 1:
-            # Other locks of the folder are written anew too, and may be in conflict as well.
+            # Other locks of the folder may be in conflict too, and are rewritten.
             hint = "gpuinstall lock && git add -u 'pylock*.toml'   # both requests together"
             message = f"{name} has a conflict that git could not merge"
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
@@ -499,7 +505,7 @@ def parse(name: str, text: str) -> Lock:
 
 
 def _check_repository(lock: str, package: str, source: Any) -> None:
-    """Raise LockError for a login, or for a repository that is not Git's."""
+    """Raise LockError for a login, or a repository other than git."""
     if source.type != "git":
         kind = shorten(source.type)
         raise _malformed(lock, f"has a repository of {package} of type {kind!r}")
@@ -508,14 +514,13 @@ def _check_repository(lock: str, package: str, source: Any) -> None:
 
 
 def _with_login(lock: str, package: str) -> LockError:
-    """Return the error of an address with a login."""
-    message = f"{lock}: the address of {package} holds a user name or password"
-    hint = "gpuinstall lock --upgrade   # makes it without"
+    message = f"{lock}: the address of {package} contains a user name or password"
+    hint = "gpuinstall lock --upgrade   # rebuilds it without the login"
     return LockError("lock-credentials", message, hint=hint)
 
 
 def _fault_of(url: str) -> str:
-    """Return why a URL cannot be parsed; empty if it can be."""
+    """Return why a URL cannot be parsed, or an empty string."""
     try:
         _ = urlsplit(url).port
     except ValueError as error:
@@ -523,16 +528,12 @@ def _fault_of(url: str) -> str:
     return ""
 
 
-def _malformed(name: str, what: str) -> LockError:
-    return LockError("lock-malformed", f"{name} {what}", hint=_RESTORE)
+def _malformed(name: str, fault: str) -> LockError:
+    return LockError("lock-malformed", f"{name} {fault}", hint=_RESTORE)
 
 
-def _check_file(
-    lock: str,
-    package: str,
-    file: Any,
-) -> None:
-    """Raise LockError if a file has an address or a hash that no lock may have."""
+def _check_file(lock: str, package: str, file: Any) -> None:
+    """Raise LockError for an unsafe address or a malformed hash."""
     names = (getattr(file, "filename", ""), LockedFile(package, file.url or "").name)
     outside = [one for one in names if leads_out(one) or re.search(r"[/\\]", one)]
     if outside:
@@ -542,20 +543,20 @@ def _check_file(
         raise _with_login(lock, package)
     sha256 = file.hashes.get("sha256")
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        what = f"is not a PEP 751 lock: the sha256 of {package} is not valid"
-        raise _malformed(lock, what)
+        fault = f"is not a PEP 751 lock: the sha256 of {package} is not valid"
+        raise _malformed(lock, fault)
 
 
 def leads_out(path: str) -> bool:
-    """Whether a path of a lock is outside the lock's folder."""
-    # By the rules of Windows, which has every separator: a lock that is read elsewhere may be installed there.
+    """Return whether a path of a lock is outside the lock's folder."""
+    # Windows accepts every separator, and may install a lock that Linux checked.
     place = PureWindowsPath(path)
     return ".." in place.parts or bool(place.anchor)
 
 
 def sides(text: str) -> tuple[str, ...]:
-    """Return both texts of a file that git could not merge; the text itself if it has no conflict."""
-    # Git for Windows writes the line ends of Windows.
+    """Return both sides of a merge conflict, or the text if it has none."""
+    # Git for Windows writes Windows line endings.
     text = text.replace("\r\n", "\n")
     if not _CONFLICT.search(text):
         return (text,)
@@ -563,12 +564,11 @@ def sides(text: str) -> tuple[str, ...]:
 
 
 class VersionChange(NamedTuple):
-    """What became of one package."""
+    """The change of one package."""
 
     package: str
     kind: Literal["added", "removed", "changed"]
     old: str | None = None
-    """Its version before."""
     new: str | None = None
 
     def __str__(self) -> str:
@@ -579,29 +579,26 @@ class VersionChange(NamedTuple):
 
 
 def change_lines(changes: Collection[VersionChange]) -> list[str]:
-    """Return a line for each change; of the packages that come the first ten, and how many more."""
-    # A first environment has fifty that come, and they say little: what goes and moves is always named.
+    """Return a line for each change; only ten for added packages."""
+    # A first installation adds fifty packages. Removals and changes matter more.
     most = max(10, MOST_NAMES.get())
     added = [change for change in changes if change.kind == "added"]
     hidden = added[most:]
     lines = [str(change) for change in changes if change not in hidden]
     if hidden:
-        lines.append(f"+ {len(hidden)} more; --verbose names them")
+        lines.append(f"+ {len(hidden)} more; --verbose lists them")
     return lines
 
 
-def compare_versions(
-    old: _Versions,
-    new: _Versions,
-) -> tuple[VersionChange, ...]:
-    """Return what became of every package whose version differs, torch first.
+def compare_versions(old: _Versions, new: _Versions) -> tuple[VersionChange, ...]:
+    """Return the packages that were added, removed, or changed, torch first.
 
     Args:
-        old: The versions before, by package; that of a package from a folder is empty, and tells no change.
-        new: Those after.
+        old: The previous version of each package; empty for one from a folder,
+            which never counts as changed.
+        new: The new versions.
     """
     changes = []
-    # torch is what people look for.
     for name in sorted({*old, *new}, key=lambda name: (name != "torch", name)):
         before = old.get(name)
         after = new.get(name)
@@ -615,9 +612,9 @@ def compare_versions(
 
 
 def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
-    """Return the packages whose version differs by target, each with its version by target.
+    """Return the versions of packages that differ by target.
 
-    A backend in a version does not count.
+    Local version labels (``+cu126``) are ignored.
     """
     packages = defaultdict[str, dict[str, str]](dict)
     for lock in locks:
@@ -630,50 +627,52 @@ def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
     }
 
 
-def versions_in_words(versions: _Versions) -> str:
-    """Return the versions of one package by target, as ``1.0 for cpu, 2.0 for cu126``."""
+def format_versions(versions: _Versions) -> str:
+    """Format versions by target as ``1.0 for cpu, 2.0 for cu126``."""
     return ", ".join(f"{version} for {target}" for target, version in versions.items())
 
 
 def version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
-    """Return the packages whose version differs without need, each with its versions in words."""
+    """Return the packages whose version differs without need, formatted."""
     known = {name for lock in locks for name in lock.record.apart}
     return {
-        name: versions_in_words(versions)
+        name: format_versions(versions)
         for name, versions in split_packages(locks).items()
         if name not in known
     }
 
 
 def is_outdated(lock: Lock, new: Lock) -> bool:
-    """Whether a lock does not go with a new one beside it: it was made for another request, or has other versions."""
+    """Return whether a new lock has another request or other versions."""
     has_conflicts = bool(version_conflicts([new, lock]))
     return has_conflicts or lock.record.lines != new.record.lines
 
 
 def sealed(document: dict[str, Any]) -> dict[str, Any]:
-    """Put the seal into the document of a lock, and return it."""
+    """Add the contents digest to a lock document, and return the document."""
     document["tool"]["gpuinstall"][_SEAL] = _contents_digest(document)
     return document
 
 
 def _contents_digest(document: Mapping[str, Any]) -> str:
-    """Return the digest of all that a lock says, but for its seal, which is taken out of the document."""
+    """Remove the contents digest from a lock document, and compute it."""
     document.get("tool", {}).get("gpuinstall", {}).pop(_SEAL, None)
-    # TOML has dates, which JSON has not: a lock that somebody edited may hold one.
+    # An edited lock may have a TOML date, which JSON does not support.
     text = json.dumps(document, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def unknown_hash(url: str) -> str:
-    """Return what stands for a hash that the index does not give: with it uv resolves without fetching the wheel.
+def placeholder_hash(url: str) -> str:
+    """Return a placeholder for a hash that the index does not have.
 
-    It is each file's own: uv takes files of one hash for one file, and would read the metadata of only one of them.
+    With a hash, uv resolves without a download of the wheel. Each file needs its
+    own: uv treats files with the same hash as one, and reads the metadata of only
+    one of them.
     """
     own = hashlib.sha256(url.encode()).hexdigest()
-    return _UNKNOWN + own[len(_UNKNOWN) :]
+    return _PLACEHOLDER + own[len(_PLACEHOLDER) :]
 
 
-def is_unknown(sha256: str) -> bool:
-    """Whether this only stands for a hash."""
-    return sha256.startswith(_UNKNOWN)
+def is_placeholder(sha256: str) -> bool:
+    """Return whether a hash is a placeholder."""
+    return sha256.startswith(_PLACEHOLDER)

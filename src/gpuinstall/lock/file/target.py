@@ -1,4 +1,4 @@
-"""A kind of machine that a lock is for: a backend, an operating system, an architecture."""
+"""Lock targets: a backend, an operating system, and an architecture."""
 
 from __future__ import annotations
 
@@ -27,43 +27,51 @@ _UV = {
     ("macos", "x86_64"): "x86_64-apple-darwin",
     ("macos", "arm64"): "aarch64-apple-darwin",
 }
-"""What uv calls platforms (``--python-platform``); Linux has its glibc in the name."""
+"""Values of uv's ``--python-platform``; on Linux they contain the glibc."""
 _OLD_NAMES = {
     17: "manylinux2014",
     12: "manylinux2010",
     5: "manylinux1",
 }
-"""What the platforms of wheels were called before PEP 600, by the minor version of their glibc."""
+"""Manylinux names before PEP 600, by the minor version of their glibc."""
 
 MACOS = "14.0"
-"""The newest macOS that a torch wheel asks for; uv resolves for the oldest that is maintained, 13.0, or newer ones."""
+"""The newest macOS that a torch wheel requires."""
 UV_MACOS = "13.0"
+"""The oldest macOS that uv resolves for."""
 GLIBC = "2.28"
-"""What torch's wheels for Linux ask for, since 2.7 on x86_64 and 2.6 on aarch64."""
+"""The glibc that torch wheels require since 2.7 (on aarch64 since 2.6)."""
 
 _UV_GLIBC = (17, 28, *range(31, 41))
 """The minor versions of glibc that uv can resolve for."""
 
 
 class Target(Value):
-    """What one lock serves; ``backend`` is a tag, ``glibc`` and ``macos`` the newest that its wheels may ask for."""
+    """The kind of machine that a lock supports."""
 
     backend: str
+    """The tag of the backend."""
     os: str = "linux"
     arch: str = "x86_64"
     glibc: str = GLIBC
+    """The newest glibc that its wheels may require."""
     macos: str = MACOS
+    """The newest macOS that its wheels may require."""
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Parse ``cu126`` (Linux x86_64), ``cu130-windows-x86_64``, ``rocm7-2``; raise UsageError for anything else."""
+        """Parse a name such as ``cu126`` or ``cu130-windows-x86_64``.
+
+        Raises:
+            UsageError: The text is not the name of a target.
+        """
         form = re.fullmatch(_FORM, text)
         backend = form and served_backend(form[1].replace("-", "."))
         if form is None or backend is None:
             raise UsageError(
                 "target-malformed",
                 f"{text!r} is not a target",
-                hint="Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64 and others",
+                hint="Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64, and others",
             )
         return cls(backend.tag, form[2] or "linux", form[3] or "x86_64")
 
@@ -75,12 +83,12 @@ class Target(Value):
 
     @property
     def filename(self) -> str:
-        """The name of its lock; PEP 751 forbids further dots."""
+        """The name of its lock file."""
         return f"pylock.{self}.toml"
 
     @property
     def marker(self) -> str:
-        """The environments that its lock may be installed in, as a marker."""
+        """The marker of its environments."""
         values = self.environment("3.12")
         names = ("sys_platform", "platform_machine", "implementation_name")
         comparisons = [f"{name} == '{values[name]}'" for name in names]
@@ -88,17 +96,17 @@ class Target(Value):
 
     @property
     def uv_platform(self) -> str:
-        """Its name for uv's ``--python-platform``."""
+        """The value for uv's ``--python-platform``."""
         glibc = self.glibc.replace(".", "_")
         linux = f"{self.arch}-manylinux_{glibc}"
         return _UV.get((self.os, self.arch), linux)
 
     def environment(self, python: str) -> dict[str, str]:
-        """Return the values of its markers for CPython ``X.Y`` or ``X.Y.Z``."""
+        """Return its marker values for CPython ``X.Y`` or ``X.Y.Z``."""
         return marker_environment(self.os, self.arch, python)
 
     def tags(self, python: str) -> tuple[Tag, ...]:
-        """Return the wheel tags that fit, best first, for CPython ``python`` ``X.Y``."""
+        """Return the compatible wheel tags for CPython ``X.Y``, best first."""
         return _tags(python, tuple(self._platforms()))
 
     def _platforms(self) -> Iterator[str]:
@@ -117,7 +125,7 @@ class Target(Value):
             yield f"linux_{self.arch}"
 
 
-# Every package of a lock is compared with the same tags, of which there are hundreds.
+# Each package of a lock is compared with the same hundreds of tags.
 @cache
 def _tags(python: str, platforms: tuple[str, ...]) -> tuple[Tag, ...]:
     from packaging.tags import compatible_tags, cpython_tags
@@ -134,12 +142,12 @@ def best_by_tags(
     tags: Sequence[Tag],
     read: Callable[[Tagged], tuple[str, Iterable[Tag]]],
 ) -> list[Tagged]:
-    """Return of several files the one with the best tag; of equals the first.
+    """Return the file with the best tag of each group, or the first of equals.
 
     Args:
-        files: Wheels, or what else has tags.
-        tags: What fits, the best first.
-        read: Returns what a file is one of several of, and its tags.
+        files: Wheels or other tagged values.
+        tags: The compatible tags, best first.
+        read: Returns the group of a file (such as its package) and its tags.
     """
     ranks = {tag: rank for rank, tag in enumerate(tags)}
     last = len(ranks)
@@ -154,11 +162,11 @@ def best_by_tags(
 
 
 def glibc_needed(files: Iterable[tuple[str, str]], least: str = GLIBC) -> str:
-    """Return the oldest glibc under which every package has a wheel; ``least`` if that is older.
+    """Return the oldest glibc, from ``least`` on, that every package supports.
 
     Args:
-        files: The files of a lock, each with the name of its package.
-        least: By default what torch's wheels ask for.
+        files: The package and file names of a lock.
+        least: The minimum result. The default is the glibc of torch wheels.
     """
     oldest: dict[str, int] = {}
     for package, name in files:
@@ -170,11 +178,11 @@ def glibc_needed(files: Iterable[tuple[str, str]], least: str = GLIBC) -> str:
 
 
 def uv_glibc(glibc: str) -> str:
-    """Return the newest glibc up to a machine's own that uv can resolve for."""
+    """Return the newest glibc that uv can resolve for, up to the machine's."""
     levels = [level for level in _UV_GLIBC if level <= minor(glibc)]
     return f"2.{max(levels, default=_UV_GLIBC[0])}"
 
 
 def minor(glibc: str) -> int:
-    """Return the second number of a glibc's version."""
+    """Return the minor version of a glibc."""
     return int(glibc.split(".")[1])

@@ -1,4 +1,4 @@
-"""Locks of resolutions, with the evidence of their making, written into a folder for several targets at once."""
+"""Write lock files of one or more targets from their resolutions."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from gpuinstall.lock.file.lock import (
     is_outdated,
     leads_out,
     parse,
+    placeholder_hash,
     sealed,
     sides,
-    unknown_hash,
     version_conflicts,
 )
 from gpuinstall.lock.request.declaration import locks_in
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     _Hashes = Mapping[str, str]
 
 
-NOT_OF_THIS = "made for another request or other versions"
+OUTDATED = "has another request or other versions"
 
 
 class Written(Value):
@@ -70,10 +70,10 @@ class Written(Value):
     status: Literal["written", "unchanged", "stale"]
     """``stale``: a dry run would write it."""
     changes: tuple[VersionChange, ...] = ()
-    """The changes from the lock that lay there."""
+    """The changes from the previous lock."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its entry in the document of ``lock --json``."""
+        """Return its entry in the output of ``lock --json``."""
         return {
             **self.lock.entry(self.path, self.status),
             "changes": [change._asdict() for change in self.changes],
@@ -91,21 +91,22 @@ def write_locks(
     moving: Collection[str] = (),
     dry_run: bool = False,
 ) -> list[Written]:
-    """Make locks, or leave alone those that serve; raise what choosing or resolving raises.
+    """Write a lock for each request, or keep existing locks that still fit.
 
     Args:
-        folder: Where they lie.
-        requests: One for each.
+        folder: The folder of the locks.
+        requests: The request of each lock.
         session: The clients of the run.
         gate: The gate for the existing locks.
-        upgrade: Whether those that still serve are made anew too.
-        moving: The only packages that may move.
-        dry_run: Whether to resolve without writing; a file without a hash is not downloaded.
+        upgrade: Whether to resolve even if the existing locks fit.
+        moving: The only packages whose versions may change.
+        dry_run: Whether to resolve without writing locks or downloading files
+            for their hashes.
     """
     if not upgrade and not moving:
-        serving = _serving(folder, requests, gate)
-        if serving:
-            return [_write(lock, folder) for lock in serving]
+        current = _current(folder, requests, gate)
+        if current:
+            return [_write(lock, folder) for lock in current]
     session.sources.explain_ignored_settings(session.reporter)
     if upgrade:
         existing = _readable_locks(folder)
@@ -129,7 +130,7 @@ def write_locks(
         written = [_compare(lock, folder) for lock in locks]
     else:
         locks = build_locks(resolutions, session, folder)
-        # Each waits until the disk has it.
+        # Each write waits for the disk.
         written = side_by_side(partial(_write, folder=folder), locks)
     return [
         replace(one, changes=changed)
@@ -137,17 +138,15 @@ def write_locks(
     ]
 
 
-def _serving(
+def _current(
     folder: Path,
     requests: Sequence[LockRequest],
     gate: LockGate,
 ) -> list[Lock]:
-    """Return the locks that serve as they are, one for each request; none if one is missing or they do not go together.
+    """Return an up-to-date lock for each request.
 
-    Args:
-        folder: Where they lie.
-        requests: One that names a backend is served by the lock of its target alone, another by the best for its machine.
-        gate: The gate for their sources.
+    Returns:
+        No locks if one is missing or stale, or if their versions conflict.
     """
     try:
         locks = read_locks(folder)
@@ -155,34 +154,33 @@ def _serving(
         if error.code != LOCK_IN_CONFLICT:
             raise
         return []
-    serving = []
+    current = []
     for one in requests:
         candidates = locks
         if one.request.backend is not None:
             candidates = [lock for lock in locks if lock.target == one.label]
-        wanted = one.machine, one.request, one.catalog
-        verdicts = [fit(lock, *wanted, gate=gate, exact=True) for lock in candidates]
-        best_fit = best(verdicts, *wanted)
+        needs = one.machine, one.request, one.catalog
+        verdicts = [fit(lock, *needs, gate=gate, exact=True) for lock in candidates]
+        best_fit = best(verdicts, *needs)
         if best_fit is None:
             return []
         lock = best_fit.lock
-        # Its requirements may come from other files than they did.
-        if lock.is_ours and (
-            lock.record.requirements_files != Record.of(one.request).requirements_files
-        ):
+        # The same requirements may have moved to other files.
+        files = Record.of(one.request).requirements_files
+        if lock.is_ours and lock.record.requirements_files != files:
             return []
-        serving.append(lock)
-    has_one_python = len({lock.python for lock in serving}) == 1
-    return serving if has_one_python and not version_conflicts(serving) else []
+        current.append(lock)
+    has_one_python = len({lock.python for lock in current}) == 1
+    return current if has_one_python and not version_conflicts(current) else []
 
 
 def _readable_locks(folder: Path) -> list[Lock]:
-    """Return the locks of ours in a folder that can be read."""
+    """Return the undamaged locks in a folder that gpuinstall created."""
     return [lock for lock in locks_by_target(folder).values() if lock]
 
 
 def _existing_locks(folder: Path, session: Session) -> list[Lock]:
-    """Return the locks of ours in a folder; of one in conflict both sides."""
+    """Return gpuinstall's locks in a folder, with both sides of a conflict."""
     locks = []
     for path in locks_in(folder):
         texts = sides(read_document(path, path.parent))
@@ -199,13 +197,7 @@ def _announce(
     changes: Sequence[Sequence[VersionChange]],
     reporter: Reporter,
 ) -> None:
-    """Report what was chosen for each, what changes, and the bytes that have to be fetched to be hashed.
-
-    Args:
-        resolutions: What the locks are made of.
-        changes: What changes in each of them, in the same order.
-        reporter: Is told.
-    """
+    """Report the builds, the changes, and the downloads needed for hashes."""
     for one, changed in zip(resolutions, changes, strict=True):
         build = f"torch {one.choice.build.name} · Python {one.choice.python}"
         reporter.step("Build", f"{build} for {one.target}")
@@ -222,13 +214,13 @@ def _announce(
         missing |= one.hashes.missing
     if missing:
         files = number_of(len(missing), "file")
-        price = readable(sum(head.size or 0 for head in missing.values()))
-        text = f"{files} without a hash on the index: {price} to download once"
+        size = readable(sum(head.size or 0 for head in missing.values()))
+        text = f"{files} without a hash on the index: {size} to download once"
         reporter.step("Hashes", text)
 
 
 def _write(lock: Lock, folder: Path) -> Written:
-    """Write a lock into its folder, unless it is already there."""
+    """Write a lock into its folder unless it is unchanged."""
     compared = _compare(lock, folder)
     if compared.status == "unchanged":
         return compared
@@ -245,28 +237,27 @@ def _compare(lock: Lock, folder: Path) -> Written:
     return Written(path, lock, status)
 
 
-def others_beside(
+def outdated_warnings(
     locks: Sequence[Lock], folder: Path, targets: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what is wrong with the other locks of ours in a folder, beside those that were just made.
+    """Yield warnings about outdated locks next to the new ones.
 
     Args:
-        locks: Those that were made.
-        folder: Where they lie.
-        targets: Those that the folder's settings name; none: any lock may lie there.
+        locks: The new locks.
+        folder: The folder of the locks.
+        targets: The targets in the folder's settings. Empty: any target.
     """
-    made = {lock.name for lock in locks}
+    new = {lock.name for lock in locks}
+    others = [lock for lock in _readable_locks(folder) if lock.name not in new]
     outdated = [
-        other
-        for other in _readable_locks(folder)
-        if other.name not in made and any(is_outdated(other, lock) for lock in locks)
+        other for other in others if any(is_outdated(other, lock) for lock in locks)
     ]
     left_over = of_other_targets(outdated, targets)
     for lock in left_over:
-        yield f"{lock.name}: {NOT_OF_THIS}, and {lock.target} is no target here; rm {lock.name}"
+        yield f"{lock.name}: {OUTDATED}, and {lock.target} is no longer a target; rm {lock.name}"
     names = [lock.name for lock in outdated if lock not in left_over]
     if names:
-        yield f"{', '.join(names)}: {NOT_OF_THIS}; gpuinstall lock updates them"
+        yield f"{', '.join(names)}: {OUTDATED}; gpuinstall lock updates them"
 
 
 def build_locks(
@@ -275,13 +266,14 @@ def build_locks(
     folder: Path,
     later: Collection[LockedFile] = (),
 ) -> list[Lock]:
-    """Fetch what has no hash, each file once, and return a lock of each resolution.
+    """Download files without a hash, and build a lock of each resolution.
 
     Args:
-        resolutions: What the locks are made of.
-        session: What fetches.
-        folder: Where the locks will lie (the working folder), from which paths in them begin.
-        later: The files that get their hash while they are installed: nobody may keep the locks before.
+        resolutions: The resolutions.
+        session: The clients of the run.
+        folder: The folder of the locks, to which their paths are relative.
+        later: The files to hash during the installation. Until then the locks
+            have placeholder hashes, and must not be kept.
     """
     hashes: dict[str, str] = {}
     missing: dict[LockedFile, Head] = {}
@@ -290,23 +282,19 @@ def build_locks(
         missing |= resolution.hashes.missing
     now = {file: head for file, head in missing.items() if file not in later}
     hashes |= fetch_missing(now, session)
-    hashes |= {file.url: unknown_hash(file.url) for file in later}
+    hashes |= {file.url: placeholder_hash(file.url) for file in later}
     return [lock_of(resolution, hashes, folder) for resolution in resolutions]
 
 
-def lock_of(
-    resolution: Resolution,
-    hashes: _Hashes,
-    folder: Path,
-) -> Lock:
-    """Return the lock of a resolution, with its seal.
+def lock_of(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
+    """Build the lock of a resolution.
 
     Args:
-        resolution: What it is made of.
+        resolution: The resolution.
         hashes: The sha256 of every file by its address.
-        folder: Where the lock will lie, from which paths in it begin.
+        folder: The folder of the lock, to which its paths are relative.
     """
-    # pip takes such a file by its address alone.
+    # pip installs such a wheel only as an archive.
     by_address = {
         name
         for name, files in resolution.prebuilt.items()
@@ -330,18 +318,17 @@ def lock_of(
 
 
 def _record_of(resolution: Resolution) -> Record:
-    """Return what a lock records: its request, the build with its floors, what no hash pins."""
     build = resolution.choice.build
-    made_for = resolution.request
-    written = made_for.written or made_for.request
-    rules = rules_for(made_for.machine, made_for.catalog, {build.backend.kind})
+    lock_request = resolution.request
+    request = lock_request.written or lock_request.request
+    rules = rules_for(lock_request.machine, lock_request.catalog, {build.backend.kind})
     packages = resolution.packages
     unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
     return replace(
-        Record.of(written),
+        Record.of(request),
         torch=str(build.torch),
         backend=build.backend.tag,
-        catalogue=made_for.catalog.date,
+        catalogue=lock_request.catalog.date,  # prose: key of lock files
         unhashed=tuple(unhashed),
         architectures=tuple(build.code),
         floors=dict(rules.floors(build)),
@@ -350,18 +337,8 @@ def _record_of(resolution: Resolution) -> Record:
     )
 
 
-def _package(
-    package: _Table,
-    hashes: _Hashes,
-    folder: Path,
-) -> dict[str, Any]:
-    """Return one package: its files with their hashes, or the folder or commit that no hash pins.
-
-    Args:
-        package: The package, as uv's lock has it.
-        hashes: The sha256 of every file by its address.
-        folder: Where the lock will lie, from which paths in it begin.
-    """
+def _package(package: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
+    """Convert a package of uv's lock."""
     keys = ("name", "version", "marker", "index", "vcs")
     entry = {key: package[key] for key in keys if key in package}
     if package.get("wheels"):
@@ -377,17 +354,13 @@ def _package(
     return entry
 
 
-def _file(
-    entry: _Table,
-    hashes: _Hashes,
-    folder: Path,
-) -> dict[str, Any]:
-    # Hashes are kept by address, also of files that lie here.
+def _file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
+    # The address is the key of the hash, also for a local file.
     address = entry.get("url") or Path(entry["path"]).as_uri()
     file = {"url": address}
     if "path" in entry:
         path = _path(entry["path"], folder)
-        # Nobody else has what is outside: it is told by its address, as what a folder of find-links has.
+        # Record a file outside the folder by its address, like one of find-links.
         if not leads_out(path):
             file = {"path": path}
     if "subdirectory" in entry:
@@ -396,7 +369,8 @@ def _file(
 
 
 def _path(path: str, folder: Path) -> str:
-    """Return a path from the lock's folder on, or an absolute one if there is none."""
+    """Return a path relative to the lock's folder if possible."""
+    # Windows has no relative path to another drive.
     with suppress(ValueError):
         path = os.path.relpath(path, folder)
     return Path(path).as_posix()

@@ -28,7 +28,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.pages import PageFile, wheels_of
-from gpuinstall.lock.file.lock import unknown_hash
+from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.request.project import nested_requirements
 from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
 from gpuinstall.lock.solve.facts import Fact, Judge
@@ -532,7 +532,7 @@ def _own_wheel(name: str, version: int) -> Wheel:
         filename,
         f"https://gpuinstall.invalid/{filename}",
         frozenset(),
-        unknown_hash(filename),
+        placeholder_hash(filename),
     )
 
 

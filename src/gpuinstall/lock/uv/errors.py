@@ -85,7 +85,7 @@ _OF_LOCK = (
     _Row(
         r"Hash mismatch(?: for `?(?P<package>[^\s`]+))?",
         "hash-mismatch",
-        "{package} is not the file that was locked",
+        "{package} is not the locked file",
         "gpuinstall lock --upgrade   # only if you trust the source: the file is not the one that was locked",
     ),
     _Row(

@@ -32,7 +32,7 @@ from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
-from gpuinstall.lock.file.lock import unknown_hash
+from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.project import DYNAMIC_VERSION, dynamic_projects
 from gpuinstall.lock.uv.builds import known_builds, without_wheel
@@ -277,7 +277,7 @@ def simple_page(
         address = wheel.url.partition("#")[0]
         sha256 = wheel.sha256
         if has_stand_ins and not sha256:
-            sha256 = unknown_hash(wheel.url)
+            sha256 = placeholder_hash(wheel.url)
         if sha256:
             address += f"#sha256={sha256}"
         attribute = ""

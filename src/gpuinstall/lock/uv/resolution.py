@@ -20,7 +20,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.listing import read_listing
 from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
-from gpuinstall.lock.file.lock import LockedFile, is_unknown, leads_out
+from gpuinstall.lock.file.lock import LockedFile, is_placeholder, leads_out
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import strange_hosts
@@ -163,7 +163,7 @@ def locked_files(packages: Packages) -> tuple[LockedFile, ...]:
         for entry in package.get("wheels") or others:
             sha256 = entry.get("hashes", {}).get("sha256")
             # Our own pages have this in place of a hash that is not known.
-            if sha256 and is_unknown(sha256):
+            if sha256 and is_placeholder(sha256):
                 sha256 = None
             files.append(LockedFile(package["name"], _address(entry), sha256))
     return tuple(files)

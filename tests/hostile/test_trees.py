@@ -39,8 +39,8 @@ def test_an_index_that_a_repository_chooses_ends_the_command(
     done = here.run(*words.split())
 
     assert done.status == 4, done.err
-    assert f"filelock would come from {stranger.url}" in done.err
-    assert "no index here lists it there" in done.err
+    assert f"filelock would be installed from {stranger.url}" in done.err
+    assert "no configured index lists it there" in done.err
     assert not here.entries() & {".venv", "pylock.cpu.toml"}
 
 

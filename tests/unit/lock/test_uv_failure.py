@@ -150,7 +150,7 @@ building: Any = build_failure
             installing,
             "error: Failed to download `idna==3.2`\n  cause: Failed to extract archive: idna.whl\n  cause: BufError",
             "file-damaged",
-            "idna==3.2 arrived damaged",
+            "idna==3.2 was damaged during the download",
         ),
         (
             installing,
@@ -199,7 +199,7 @@ def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_as
     )
     error = resolving(said, {"torchtriton", "torchdata"})
     assert (error.code, error.exit_code) == ("family-unlisted", 4)
-    assert error.hint.startswith("Request torchtriton too:")
+    assert error.hint.startswith("Request torchtriton too,")
     assert resolving(said, {"torchdata"}).code == "requirements-conflict"
 
 
@@ -222,7 +222,7 @@ def test_a_traceback_ends_with_its_error_and_keeps_no_password():
     error = building(
         f"Failed to build `a @ file:///a`\nThe build backend returned an error\n{told}"
     )
-    assert error.hint.startswith("Bring all files of a here")
+    assert error.hint.startswith("Copy all files of a to this machine")
     assert error.evidence.endswith("KeyError: 'HOME'")
     assert "secret" not in error.evidence
 

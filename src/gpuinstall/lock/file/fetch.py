@@ -30,7 +30,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, is_placeholder
-from gpuinstall.lock.uv.errors import REMAKE, explain_installation
+from gpuinstall.lock.uv.errors import UPDATE_LOCK, explain_installation
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.relay import Relay
 from gpuinstall.sources.web import FileHash, Head, UnreachableError
@@ -347,7 +347,7 @@ class Transfer(Value):
             except InstallationError as error:
                 cause = relay.failure or error
                 if cause.code == "http-status":
-                    cause.hint = cause.hint or REMAKE
+                    cause.hint = cause.hint or UPDATE_LOCK
                 raise cause from None
             except KeyboardInterrupt:
                 message = (

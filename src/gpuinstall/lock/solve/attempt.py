@@ -132,7 +132,7 @@ def _resolve(
         for files in with_files(problems, session):
             answer = _together(files.problems, session)
             if not isinstance(answer, Conflict):
-                return [one.warned_of(files.remarks) for one in answer]
+                return [one.with_warnings(files.remarks) for one in answer]
             conflicts.append(answer)
     except (MachineError, NoBuildError) as error:
         return Conflict(error)
@@ -282,7 +282,7 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
     relaxed = {
         pin.name: pin for pin in problem.near.yielding if pin.name in answer.given_way
     }
-    return replace(resolution.warned_of(remarks.warnings()), relaxed=relaxed)
+    return replace(resolution.with_warnings(remarks.warnings()), relaxed=relaxed)
 
 
 def refusal_anyway(

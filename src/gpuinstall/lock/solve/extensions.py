@@ -43,7 +43,7 @@ from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
     build_needs,
     known_builds,
-    wants_older_torch,
+    needs_older_torch,
 )
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.judging import Judgement, judge_file, loads_beside, misfit_beside
@@ -530,7 +530,7 @@ def check_compiling(
         words[1:1] = build_needs(known, build.backend)
     command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
     hint = f"{command}   # {', '.join(words)}"
-    if known and wants_older_torch(known, build.torch):
+    if known and needs_older_torch(known, build.torch):
         older = f"gpuinstall install 'torch<{CXX_20_SINCE}'"
         hint = f"{older}   # {name} is C++17, and the headers of newer torch want C++20\n{hint}"
     if extension.unclaimed:

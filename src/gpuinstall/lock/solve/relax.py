@@ -220,4 +220,4 @@ def _explained(
             Reason("relaxed", f"{now} in place of {requirement.text}: {cause}")
         )
     relaxed = {requirement.name: requirement for requirement in causes}
-    return replace(resolution.warned_of(reasons), relaxed=relaxed)
+    return replace(resolution.with_warnings(reasons), relaxed=relaxed)

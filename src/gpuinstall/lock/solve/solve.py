@@ -87,7 +87,7 @@ def resolve_locks(
         preferred = () if upgrade else live[0].request.preferred
         held_back = held_back_by(live, answer[0].choice.build.torch)
         return [
-            one.warned_of(_moved(one.versions, preferred, moving), held_back)
+            one.with_warnings(_moved(one.versions, preferred, moving), held_back)
             for one in answer
         ]
     # The last keeps the least of earlier locks: its conflict is of what is requested.
@@ -311,7 +311,7 @@ def _with_other_python(
         if not isinstance(answer, Conflict) and answer[0].choice.python == python:
             message = f"Python {python} is taken: for {usual} {error.message}"
             reason = Reason("other-python", message)
-            return [one.warned_of([reason]) for one in answer]
+            return [one.with_warnings([reason]) for one in answer]
     return None
 
 

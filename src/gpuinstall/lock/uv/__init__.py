@@ -1,1 +1,1 @@
-"""All that knows uv: what it is given to resolve, what it builds, what its errors mean, where files came from."""
+"""Resolve with uv, check the resolved files, and explain uv's errors."""

@@ -1,7 +1,8 @@
-"""What is built on this machine: reported before anything is fetched, refused if it cannot be built.
+"""Report and check source builds before anything is downloaded.
 
-Packages whose setup imports torch are built in the environment itself, after everything else in it: uv does so for
-the packages that its settings name (tried: ``[pip] no-build-isolation-package``, in one ``uv pip sync``).
+Packages whose setup imports torch are built in the environment itself, after all
+other packages. uv does so in one ``uv pip sync`` for the packages in its setting
+``[pip] no-build-isolation-package``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gpuinstall.catalog import authored
 from gpuinstall.machine.nvidia.toolchain import COMPILED_FOR, find_compiler, toolkit_fix
 
 Packages = Sequence[Mapping[str, Any]]
-"""Those of uv's own lock, or of one of ours, as a document has them."""
+"""The package tables of uv's lock, or of gpuinstall's."""
 
 SDIST = "its sdist"
 NO_WHEEL = "has no wheel for this machine, and only-binary allows nothing else"
@@ -36,11 +37,11 @@ WITH_SOURCES = "Run it again without only-binary (GPUINSTALL_ONLY_BINARY), or re
 
 
 CXX_20_SINCE = Version("2.14")
-"""The torch whose headers want C++20 of what is compiled beside it."""
+"""The first torch whose headers require C++20."""
 
 
 class KnownBuild(Value):
-    """What the build of a package needs; the file documents each field."""
+    """A row of ``source_builds.toml``, which documents the fields."""
 
     imports_torch: bool = False
     compiles: str = ""
@@ -54,7 +55,7 @@ class KnownBuild(Value):
 
 @cache
 def known_builds() -> Mapping[str, KnownBuild]:
-    """Load the table as shipped, by name."""
+    """Load ``source_builds.toml``, by package."""
     table = authored.read_data("source_builds.toml")
     return {
         row["name"]: read_object(KnownBuild, {**table["default"], **row})
@@ -62,30 +63,29 @@ def known_builds() -> Mapping[str, KnownBuild]:
     }
 
 
-def wants_older_torch(known: KnownBuild, torch: Version | str) -> bool:
-    """Whether the sources of a package are of an older C++ than a torch compiles with."""
+def needs_older_torch(known: KnownBuild, torch: Version | str) -> bool:
+    """Return whether a package needs older C++ than the torch headers."""
     return known.cxx == 17 and Version(str(torch)) >= CXX_20_SINCE
 
 
 class SourceBuild(NamedTuple):
-    """A package that has no wheel here."""
+    """A package without a wheel for this machine."""
 
     package: str
     version: str
     origin: str
     known: KnownBuild
-    """What is known of its build."""
 
     def __str__(self) -> str:
         return f"{self.package} {self.version}".strip()
 
 
 class BuildSite(NamedTuple):
-    """Where packages are built."""
+    """The machine and environment of source builds."""
 
     backend: Backend
     versions: Mapping[str, str]
-    """Those of the packages that are installed with them."""
+    """The versions of all packages in the environment."""
 
     machine: Machine
     environ: Mapping[str, str]
@@ -94,17 +94,17 @@ class BuildSite(NamedTuple):
 
     @property
     def torch(self) -> str:
-        """The torch that it is, for messages."""
+        """The version and backend of torch, for messages."""
         return f"torch {self.versions.get('torch', '')} ({self.backend})"
 
     @property
     def is_for_cuda(self) -> bool:
-        """Whether nvcc compiles for its GPUs: nothing else compiles for others yet."""
+        """Whether nvcc compiles GPU code; other GPUs are unsupported."""
         return self.backend.kind == "cuda"
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """The compute capabilities to compile for: those that the user gives, or those of the GPUs that are here."""
+        """Compute capabilities to compile for: the user's, or the GPUs'."""
         given = self.environ.get(COMPILED_FOR)
         if given:
             return tuple(given.split(";"))
@@ -114,7 +114,7 @@ class BuildSite(NamedTuple):
 
 
 def source_builds(packages: Packages) -> tuple[SourceBuild, ...]:
-    """Return what a lock, or uv's own, has no wheel of."""
+    """Return the packages without a wheel."""
     builds = []
     for package in packages:
         origin = _origin(package)
@@ -131,7 +131,7 @@ def source_builds(packages: Packages) -> tuple[SourceBuild, ...]:
 
 
 def _origin(package: Mapping[str, Any]) -> str:
-    """Return what a package is built from; empty if it has a wheel."""
+    """Return the source of a build, or an empty string for a wheel."""
     if package.get("wheels"):
         return ""
     if "sdist" in package:
@@ -148,10 +148,9 @@ def _origin(package: Mapping[str, Any]) -> str:
 
 
 def build_tools(packages: Packages) -> tuple[str, ...]:
-    """Return the packages that builds in the environment itself need there, and that a lock does not have yet.
+    """Return missing build dependencies of packages that import torch.
 
-    Args:
-        packages: Those of uv's lock.
+    Their builds are not isolated, so the lock must have these dependencies.
     """
     tools = dict[str, None]()
     for build in source_builds(packages):
@@ -161,15 +160,15 @@ def build_tools(packages: Packages) -> tuple[str, ...]:
     return tuple(tools)
 
 
-def without_wheel(what: object) -> NoBuildError:
-    """Return the error of something that has no wheel, although only wheels are allowed."""
-    return NoBuildError("only-binary", f"{what} {NO_WHEEL}", hint=WITH_SOURCES)
+def without_wheel(package: object) -> NoBuildError:
+    """Return the error for a source build although only wheels are allowed."""
+    return NoBuildError("only-binary", f"{package} {NO_WHEEL}", hint=WITH_SOURCES)
 
 
 def check_wheels(
     builds: Iterable[SourceBuild], introduced: Collection[str] = ()
 ) -> None:
-    """Raise NoBuildError if a package of an index would be built, although only wheels are allowed."""
+    """Raise NoBuildError for an sdist of an index or an introduced package."""
     for build in builds:
         if build.origin == SDIST or build.package in introduced:
             raise without_wheel(build)
@@ -181,18 +180,18 @@ def report_builds(
     reporter: Reporter,
     introduced: Collection[str] = (),
 ) -> None:
-    """Report what will be built and what it needs.
+    """Report source builds and their requirements.
 
     Args:
         builds: The packages without a wheel.
-        site: Where they are built; torch's CUDA decides of which nvcc is needed.
-        reporter: Reports it.
-        introduced: The packages that only a lock introduced.
+        site: The machine and environment of the builds.
+        reporter: The reporter.
+        introduced: The packages that no requirement names, only a lock.
     """
     for build in builds:
         needs = [*build_needs(build.known, site.backend)]
-        if wants_older_torch(build.known, site.versions.get("torch", "0")):
-            needs.append(f"torch below {CXX_20_SINCE}, whose headers take C++17")
+        if needs_older_torch(build.known, site.versions.get("torch", "0")):
+            needs.append(f"torch below {CXX_20_SINCE}, whose headers support C++17")
         given = BuildVariables(build.package in introduced, site.passed)
         withheld = given.withheld(site.environ)
         if withheld:
@@ -209,18 +208,19 @@ def check_builds(builds: Iterable[SourceBuild], site: BuildSite, *, here: bool) 
 
     Args:
         builds: The packages without a wheel.
-        site: Where they are built.
-        here: Whether that is this very machine, whose compilers count.
+        site: The machine and environment of the builds.
+        here: Whether the builds run on this machine, which needs the compilers.
 
     Raises:
-        NoBuildError: A compiler is missing or of another CUDA, or a package has code for GPUs alone and torch none.
+        NoBuildError: A compiler is missing or for another CUDA, or a package has
+            only GPU code and torch has none.
     """
     for build in builds:
         if build.known.compiles == "gpu" and not site.is_for_cuda:
             raise NoBuildError(
                 "build-needs-gpu",
                 f"{build} has code for GPUs only, and {site.torch} is not a GPU build",
-                hint=f"gpuinstall lock --target cu126   # for machines with GPUs; or leave {build.package} out",
+                hint=f"gpuinstall lock --target cu126   # for machines with GPUs; or remove {build.package}",
             )
         if here and build.known.compiles:
             if site.is_for_cuda:
@@ -229,7 +229,7 @@ def check_builds(builds: Iterable[SourceBuild], site: BuildSite, *, here: bool) 
 
 
 def build_needs(known: KnownBuild, backend: Backend) -> Iterator[str]:
-    """Yield what a build beside torch for a backend needs: compilers, memory."""
+    """Yield the compilers and the memory that a build needs, for messages."""
     if known.compiles:
         if backend.kind == "cuda":
             yield f"with nvcc of CUDA {backend.version}"
@@ -246,7 +246,7 @@ def _check_gpu_compiler(build: SourceBuild, site: BuildSite) -> None:
     if compiler is None:
         raise NoBuildError(
             "toolkit-missing",
-            f"{build} is built from source, but there is no nvcc here",
+            f"{build} is built from source, but nvcc is not installed",
             why=f"{site.torch} compiles with nvcc of CUDA {version}",
             hint=hint,
             id="F57",
@@ -254,7 +254,7 @@ def _check_gpu_compiler(build: SourceBuild, site: BuildSite) -> None:
     if compiler.version and not compiler.serves(version):
         raise NoBuildError(
             "toolkit-differs",
-            f"{build} is built from source, but nvcc here is of CUDA {compiler.version}, torch of CUDA {version}",
+            f"{build} is built from source, but nvcc is for CUDA {compiler.version}, and torch for CUDA {version}",
             why="torch compiles only with a toolkit of its own major version",
             evidence=f"{compiler.path} · {site.torch}",
             hint=hint,
@@ -272,8 +272,8 @@ def _check_cxx_compiler(build: SourceBuild, site: BuildSite) -> None:
             return
     raise NoBuildError(
         "compiler-missing",
-        f"{build} is built from source, but there is no C++ compiler here",
-        hint="sudo apt-get install g++   # or your system's package of it",
+        f"{build} is built from source, but no C++ compiler is installed",
+        hint="sudo apt-get install g++   # or your system's package for it",
     )
 
 
@@ -286,34 +286,36 @@ def sync_settings(
     extra: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     logins: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """Return uv's settings to install with: what is built beside the torch that it imports, and that torch's index.
+    """Return uv's settings for an installation with source builds.
 
-    uv's cache keeps what was built by the variables that its settings give it, and knows no torch (tried: it gave what
-    was compiled beside another); so they name torch and what is compiled for.
+    uv's cache key of a build contains the build variables in the settings, but not
+    torch. Therefore a variable contains torch and the GPU architectures. Without
+    it, uv reused a build for another torch.
 
     Args:
-        builds: What is built.
-        site: Where.
-        index: The index of torch, if it serves.
-        extra: The variables of the user's settings for single packages.
-        logins: The indexes that give uv the logins of servers.
-        default_index: The default index with its login, which no variable tells the code of packages.
+        builds: The packages to build.
+        site: The machine and environment of the builds.
+        index: The index of torch, if it is used.
+        default_index: The default index with its login. A variable would reveal
+            the login to package code.
+        extra: The user's build variables by package.
+        logins: Index entries that give uv the logins of servers.
     """
     settings: dict[str, Any] = {"index": [*logins]}
     if index:
-        # What a build needs is looked for there too, and many an index answers 403 for what it has not.
+        # uv also looks for build dependencies there; some indexes answer 403 then.
         settings["index"].append({"url": index, "ignore-error-codes": [403]})
     if default_index:
         settings["index"].append({"url": default_index, "default": True})
     if builds:
         words = (site.versions.get("torch", ""), *site.architectures)
         variables = {"GPUINSTALL_BUILT_FOR": " ".join(words)}
-        beside_torch = [build.package for build in builds if build.known.imports_torch]
+        with_torch = [build.package for build in builds if build.known.imports_torch]
         settings["extra-build-variables"] = {
             build.package: {**extra.get(build.package, {}), **variables}
             for build in builds
         }
-        settings["pip"] = {"no-build-isolation-package": beside_torch}
+        settings["pip"] = {"no-build-isolation-package": with_torch}
     return tomli_w.dumps(settings)
 
 
@@ -321,11 +323,10 @@ def sync_variables(
     builds: Iterable[SourceBuild],
     site: BuildSite,
 ) -> dict[str, str]:
-    """Return the variables to build with.
+    """Return the environment variables for builds.
 
-    Args:
-        builds: What is built.
-        site: Where. Its GPUs are named, for a build that sees none, as in a container's, would leave their code out.
+    They list the GPU architectures: a build in a container may not see the GPUs,
+    and would omit their code.
     """
     if not site.is_for_cuda:
         return {}

@@ -1,6 +1,7 @@
-"""What uv's failures mean: no network, a full disk, no such package, a contradiction; or a package's own build.
+"""Explain uv's error messages.
 
-A failed build is told with the name of its package and its last lines, the cause last, and a fix if one is known.
+The error of a failed build has the package, the end of the build's output with the
+cause in the last line, and the fix if it is known.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from gpuinstall.sources.web import HINT_OF_LOGIN, OFFLINE, ways_to_network
 
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
-"""The code of one of PyTorch's packages that none of its sources has."""
+"""The code of a PyTorch package that none of its sources has."""
 
 _LONGEST = 1200
-"""How much of uv's account is told: with message and advice a refusal has at most 1,500 characters."""
+"""The most characters of uv's message, so that an error has at most 1,500."""
 
 _LINES = 15
-"""How many of the build's last lines are kept."""
+"""The most lines of a build's output."""
 
 FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"
@@ -36,31 +37,31 @@ _CAUSE = re.compile(
 )
 _ARROWS = " ×╰─▶│├"
 _ERROR = re.compile(r"^ *(?:error:|×)", re.MULTILINE)
-"""What begins a failure; progress may come before it."""
+"""The start of an error, after progress messages."""
 _NO_CAUSE = re.compile(r"warning:|hint:(?!.* was filtered by `exclude-newer`)|\d* ?\|")
-"""The beginnings of lines without a cause.
+"""The start of lines that do not explain an error.
 
-A hint that a setting hides the version is one. A quoted line of a file is none: a
-link in a repository may lead to a secret of the user.
+A hint about ``exclude-newer`` explains one. Quoted lines of a file are dropped,
+because a link in a repository may lead to a secret of the user.
 """
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
-_ALONE = (
+_AFTERWARDS = (
     "uv pip install --python .venv --no-build-isolation {package}"
     "   # afterwards, with its build tools: setuptools wheel packaging ninja"
 )
-REMAKE = "Run it again with --upgrade: it makes the lock again\ngpuinstall lock --upgrade   # makes every lock here again"
+UPDATE_LOCK = "Run it again with --upgrade to rebuild the lock\ngpuinstall lock --upgrade   # rebuilds every lock in this folder"
 
 
 class _Row(NamedTuple):
-    """What uv writes, and the error that it is; the names of groups stand in the texts."""
+    """A pattern of uv's messages and its error; texts have named groups."""
 
     pattern: str
     code: str
     message: str
     hint: str | None = None
     why: str | None = None
-    """None: uv's own words."""
+    """None: uv's own message."""
 
     id: str | None = None
     error: type[GpuInstallError] = InstallationError
@@ -70,13 +71,13 @@ _UNDECLARED_TORCH = _Row(
     r"`(?P<package>[\w.-]+)` depends on `torch`, but doesn't declare it",
     "build-needs-torch",
     "the dependencies of {package} are known only when it is built, and its setup imports torch",
-    f"Run it again without {{package}}\n{_ALONE}",
+    f"Run it again without {{package}}\n{_AFTERWARDS}",
     why="uv builds it in isolation, without torch",
     id="F73",
 )
-_OF_LOCK = (
+_INSTALLATION_ERRORS = (
     _Row(
-        # A power cut leaves empty files in uv's cache.
+        # A power failure can leave empty files in uv's cache.
         r"(?s)install: \S+\.whl \((?P<package>[^\s=]+)==.*The wheel is invalid",
         "cache-damaged",
         "{package} is damaged in uv's cache",
@@ -86,18 +87,17 @@ _OF_LOCK = (
         r"Hash mismatch(?: for `?(?P<package>[^\s`]+))?",
         "hash-mismatch",
         "{package} is not the locked file",
-        "gpuinstall lock --upgrade   # only if you trust the source: the file is not the one that was locked",
+        "gpuinstall lock --upgrade   # only if you trust the source: its file has changed",
     ),
     _Row(
         r"HTTP status client error \(4(03|04|10)",
         "file-gone",
         "a locked file is no longer at its URL",
-        REMAKE,
+        UPDATE_LOCK,
     ),
 )
-"""What uv writes if it installs a lock."""
 
-_OF_THE_WORLD = (
+_SYSTEM_ERRORS = (
     _Row(
         "No space left on device|os error 28",
         "no-space",
@@ -114,14 +114,14 @@ _OF_THE_WORLD = (
         r'os error 13(?:\) at path "(?P<place>.+)/)?',
         "not-writable",
         "uv has no permission to write there",
-        "ls -ld {place}   # if it is uv's cache, UV_CACHE_DIR names another",
+        "ls -ld {place}   # if it is uv's cache, set UV_CACHE_DIR to another folder",
     ),
     _Row("HTTP status", "http-status", "a package index refuses a file that it lists"),
     _Row(
         "found in the cache|needs to be downloaded from a registry"
         "|network was disabled|Network connectivity is disabled",
         "offline",
-        "this run is offline, and the cache lacks what uv needs",
+        "this run is offline, and the cache lacks a file that uv needs",
         OFFLINE.hint,
     ),
     _Row(
@@ -133,11 +133,11 @@ _OF_THE_WORLD = (
     _Row(
         r"Failed to download `(?P<package>[^`]+)`\n.*Failed to extract archive",
         "file-damaged",
-        "{package} arrived damaged",
-        "Run it again; if that ends the same way, its file is damaged on the server, or in the folder of --wheels",
+        "{package} was damaged during the download",
+        "Run it again; if it fails again, the file is damaged on the server, or in the folder of --wheels",
     ),
 )
-_OF_THE_REQUEST = (
+_REQUEST_ERRORS = (
     _Row(
         r"Wheels are required for `(?P<package>\S+)` because .* disabled for all packages",
         "only-binary",
@@ -146,7 +146,7 @@ _OF_THE_REQUEST = (
         error=NoBuildError,
     ),
     _Row(
-        # What it has is not known then: uv asks no further index.
+        # uv does not try further indexes then.
         r"(?s)was not found in the.*An index URL \((?P<index>\S+)\) could not be queried"
         r".*credentials \((?P<status>\d+)",
         "http-status",
@@ -172,24 +172,24 @@ _OF_THE_REQUEST = (
 
 
 class Conflict(NamedTuple):
-    """Requirements that cannot be had together, or not with the torch that was chosen.
+    """Requirements that conflict with each other or with the selected torch.
 
-    It is a value while another choice may still serve, and its ``error`` is raised if none does.
+    The resolver raises ``error`` if no other build of torch is compatible.
     """
 
     error: GpuInstallError
 
     @property
     def why(self) -> str:
-        """What stands against what."""
+        """The conflicting requirements."""
         if isinstance(self.error, InstallationError):
-            # What a build printed names its tools, not its package.
+            # The output of a build does not mention its package.
             return self.error.message
         return self.error.why or self.error.message
 
 
 def unwrapped(message: str) -> str:
-    """Return uv's message on one line: it breaks lines anywhere, also within the name of a package at an address."""
+    """Join the lines of uv's message, which may break within a name."""
     return " ".join(message.split())
 
 
@@ -197,27 +197,30 @@ def explain_failure(
     message: str,
     unlisted: Collection[str] = (),
 ) -> GpuInstallError | Conflict:
-    """Turn uv's failure into a conflict, or into an error of ours: a build, no network, no such package.
+    """Convert uv's message about a resolution.
 
     Args:
-        message: What uv wrote.
-        unlisted: Packages that no source of the family has.
+        message: uv's message.
+        unlisted: Packages that none of PyTorch's sources has.
+
+    Returns:
+        A conflict if another request may succeed, or an error.
     """
     error = (
         _error_of(message, _UNDECLARED_TORCH)
         or build_failure(message)
-        or _error_of(message, *_OF_THE_WORLD)
+        or _error_of(message, *_SYSTEM_ERRORS)
     )
     if error:
         return error
     unlisted_package = _unlisted_package(message, unlisted)
     if unlisted_package:
         return unlisted_package
-    refusal = _error_of(message, *_OF_THE_REQUEST)
-    # Where nothing is there to be asked, another request would not help.
-    if refusal and refusal.code != "http-status":
-        return Conflict(refusal)
-    return refusal or InstallationError(
+    error = _error_of(message, *_REQUEST_ERRORS)
+    # If an index does not answer, another request would fail, too.
+    if error and error.code != "http-status":
+        return Conflict(error)
+    return error or InstallationError(
         "resolution-failed",
         "uv could not resolve the requirements",
         why=_sentences(message),
@@ -225,8 +228,9 @@ def explain_failure(
 
 
 def explain_installation(message: str) -> GpuInstallError:
-    """Turn uv's failure to install a lock into an error of ours."""
-    known = build_failure(message) or _error_of(message, *_OF_LOCK, *_OF_THE_WORLD)
+    """Convert uv's message about the installation of a lock."""
+    rows = (*_INSTALLATION_ERRORS, *_SYSTEM_ERRORS)
+    known = build_failure(message) or _error_of(message, *rows)
     return known or InstallationError(
         "installation-failed",
         "uv could not create the environment",
@@ -235,7 +239,7 @@ def explain_installation(message: str) -> GpuInstallError:
 
 
 def _sentences(message: str) -> str:
-    """Return what uv wrote on one line, without arrows and labels."""
+    """Return uv's message on one line, without arrows and labels."""
     lines = []
     begin = _ERROR.search(message)
     if begin:
@@ -247,19 +251,19 @@ def _sentences(message: str) -> str:
     cause = " ".join(lines).replace(" cause: ", "; ")
     cause = re.sub(r"\berror: ", "", cause)
     if len(cause) > _LONGEST:
-        # Its end says what it comes to.
+        # uv's conclusion is at the end.
         _, _, end = cause[-_LONGEST:].partition(" And because ")
         cause = f"… because {end}" if end else f"{cause[:_LONGEST]}…"
     return cause
 
 
 def _error_of(message: str, *rows: _Row) -> GpuInstallError | None:
-    """Return the error of the first row that is about a message."""
+    """Return the error of the first row that matches a message."""
     for row in rows:
         found = re.search(row.pattern, message)
         if not found:
             continue
-        # uv does not always say which file it was.
+        # uv does not always report the file.
         names = {name: text or "a file" for name, text in found.groupdict().items()}
         names["uv"] = quoted(uv_program())
         names["place"] = quoted(found.groupdict().get("place") or ".")
@@ -268,7 +272,7 @@ def _error_of(message: str, *rows: _Row) -> GpuInstallError | None:
             hint = ways_to_network()
         why = row.why
         if why is None:
-            # Git's own words, without its long command line.
+            # Git's own message, without its long command line.
             why = _sentences(message).rpartition(" --- stderr ")[2]
         error = row.error(
             row.code,
@@ -277,14 +281,14 @@ def _error_of(message: str, *rows: _Row) -> GpuInstallError | None:
             hint=hint and hint.format(**names),
             id=row.id,
         )
-        # By it the command is run once more, with the certificates of the system.
+        # The command is then repeated with the certificates of the system.
         error.untrusted = "UnknownIssuer" in message
         return error
     return None
 
 
 def build_failure(message: str) -> InstallationError | None:
-    """Explain uv's message of a build that failed; None if it is of something else."""
+    """Explain a failed build, or return None for another message."""
     from gpuinstall.catalog.failures.classify import classify
 
     failed = FAILED_BUILD.search(message)
@@ -300,24 +304,22 @@ def build_failure(message: str) -> InstallationError | None:
             lines.append(line)
             if _CAUSE.match(line):
                 last = len(lines)
-    # Up to the last that names an error.
+    # Drop the lines after the last error.
     lines = lines[: last or None][-_LINES:] or [_BACKEND]
     evidence = "\n".join(lines)
     known = next(iter(classify(evidence)), None)
     name, _, place = package.partition(" @ ")
     name = name.partition("==")[0]
-    hint = (
-        f"Request a version of {name} that has a wheel, or install what its build needs"
-    )
+    hint = f"Request a version of {name} with a wheel, or install its build tools"
     if place.startswith("file:"):
-        hint = f"Bring all files of {name} here, and install what its build needs"
+        hint = f"Copy all files of {name} to this machine, and install its build tools"
     if known and known.fix:
         hint = "\n".join(known.fix)
     return InstallationError(
         BUILD_FAILED,
         f"{package} has no wheel for this machine, and building it failed",
         why=known.title if known else lines[-1],
-        # Output of a build must not look like our own.
+        # Output of a build must not look like gpuinstall's.
         evidence="\n".join(f"| {line}" for line in lines),
         hint=hint,
         id=known.id if known else None,
@@ -325,7 +327,7 @@ def build_failure(message: str) -> InstallationError | None:
 
 
 def failed_package(failed: InstallationError) -> str:
-    """Return the name of the package of a failed build, of which another version may have a wheel."""
+    """Return the package of a failed build, in lowercase."""
     package = re.match(r"(?:the dependencies of )?([\w.-]+)", failed.message)
     if package:
         return package[1].lower()
@@ -344,28 +346,28 @@ def _unlisted_package(
     if package not in load_catalog().family and (
         package not in load_extensions().unclaimed
     ):
-        # A hint to request it elsewhere would let anybody register it there.
+        # A hint to another index would be unsafe: anybody can register the name there.
         return Conflict(
             InstallationError(
                 "package-unlisted",
                 f"the only configured source of {package} does not list it",
                 why=cause,
-                hint=f"Check the index that your files name for {package}",
+                hint=f"Check the index that your files configure for {package}",
             )
         )
     error: GpuInstallError = InstallationError(
         FAMILY_UNLISTED,
         f"{package} is a PyTorch package, and no source of PyTorch has it",
         why=cause,
-        hint=f"Request {package} too: it comes from the default index",
+        hint=f"Request {package} too, to install it from the default index",
     )
     extensions = load_extensions()
     if package in extensions.unclaimed:
         sources = ", ".join(source.id for source in extensions.rows[package].sources)
         error = NoBuildError(
             "extension-unlisted",
-            f"{package} is taken from {sources or 'no source'} alone, and only if it is requested by name",
+            f"{package} is installed only from {sources or 'no source'}, and only if it is requested by name",
             why=cause,
-            hint=f"gpuinstall lock --dry-run -v {package}   # what fits here",
+            hint=f"gpuinstall lock --dry-run -v {package}   # lists compatible builds",
         )
     return Conflict(error)

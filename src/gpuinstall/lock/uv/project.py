@@ -1,12 +1,13 @@
-"""uv as a resolver: the private project that it is given, and what it answers.
+"""Resolve a private project with uv.
 
-The project's pages are an index that uv asks first: what has a page comes from it alone, whoever demands it, and
-everything else from the default index.
+The project's pages are the index with the highest priority. A package with a page is
+available only there, and every other package on the default index.
 
-The code of a package that has to run before it is known what it requires is named first, or refused: uv is run with a
-Python that cannot start, so that it stops where it would run such code and names the package. That one is announced and
-built alone, with a Python that works; uv keeps what it learned of it, and is asked again. A package that is requested
-by its address may have no name until it is built (setup.py); so those are built first, once uv stops.
+The build code of a package is announced before it runs, or refused. uv first runs
+with a Python that cannot start, so it stops before it would run build code, and
+reports the package. This package is announced and built alone, with a working
+Python. uv caches its metadata and resolves again. A package requested by address
+may have no name before it is built (setup.py), so these are built first.
 """
 
 from __future__ import annotations
@@ -49,37 +50,38 @@ from gpuinstall.sources.repository import check_subdirectory
 from gpuinstall.sources.session import Session
 
 Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
-"""The files that packages may come from, by name."""
+"""The files of packages that have their own page, by package."""
 
 OWN_PACKAGES = "gpuinstall-"
-"""How the names begin of the packages that tell uv what METADATA leaves out."""
+"""Prefix of packages that add requirements missing from METADATA."""
 
 PREFERRED = "pylock.preferred.toml"
-"""The lock that uv finds where it is to write one, and stays close to."""
+"""uv's output file, which exists before and contains preferred versions."""
 
 REQUEST_FILE = "request.in"
 OVERRIDES = "overrides.txt"
 _INPUTS = (REQUEST_FILE, "--override", OVERRIDES, "--output-file", PREFERRED)
 
 _CACHE_CONTROL = {"api": "max-age=600", "files": "max-age=600"}
-"""For how long uv takes what the default index answered from its cache: for as long as that index itself says.
+"""How long uv caches pages and files: as long as the public index declares.
 
-Many a mirror says nothing, and uv, which runs several times for one lock, would ask for all of it each time.
+Many mirrors declare nothing. uv runs several times for one lock, and would request
+every page each time.
 """
 
-_WHEELS_ALONE = ("--only-binary", ":all:")
+_ONLY_WHEELS = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
-"""With it an interpreter ends before it reads a line, but for the isolated one that uv asks for its version."""
+"""Prevents Python from starting, except for uv's isolated version query."""
 _MEMORY = 3_000_000_000
-"""The bytes that uv may take to resolve: 500 packages of the default index take a tenth of it."""
+"""uv's memory limit in bytes; resolving 500 packages needs a tenth of it."""
 _STOPPED = re.compile(
     r"build backend returned an error|Building source distributions (?:for `[^`]+` )?is disabled"
 )
-"""What uv writes if it would have to build something."""
+"""uv's messages if it would have to build a package."""
 
 
 class ResolverProject(Value):
-    """What uv is to resolve."""
+    """A private project for uv to resolve."""
 
     requirements: tuple[Requirement, ...]
     python: str
@@ -87,25 +89,21 @@ class ResolverProject(Value):
 
     target: Target
     pages: Pages
-    """The files that each package with a page may come from, whoever requires it."""
-
     constraints: tuple[Constraint, ...]
-    """They hold for the packages that turn up, and request none."""
-
     preferred: Mapping[str, Sequence[str]]
-    """Versions that are taken if nothing stands against them, the highest of a package first."""
+    """The preferred versions of each package, the highest first."""
 
     metadata: tuple[Mapping[str, Any], ...]
-    """Rows that stand in place of the METADATA of packages."""
+    """Rows that replace the METADATA of packages."""
 
     folder: Path
-    """Where the paths of requirements begin."""
+    """The folder to which paths in requirements are relative."""
 
     wheels_only: frozenset[str]
     """The packages that are never built from source."""
 
     sources: Sources
-    """Those of everything that has no page."""
+    """The sources of packages without a page."""
 
     def write(
         self,
@@ -113,11 +111,11 @@ class ResolverProject(Value):
         default_index: str | None,
         projects: Iterable[Mapping[str, Any]] = (),
     ) -> None:
-        """Write the project and its pages into a folder of its own.
+        """Write the project and its pages into an empty folder.
 
         Args:
             folder: The folder.
-            default_index: The default index, if no variable passes it to uv.
+            default_index: The default index; None if uv has it in a variable.
             projects: Metadata of requested projects.
         """
         for requirement in (*self.requirements, *self.constraints):
@@ -140,7 +138,7 @@ class ResolverProject(Value):
             (folder / name).write_text(text, encoding="utf-8")
 
     def settings(self, default_index: str | None) -> dict[str, Any]:
-        """Return uv's settings: indexes, metadata that needs no build, and no project's source for the family."""
+        """Return uv's settings for indexes, static metadata, and sources."""
         settings = self.sources.uv_settings()
         settings["index"] += self.sources.login_indexes()
         if default_index:
@@ -156,18 +154,20 @@ class ResolverProject(Value):
             for name, known in known_builds().items()
             if known.metadata
         ]
-        # Of two rows uv takes the first.
+        # uv uses the first row of a package.
         rows = [*self.metadata, *self.sources.metadata, *known]
         settings["dependency-metadata"] = rows
-        # Also if torch comes from the default index: a project that is installed editable may name another for it.
-        bound = load_catalog().family.union(self.pages)
-        # What is requested by its address has that source. With this setting uv finds no member of a workspace.
-        bound |= {one.name for one in self.requirements if one.has_name}
-        without_source = bound | (self.sources.no_sources - {":all:"})
-        settings["pip"] = {"no-sources-package": sorted(without_source)}
+        # An editable project must not configure another index for torch, even if
+        # torch is from the default index.
+        without_sources = load_catalog().family.union(self.pages)
+        # A requirement with an address needs no other source. An unnamed one may be
+        # a workspace member, which uv does not find with this setting.
+        without_sources |= {one.name for one in self.requirements if one.has_name}
+        without_sources |= self.sources.no_sources - {":all:"}
+        settings["pip"] = {"no-sources-package": sorted(without_sources)}
         dates = settings.get("exclude-newer-package", {})
         if dates or self.sources.exclude_newer:
-            # Pages of this run have no dates, so uv would reject all their files.
+            # The private pages have no dates, so uv would reject all their files.
             undated = dict.fromkeys(sorted(self.pages), False)
             settings["exclude-newer-package"] = {**dates, **undated}
         built = self.sources.no_binary - self.wheels_only
@@ -179,21 +179,21 @@ class ResolverProject(Value):
         self,
         folder: Path,
         *,
-        has_stand_ins: bool = True,
+        has_placeholders: bool = True,
     ) -> None:
-        """Write the pages; without stand-ins for hashes that are not known, uv can fetch the files."""
+        """Write the pages; downloads need pages without placeholder hashes."""
         for package, wheels in self.pages.items():
             page = folder / "family" / package / "index.html"
             page.parent.mkdir(parents=True, exist_ok=True)
-            text = simple_page(wheels, has_stand_ins=has_stand_ins)
+            text = simple_page(wheels, has_placeholders=has_placeholders)
             page.write_text(text, encoding="utf-8")
 
     @property
     def preferences(self) -> str:
-        """The lock that uv stays close to."""
+        """The lock with the preferred versions."""
         packages = []
         for name, versions in sorted(self.preferred.items()):
-            # Parsed and written again: an odd text would be one of uv's own faults.
+            # Normalize versions: uv rejects a file with an invalid one.
             texts = [str(Version(version)) for version in versions]
             packages += [{"name": name, "version": text} for text in texts]
         document = {"lock-version": "1.0", "created-by": "gpuinstall"}
@@ -201,14 +201,14 @@ class ResolverProject(Value):
 
     @property
     def overrides(self) -> list[str]:
-        """The requirements that stand in place of those of packages; in place of the family's stands what we choose."""
+        """The overrides of packages other than PyTorch's."""
         family = load_catalog().family
         overrides = self.sources.overrides
         return [one.text for one in overrides if one.name not in family]
 
 
 MISSING_EXTRAS = "missing-extras"
-"""The key of a resolved document for what uv says of extras: packages with versions, and the names."""
+"""The key for missing extras in a resolved document."""
 _MISSING_EXTRA = re.compile(
     r"package `([\w.-]+)(?:==(\S+)| @ [^`]+)` does not have an extra named `([\w.-]+)`"
 )
@@ -218,14 +218,11 @@ def resolve_project(
     project: ResolverProject,
     session: Session,
 ) -> dict[str, Any] | Conflict:
-    """Return uv's lock as a document, or the conflict for which there is none.
-
-    Args:
-        project: What uv is to resolve.
-        session: The run, in whose scratch folder it does so.
+    """Resolve a project, and return uv's lock or a conflict.
 
     Raises:
-        InstallationError: There is none for want of something else: a network, a build that works.
+        InstallationError: uv failed for another reason, such as the network or a
+            failed build.
     """
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
         done = _Resolver(project, Path(folder), session).resolve()
@@ -235,12 +232,12 @@ def resolve_project(
             kinds = map(package.get, ("directory", "archive", "sdist"))
             for source in (*filter(None, kinds), *package.get("wheels", ())):
                 if "path" in source:
-                    # uv writes paths from its working folder.
+                    # uv writes paths relative to its working folder.
                     path = os.path.join(folder, source["path"])  # noqa: PTH118
                     source["path"] = os.path.normpath(path)
         document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(done.err))
         return document
-    # What the name of a package with an empty page means elsewhere does not matter.
+    # A package with an empty page must not be installed from elsewhere.
     unlisted = [
         package
         for package, wheels in project.pages.items()
@@ -253,7 +250,7 @@ def resolve_project(
 
 
 def versions_in(packages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the version of each package of a lock that has one: what is out of a folder may have none."""
+    """Return the versions in a lock; a package from a folder may have none."""
     return {
         package["name"]: package["version"]
         for package in packages
@@ -264,19 +261,20 @@ def versions_in(packages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def simple_page(
     wheels: Iterable[Wheel | PageFile],
     *,
-    has_stand_ins: bool = True,
+    has_placeholders: bool = True,
 ) -> str:
-    """Return a simple-index page with absolute addresses.
+    """Return a page of the simple API with absolute addresses.
 
     Args:
         wheels: Its files.
-        has_stand_ins: Whether something stands for each hash that is not known, so that uv need not fetch the file.
+        has_placeholders: Whether unknown hashes have a placeholder, with which uv
+            resolves without a download of the file.
     """
     links = ""
     for wheel in wheels:
         address = wheel.url.partition("#")[0]
         sha256 = wheel.sha256
-        if has_stand_ins and not sha256:
+        if has_placeholders and not sha256:
             sha256 = placeholder_hash(wheel.url)
         if sha256:
             address += f"#sha256={sha256}"
@@ -292,7 +290,7 @@ def simple_page(
 
 
 class _Resolver:
-    """uv, which resolves a project in a folder of its own."""
+    """Runs uv on a project in its own folder."""
 
     def __init__(
         self,
@@ -310,40 +308,40 @@ class _Resolver:
         requirements = project.requirements
         self.dynamic = [*dynamic_projects(requirements, project.folder)]
         """The metadata of requested projects that are not built."""
-        # A login is in a file of this user: a package's METADATA can read variables.
+        # Write a login into a private file: METADATA can refer to a variable.
         project.write(folder, self.default_index, self.dynamic)
-        # Whose code runs, and what it is built with.
+        # The Python for builds.
         python = session.python
         if project.python != RUNNING_PYTHON:
             python = find_python(project.python) or python
         target = project.target
-        # uv takes X.Y for X.Y.0, and refuses what requires X.Y.4.
+        # uv interprets X.Y as X.Y.0, and would reject packages that require X.Y.4.
         newest_patch = f"{project.python}.99"
         self.command = uv.compile_lock(
             python, newest_patch, target.uv_platform, project.wheels_only
         )
         self.command += ["--cache-dir", str(session.uv_cache)]
         if target.os == "macos":
-            # The variable of Apple's own tools, by which uv goes too.
+            # uv reads the variable of Apple's own tools.
             self.variables["MACOSX_DEPLOYMENT_TARGET"] = target.macos
-        self.has_stand_ins = True
+        self.has_placeholders = True
         self.only_wheels = session.sourcing.only_binary
-        """Whether only what is requested by its address may be built; what the command excludes never is."""
+        """Whether only packages requested by address may be built."""
         self.addresses = [one for one in requirements if one.url]
-        """What is requested by its address, of which uv has learned nothing yet."""
+        """Requirements with an address whose metadata uv does not know."""
         self.exceptions = set[str]()
-        """What may be built although only wheels are allowed."""
+        """The packages that may be built although only wheels are allowed."""
         everything = (*requirements, *project.constraints)
         remote = [one for one in everything if one.is_remote]
-        # That their code runs is said first: before it does, uv fetches what builds them.
+        # Before their build code runs, uv would already download its dependencies.
         self.unannounced = {one.name for one in remote}
-        # uv cannot be told not to build what has no name; a wheel is not built.
+        # uv has no option against the build of an unnamed package. Wheels need none.
         self.are_named = all(
             one.has_name or one.text.endswith(".whl") for one in remote
         )
 
     def resolve(self) -> Finished:
-        """Run uv on the project; every package whose code has to run is named before."""
+        """Run uv, and announce packages before their code runs."""
         for requirement in (*self.addresses, *self.project.constraints):
             self.check_repository(requirement.url or "")
         lines = requirement_lines(self.addresses, self.project.folder)
@@ -354,20 +352,21 @@ class _Resolver:
             done = self.run(*self.options, *_INPUTS, code=False)
             message = unwrapped(done.err)
             unbuilt = FAILED_BUILD.findall(message)
-            # A project is built with a torch that is really fetched, and uv does not say which project.
-            if "Hash mismatch" in message and self.has_stand_ins:
-                self.has_stand_ins = False
-                self.project.write_index(self.folder, has_stand_ins=False)
+            # A build downloads torch, whose placeholder hash does not match. uv does
+            # not report which build.
+            if "Hash mismatch" in message and self.has_placeholders:
+                self.has_placeholders = False
+                self.project.write_index(self.folder, has_placeholders=False)
             elif self.requires_version(message):
                 self.addresses = [one for one in self.project.requirements if one.url]
             elif done.ok or not _STOPPED.search(message):
                 return done
-            # uv may not name what it stops at if that was requested by its address.
+            # uv may not report the package if it was requested by address.
             elif self.addresses:
                 failed = self.build_addresses()
             elif not unbuilt:
                 return done
-            # uv has not kept what it learned of it.
+            # uv did not cache the metadata of this build.
             elif unbuilt[0] in tried:
                 return self.run(*self.options, *_INPUTS)
             else:
@@ -394,37 +393,41 @@ class _Resolver:
 
     @property
     def options(self) -> list[str]:
-        """The options of uv for what may be built."""
+        """uv's options for the packages that may be built."""
         if not self.only_wheels:
             return []
-        return [*_WHEELS_ALONE, *map(_built, sorted(self.exceptions))]
+        return [*_ONLY_WHEELS, *map(_built, sorted(self.exceptions))]
 
     def build(self, package: str) -> Finished | None:
-        """Have uv learn what a package requires, whose code is announced; return the build if it failed.
+        """Announce and build a package so that uv caches its metadata.
+
+        Returns:
+            The build if it failed.
 
         Raises:
-            NoBuildError: if it may not be built.
+            NoBuildError: The package must not be built.
         """
         name = re.split(r"[ =]", package)[0]
-        # Such as that of a constraint by address, to which uv goes all the same.
+        # uv may stop at a constraint with an address despite ``--only-binary``.
         if self.only_wheels and name not in self.exceptions:
             raise without_wheel(package)
         self.session.sources.check_build(package, name, self.session.default_index)
         self.check_repository(package.partition(" @ ")[2])
         self.announce(package, name)
-        # Nothing is built but the package itself.
-        alone = self.alone(package, *_WHEELS_ALONE, _built(name))
-        has_failed = package in FAILED_BUILD.findall(unwrapped(alone.err))
-        return alone if has_failed else None
+        # Its dependencies must be wheels.
+        done = self.run_alone(package, *_ONLY_WHEELS, _built(name))
+        has_failed = package in FAILED_BUILD.findall(unwrapped(done.err))
+        return done if has_failed else None
 
     def build_addresses(self) -> Finished | None:
-        """Have uv learn what is requested by its address, whose code is announced if it has to run.
+        """Build requirements with an address, so uv caches their metadata.
 
         Returns:
-            The build that failed, if one did.
+            The first build that failed.
 
         Raises:
-            NoBuildError: if a file of the folder has it built, and only wheels are allowed.
+            NoBuildError: A file of the folder requires a build, but only wheels
+                are allowed.
         """
         requirements, self.addresses = self.addresses, []
         for requirement in requirements:
@@ -432,13 +435,13 @@ class _Resolver:
             words = ["--no-deps"]
             if address in self.session.outdated:
                 words.append("--refresh")
-            done = self.alone(address, *words, *_WHEELS_ALONE, code=False)
+            done = self.run_alone(address, *words, *_ONLY_WHEELS, code=False)
             if _STOPPED.search(unwrapped(done.err)):
                 setting = self.session.sources.chooser_of(requirement.url or "")
                 if self.only_wheels and setting:
                     raise without_wheel(f"{setting.value} in {setting.file}")
                 self.announce(address.removeprefix("-e "), requirement.name)
-                done = self.alone(address, *words)
+                done = self.run_alone(address, *words)
             if not done.ok:
                 return done
             self.session.outdated.discard(address)
@@ -448,7 +451,7 @@ class _Resolver:
         return None
 
     def check_repository(self, address: str) -> None:
-        """Check that the subdirectory of an address is in its repository."""
+        """Check that the subdirectory in an address is in its repository."""
         if address.startswith("git+"):
             place, _, fragment = address.removeprefix("git+").partition("#")
             reference = re.search(r"@([^/@]+)\Z", place)
@@ -458,17 +461,17 @@ class _Resolver:
             check_subdirectory(self.session, repository, revision, inside)
 
     def announce(self, package: str, name: str) -> None:
-        """Say that the code of a package runs."""
+        """Report that the code of a package runs."""
         self.unannounced.discard(name)
         if package in self.session.announced:
             return
         self.session.announced.add(package)
         shown = package.replace("==", " ")
-        text = "has no metadata until it is built: what builds it is fetched, and its build code runs now"
+        text = "has no metadata until it is built: its build requirements are downloaded, and its build code runs now"
         self.session.reporter.notice("Code", f"{shown} {text}")
 
     def run(self, *words: str, code: bool = True) -> Finished:
-        """Run it; without ``code`` it ends where a package's code would run."""
+        """Run uv; without ``code`` it stops before package code would run."""
         passed = self.session.sources.policy.pass_build_variables
         variables = uv.BuildVariables(passed=passed).given(self.variables)
         if not code:
@@ -484,17 +487,12 @@ class _Resolver:
             memory=None if code else _MEMORY,
         )
 
-    def alone(
-        self,
-        requirement: str,
-        *words: str,
-        code: bool = True,
-    ) -> Finished:
-        """Resolve one requirement; what its build demands is really fetched."""
+    def run_alone(self, requirement: str, *words: str, code: bool = True) -> Finished:
+        """Run uv on one requirement, without placeholders for its build."""
         (self.folder / "alone.in").write_text(requirement, encoding="utf-8")
-        self.project.write_index(self.folder, has_stand_ins=False)
+        self.project.write_index(self.folder, has_placeholders=False)
         done = self.run(*words, "alone.in", code=code)
-        self.project.write_index(self.folder, has_stand_ins=self.has_stand_ins)
+        self.project.write_index(self.folder, has_placeholders=self.has_placeholders)
         return done
 
 
@@ -503,11 +501,11 @@ def _built(package: str) -> str:
 
 
 def requirement_lines(requirements: Iterable[Requirement], folder: Path) -> list[str]:
-    """Write requirements for uv.
+    """Return requirements for uv, with absolute paths.
 
     Args:
         requirements: The requirements.
-        folder: The base of relative paths, which become absolute because uv runs in another folder.
+        folder: The folder to which their paths are relative.
     """
     return [_located(requirement, folder) for requirement in requirements]
 

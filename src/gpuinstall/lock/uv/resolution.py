@@ -1,4 +1,4 @@
-"""What one lock request resolves to: every file known and checked for where it comes from; the bytes come last."""
+"""Check the files and sources of a resolution before any download."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ from gpuinstall.sources.session import Session
 from gpuinstall.sources.sources import links_url
 
 _SOURCE_FILES = ("sdist", "archive")
-"""The keys of a package's files that are no wheels."""
+"""The keys of files other than wheels."""
 _FILES = {"wheels", *_SOURCE_FILES}
 _TREES = {"vcs", "directory", "archive"}
-"""The keys of what comes from no index."""
+"""The keys of sources other than an index."""
 
 
 class Resolution(Value):
-    """What uv resolved for a lock request, with the plan that serves it."""
+    """The resolution of a lock request, with its plan."""
 
     request: LockRequest
     plan: Plan
     target: Target
     packages: Packages
-    """Those of uv's own lock."""
+    """The packages of uv's lock."""
 
     hashes: Hashes
     prebuilt: Mapping[str, tuple[Wheel, ...]]
-    """The file of each extension."""
+    """The wheels of each extension."""
 
     apart: frozenset[str] = frozenset()
-    """The packages that could not have one version for all targets."""
+    """The packages that need different versions on different targets."""
 
     relaxed: Mapping[str, Requirement] = {}
-    """The requirements that it does not hold to, by package, as ``--relax`` asks for."""
+    """The requirements that ``--relax`` replaced, by package."""
 
     @property
     def choice(self) -> Choice:
-        """The build that is chosen."""
+        """The selected build."""
         return self.plan.choice
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What to report of it: what could not be the newest, torch or a program, and why."""
+        """The reasons to report, such as why torch is not the latest."""
         return tuple(
             reason.message
             for reason in self.plan.reasons
@@ -74,7 +74,7 @@ class Resolution(Value):
 
     @property
     def unhashed_wheels(self) -> list[LockedFile]:
-        """The wheels whose index gives no hash: uv fetches them for an installation, and it is taken on the way."""
+        """The wheels without a hash on their index; installing adds it."""
         with_wheels = {one["name"] for one in self.packages if one.get("wheels")}
         return [file for file in self.hashes.missing if file.package in with_wheels]
 
@@ -85,13 +85,13 @@ class Resolution(Value):
 
     @property
     def all_versions(self) -> dict[str, str]:
-        """The version of each package; empty for one out of a folder."""
+        """The version of each package; empty for one from a folder."""
         return {one["name"]: one.get("version", "") for one in self.packages}
 
-    def warned_of(
+    def with_warnings(
         self, warnings: Iterable[Reason], reasons: Iterable[Reason] = ()
     ) -> Resolution:
-        """Return the same with further warnings and reasons in its plan."""
+        """Add warnings and reasons to the plan."""
         plan = self.plan
         warnings = (*plan.warnings, *warnings)
         reasons = (*plan.reasons, *reasons)
@@ -110,26 +110,26 @@ def checked(
     locked: Mapping[str, str],
     session: Session,
 ) -> Resolution:
-    """Return what uv resolved, its files checked for where they come from.
+    """Check the sources of all resolved files, and return the resolution.
 
     Args:
-        packages: Those of uv's own lock, without ours.
-        request: What it was resolved for.
-        plan: The choice that serves it.
-        family: The names that are bound to the sources of torch.
-        pages: The packages that have a source of their own, with its files.
-        prebuilt: The file of each extension.
-        locked: The sha256 of files that were locked before, by address: no server is asked for them.
-        session: The sources and the clients of the run.
+        packages: The packages of uv's lock, without gpuinstall's own.
+        request: The request.
+        plan: The plan that the resolution is for.
+        family: The packages that only PyTorch's sources may provide.
+        pages: The files of packages that have their own page.
+        prebuilt: The wheels of each extension.
+        locked: The sha256 of previously locked files, by address.
+        session: The clients of the run.
 
     Raises:
-        InstallationError: if a file comes from a source that is not its own.
-        UsageError: if a file of the project has a package, or its hash, from elsewhere.
+        InstallationError: A file is from a source that is not its own.
+        UsageError: A project file requires another source or hash of a package.
     """
     sources = session.sources
     check_subdirectories(packages)
     check_addresses(packages_of_indexes(packages), sources)
-    name_addresses(packages, session)
+    report_addresses(packages, session)
     check_unbuilt(packages, family)
     packages = with_files_of_pages(packages, pages)
     check_provenance(locked_files(packages), pages)
@@ -153,16 +153,13 @@ def checked(
 
 
 def locked_files(packages: Packages) -> tuple[LockedFile, ...]:
-    """Return the files of uv's lock that will be locked: wheels, and a source distribution only if there is no wheel.
-
-    A folder and a repository have no file, and no hash.
-    """
+    """Return the wheels in uv's lock, or sdists of packages without wheels."""
     files = []
     for package in packages:
         others = [package[kind] for kind in _SOURCE_FILES if kind in package]
         for entry in package.get("wheels") or others:
             sha256 = entry.get("hashes", {}).get("sha256")
-            # Our own pages have this in place of a hash that is not known.
+            # The private pages contain placeholders for unknown hashes.
             if sha256 and is_placeholder(sha256):
                 sha256 = None
             files.append(LockedFile(package["name"], _address(entry), sha256))
@@ -170,7 +167,7 @@ def locked_files(packages: Packages) -> tuple[LockedFile, ...]:
 
 
 def packages_of_indexes(packages: Packages) -> dict[str, list[str]]:
-    """Return the packages that indexes serve, with the addresses of their wheels."""
+    """Return the packages from indexes, with the addresses of their wheels."""
     addresses = {}
     for package in packages:
         if package.keys().isdisjoint(_TREES):
@@ -183,27 +180,27 @@ def check_addresses(
     served: Mapping[str, Collection[str]],
     sources: Sources,
 ) -> None:
-    """Raise UsageError if an index would serve a package that a file of the project takes from an address.
+    """Raise UsageError if a package with a required address is from an index.
 
     Args:
-        served: The packages that an index serves, with the addresses of their files.
-        sources: What the files say.
+        served: The packages from indexes, with the addresses of their files.
+        sources: The sources with the required addresses.
     """
     for name, setting in sorted(sources.demanded.items()):
         if name in served and setting.value not in served[name]:
             raise UsageError(
                 "source-setting",
-                f"{name} would come from an index, and {setting.place} has it from a URL or a folder",
-                why="an index may have another package of that name",
+                f"{name} would be installed from an index, but {setting.place} has a URL or a folder for it",
+                why="the index may have another package with that name",
                 hint=f"Request {name} by its URL",
             )
 
 
-def name_addresses(packages: Packages, session: Session) -> None:
-    """Name the addresses that only the METADATA of a package from an address has.
+def report_addresses(packages: Packages, session: Session) -> None:
+    """Report the addresses that only the METADATA of another package contains.
 
     Raises:
-        InstallationError: One has a variable.
+        InstallationError: An address contains a variable.
     """
     for package in packages:
         place = package.get("archive") or package.get("vcs") or {}
@@ -212,19 +209,21 @@ def name_addresses(packages: Packages, session: Session) -> None:
             continue
         name = package["name"]
         if "${" in unquote(address):
-            message = f"{name} would come from {address}"
+            message = f"{name} would be installed from {address}"
             why = "a package that requires it puts a variable into the address"
             raise InstallationError("wrong-source", message, why=why)
-        role = f"the source of {name}, as a package that requires it says"
+        role = f"the source of {name} in the metadata of a package that requires it"
         session.reporter.notice("Index", f"{address}: {role}")
 
 
 def with_files_of_pages(packages: Packages, pages: Pages) -> Packages:
-    """Take each wheel from the page of the build that was chosen: uv was given one of every version, the best build's.
+    """Replace wheels with the wheels for the selected build.
+
+    For each version, uv's page has only the wheel for the best build.
 
     Args:
-        packages: Those of uv's lock.
-        pages: The packages that have a source of their own, with the files that it has beside the chosen build.
+        packages: The packages of uv's lock.
+        pages: The files for the selected build of packages with their own page.
     """
     files = chain.from_iterable(pages.values())
     wheels = [file for file in files if isinstance(file, Wheel)]
@@ -242,14 +241,14 @@ def with_files_of_pages(packages: Packages, pages: Pages) -> Packages:
 
 
 def check_provenance(files: Iterable[LockedFile], pages: Pages) -> None:
-    """Raise InstallationError for a file that its page does not have.
+    """Raise InstallationError for a file that is not on its package's page.
 
-    Every other file came from the default index alone, the only one that uv was given; it may not be one that a page
-    lists for another package.
+    A package without a page is from the default index. Its files must not be on a
+    page of another package.
 
     Args:
         files: The files of a resolution.
-        pages: The packages that have a source of their own, with its wheels.
+        pages: The files of packages that have their own page.
     """
     owners = defaultdict[str, set[str]](set)
     for package, wheels in pages.items():
@@ -264,7 +263,7 @@ def check_provenance(files: Iterable[LockedFile], pages: Pages) -> None:
         else:
             continue
         address = file.url.partition("?")[0]
-        message = f"{file.package} would come from {address}"
+        message = f"{file.package} would be installed from {address}"
         raise InstallationError("wrong-source", message, why=why)
 
 
@@ -274,15 +273,16 @@ def check_indexes(
     backend: str,
     session: Session,
 ) -> None:
-    """Raise InstallationError for a file that no index here lists: uv obeys the sources of a tree that it fetches.
+    """Raise InstallationError for a file that no configured index lists.
 
-    It does not say what it took from where.
+    uv obeys the sources in a tree that it downloads, and does not report which
+    index a package is from.
 
     Args:
-        packages: Those of uv's lock.
-        pages: The packages that have a source of their own.
+        packages: The packages of uv's lock.
+        pages: The packages that have their own page.
         backend: The tag of torch's backend.
-        session: The run.
+        session: The clients of the run.
     """
     has_trees = any(_TREES & package.keys() for package in packages)
     if not has_trees or session.environment.get("UV_OFFLINE"):
@@ -290,13 +290,13 @@ def check_indexes(
     served = packages_of_indexes(packages).keys() - set(pages)
     files = [file for file in locked_files(packages) if file.package in served]
     for host, strange in strange_hosts(files, backend, session).items():
-        # uv has the page in its cache.
+        # If the index is unreachable, uv has used its page in the cache.
         if session.client.unreachable(session.default_index or ""):
             return
         raise InstallationError(
             "wrong-source",
-            f"{', '.join(strange)} would come from {host}",
-            why="the pyproject.toml of a source tree chooses it, and no index here lists it there",
+            f"{', '.join(strange)} would be installed from {host}",
+            why="the pyproject.toml of a source tree selects it, and no configured index lists it there",
             hint="Set UV_INDEX to the URL of the index that has it, if you trust it",
         )
 
@@ -304,26 +304,26 @@ def check_indexes(
 def check_subdirectories(packages: Packages) -> None:
     """Raise InstallationError if a subdirectory is outside its tree.
 
-    uv writes a path in the pyproject.toml of a repository as one.
+    uv locks a path in the pyproject.toml of a repository as a subdirectory.
     """
     for package in packages:
         for tree in filter(None, map(package.get, sorted(_TREES))):
             inside = tree.get("subdirectory", "")
             if leads_out(inside):
-                message = f"{package['name']} would come from {shorten(inside)}"
+                message = f"{package['name']} would be installed from {shorten(inside)}"
                 why = "a path in a repository or archive leads out of it"
                 raise InstallationError("wrong-source", message, why=why)
 
 
 def check_unbuilt(packages: Packages, family: Collection[str]) -> None:
-    """Raise InstallationError for a member of the family that would come from an address, or be built."""
+    """Raise InstallationError for a PyTorch package without a wheel."""
     for package in packages:
         name = package["name"]
         if name in family and not package.get("wheels"):
             raise InstallationError(
                 "wrong-source",
                 f"{name} has no usable wheel on its index",
-                why="a requirement gives a URL for it, or no wheel fits",
+                why="a requirement has a URL for it, or no wheel is compatible",
                 hint=f"Request {name} by name, or by version",
             )
 
@@ -333,31 +333,31 @@ def with_own_indexes(
     others: Collection[str],
     session: Session,
 ) -> Packages:
-    """Write the index of a package, by the standard's own key, if only the user's configuration names it.
+    """Record the index of packages that only the user's configuration has.
 
-    If another user makes the lock again without it, the default index has a package of that name too. uv does not say
-    what it took a package from.
+    Without it, another user who updates the lock would use a package of that name
+    on the default index. uv does not report the index of a package.
 
     Args:
-        packages: Those of uv's lock.
-        others: The packages with a source of their own.
-        session: The run, whose sources have the user's configuration.
+        packages: The packages of uv's lock.
+        others: The packages that have their own page.
+        session: The clients of the run.
     """
     sources = session.sources
-    # Nearly nobody has one, and each package would cost a page.
+    # Such indexes are rare, and each package would cost a request.
     if not sources.own_indexes:
         return packages
 
     def first_index(package: str) -> str | None:
         for index in sources.indexes_for(package, None):
-            with suppress(InstallationError):  # uv had the package without it
+            with suppress(InstallationError):  # uv resolved without this index
                 if session.client.page(f"{index}/{package}/"):
                     return index
         return links.get(package)
 
     names = [name for name in packages_of_indexes(packages) if name not in others]
     listed = read_listing(sources, session.client, (), names).wheels
-    # Of several that list a package the first has it.
+    # The first listing of a package has priority.
     links = {
         wheel.package: links_url(wheel.source)
         for wheel in reversed(listed)
@@ -378,12 +378,13 @@ def requested_hashes(
     packages: Packages,
     sources: Sources,
 ) -> dict[str, frozenset[str]]:
-    """Return the SHA-256 that a package's file has to have one of, by package.
+    """Return the allowed SHA-256 hashes of each package that has any.
 
     Args:
-        requirements: The request's, of which an address may give one.
-        packages: Those of uv's lock.
-        sources: What files say: a line with ``--hash``, or a tool's lock, whose hashes count at its version alone.
+        requirements: The requirements, whose URLs may contain a hash.
+        packages: The packages of uv's lock.
+        sources: The sources with the hashes of ``--hash`` options and of other
+            tools' locks, which apply only to the locked version.
     """
     requested = dict[str, frozenset[str]]()
     for package in packages:
@@ -406,52 +407,69 @@ def with_requested_files(
     requested: Mapping[str, frozenset[str]],
     session: Session,
 ) -> Packages:
-    """Leave of each package the files whose hash was requested; raise UsageError if there is none.
+    """Keep files with an allowed hash, and download files without a hash.
 
-    uv itself checks no hash when it resolves, not even that of an address.
+    uv does not check hashes while resolving, not even the hash in a URL.
 
     Args:
-        packages: Those of uv's lock.
-        requested: The hashes by package.
-        session: The run. It fetches once each of these files whose index gives no hash.
+        packages: The packages of uv's lock.
+        requested: The allowed hashes by package.
+        session: The clients of the run.
+
+    Raises:
+        UsageError: No file of a package has an allowed hash.
     """
     files = [file for file in locked_files(packages) if file.package in requested]
     hashes = known_hashes(files, session)
-    fetched = fetch_missing(hashes.missing, session)
-    known = {**hashes.known, **fetched}
-    as_requested = []
+    known = {**hashes.known, **fetch_missing(hashes.missing, session)}
+    checked_packages = []
     for package in packages:
         name = package["name"]
-        if name not in requested:
-            as_requested.append(package)
+        kept = package
+        if name in requested:
+            kept = _with_hashes(package, requested[name], known)
+            if kept.keys().isdisjoint(_FILES):
+                raise _no_allowed_file(package, session.sources)
+        checked_packages.append(kept)
+    return checked_packages
+
+
+def _with_hashes(
+    package: Mapping[str, Any],
+    allowed: Collection[str],
+    known: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return a package with only its files that have an allowed hash."""
+    kept = {key: value for key, value in package.items() if key not in _FILES}
+    entries = [("wheels", wheel) for wheel in package.get("wheels", ())]
+    entries += [(kind, package[kind]) for kind in _SOURCE_FILES if kind in package]
+    for kind, entry in entries:
+        listed = entry.get("hashes", {}).get("sha256")
+        sha256 = known.get(_address(entry), listed)
+        if sha256 not in allowed:
             continue
-        kept = {key: value for key, value in package.items() if key not in _FILES}
-        entries = [("wheels", wheel) for wheel in package.get("wheels", ())]
-        entries += [(kind, package[kind]) for kind in _SOURCE_FILES if kind in package]
-        for kind, entry in entries:
-            listed = entry.get("hashes", {}).get("sha256")
-            sha256 = known.get(_address(entry), listed)
-            if sha256 in requested[name]:
-                file = {**entry, "hashes": {"sha256": sha256}}
-                if kind == "wheels":
-                    kept.setdefault(kind, []).append(file)
-                else:
-                    kept[kind] = file
-        if kept.keys().isdisjoint(_FILES):
-            version = package.get("version", "")
-            places = session.sources.hash_places
-            place = places.get(f"{name}=={version}") or places.get(name, "its address")
-            raise UsageError(
-                "hash-not-chosen",
-                f"{place}: no file of {name} {version} for this machine has the hash that is given there",
-                hint="Run it again after removing the hash there",
-            )
-        as_requested.append(kept)
-    return as_requested
+        file = {**entry, "hashes": {"sha256": sha256}}
+        if kind == "wheels":
+            kept.setdefault(kind, []).append(file)
+        else:
+            kept[kind] = file
+    return kept
+
+
+def _no_allowed_file(package: Mapping[str, Any], sources: Sources) -> UsageError:
+    name = package["name"]
+    version = package.get("version", "")
+    places = sources.hash_places
+    place = places.get(f"{name}=={version}") or places.get(name, "its address")
+    return UsageError(
+        "hash-not-chosen",
+        f"{place}: no file of {name} {version} for this machine has the required hash",
+        hint="Remove the hash there, and run it again",
+    )
 
 
 def _address(entry: Mapping[str, Any]) -> str:
-    """Return the address of a file of uv's lock, which writes a local one as a path."""
+    """Return the address of a file in uv's lock, also for a local path."""
     if "url" in entry:
         return str(entry["url"])
     return Path(entry["path"]).as_uri()

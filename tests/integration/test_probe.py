@@ -63,6 +63,15 @@ def test_a_slow_start_without_persistence_is_waited_for(play, monkeypatch):
     assert "waiting for NVML and libcuda, up to 60 s" in listener.waits
 
 
+def test_an_empty_driver_version_is_unknown(play):
+    play(FakeDriver((RTX_4090,), driver=""))
+
+    driver = read_machine(Reporter()).driver
+
+    assert driver
+    assert driver.version is None
+
+
 @pytest.mark.parametrize(
     "driver", [FakeDriver((RTX_4090,)), FakeDriver((RTX_4090,), cu_init=803)]
 )

@@ -51,7 +51,8 @@ def main() -> None:
     if load_binding() and initialize():
         cuda = ask(nvml.nvmlSystemGetCudaDriverVersion)
         write_line(
-            driver=ask(nvml.nvmlSystemGetDriverVersion),
+            # A broken driver answers with an empty version.
+            driver=ask(nvml.nvmlSystemGetDriverVersion) or None,
             # 13010 is 13.1.
             cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
             awaits_attestation=awaits_attestation(),

@@ -35,7 +35,7 @@ COMMANDS = (
     "install torch==2.13.0 numpy scipy --python 3.12",
     "plan --gpu 'GTX 980' --driver 590.44.01",
 )
-COLUMNS = 80
+COLUMNS = 108
 FRAME = re.compile(r"(?:\r?\x1b\[2K|\x1b\[1A)+")
 BAR = re.compile("[━╸╺]|B/s, .* left$|[0-9] k?B of .*B$")
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -75,8 +75,8 @@ def picture(drawn: Mapping[str, str]) -> str:
     """Write commands and their output as one SVG, which asks no other host for a font."""
     console = Console(record=True, width=COLUMNS, file=StringIO())
     for command, raw in drawn.items():
-        console.print(Text(f"$ gpuinstall {command}", style="bold"), soft_wrap=True)
-        console.print(Text.from_ansi(settled(raw)), soft_wrap=True)
+        console.print(Text(f"$ gpuinstall {command}", style="bold"))
+        console.print(Text.from_ansi(settled(raw)))
         console.print()
     template = FONT.sub("", CONSOLE_SVG_FORMAT)
     return console.export_svg(

@@ -14,9 +14,10 @@ from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog.authored import read_data
-from gpuinstall.catalog.gpus import card_capabilities, other_chips, products
+from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.catalog.loader import FURTHER
 from gpuinstall.plan import Rejected, choose
+from tools.support_table import gpu_capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,7 @@ class Kind(NamedTuple):
 def kinds_of_gpus(catalog: Catalog) -> list[Kind]:
     """Return every kind: by capability, the highest first; by chip; and no GPU."""
     kinds = []
-    for capability in reversed(card_capabilities(catalog.drivers)):
+    for capability in reversed(gpu_capabilities(catalog.drivers)):
         cards = {
             product.name for product in products() if product.capability == capability
         }

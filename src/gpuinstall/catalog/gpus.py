@@ -21,7 +21,7 @@ from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import authored
-from gpuinstall.catalog.drivers import Drivers, load_drivers
+from gpuinstall.catalog.drivers import load_drivers
 
 _Words = tuple[str, ...]
 
@@ -107,12 +107,6 @@ def products() -> tuple[Product, ...]:
         )
         found.append(product)
     return tuple(found)
-
-
-def card_capabilities(drivers: Drivers) -> list[ComputeCapability]:
-    """Return every compute capability that a chip has, ascending; not those of Jetsons before Thor."""
-    capabilities = set(map(_capability, load_gpus()["chips"]))
-    return sorted(capabilities.difference(drivers.tegra))
 
 
 @cache

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.support_table import gpu_capabilities
 
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpus import (
-    card_capabilities,
     find_gpu,
     load_gpus,
     other_chips,
@@ -200,7 +200,7 @@ def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_cal
         for word in words
         if not _is_called(word, names[text])
     ] == []
-    unnamed = set(map(str, card_capabilities(load_catalog().drivers))) - listed.keys()
+    unnamed = set(map(str, gpu_capabilities(load_catalog().drivers))) - listed.keys()
     assert unnamed <= {"3.0", "3.5", "5.0", "10.7", "11.0"}
 
 

@@ -23,7 +23,8 @@ from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, listed
 from gpuinstall.base.shell import quoted
 from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.machine.words import machine_in_words
-from gpuinstall.plan import Plan, Rejected, choose
+from gpuinstall.plan import Plan, Rejected
+from gpuinstall.plan import choose as choose_build
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,24 @@ def read_machine(reporter: Reporter = SILENT) -> Machine:
     from gpuinstall.machine import probe
 
     return probe.read_machine(reporter)
+
+
+def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Rejected:
+    """Choose the build of torch for a machine.
+
+    Args:
+        machine: The machine.
+        request: The request. Its extras are read from the working folder.
+        catalog: The builds.
+
+    Raises:
+        UsageError: The folder's pyproject.toml lacks an extra.
+    """
+    if request.extras:
+        from gpuinstall.project.folder import with_extras
+
+        request = with_extras(request, Path())
+    return choose_build(machine, request, catalog)
 
 
 def install(
@@ -121,11 +140,13 @@ def install_into(
     """
     from gpuinstall.install import into
     from gpuinstall.project import Settings, open_project
+    from gpuinstall.project.folder import read_extras
 
     path = Path(python).absolute()
     venv = environment_of(path)
-    # What the folder around it asks for is not meant: it need not be the environment's.
-    with open_project(venv, Settings(request, venv=venv), reporter) as project:
+    settings = Settings(request, files=read_extras(venv.parent, request), venv=venv)
+    # The folder around the environment can be of another project.
+    with open_project(venv, settings, reporter) as project:
         return into.install_into(project, path)
 
 

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from gpuinstall.api import Request, install, lock
+from gpuinstall.api import (
+    Plan,
+    Request,
+    choose,
+    install,
+    install_into,
+    load_catalog,
+    lock,
+    machine_in_words,
+)
 from gpuinstall.base.errors import UsageError
 
 
@@ -32,6 +41,26 @@ def test_other_types_are_refused_in_a_sentence(message):
 def test_a_python_by_path_must_exist(call, tmp_path):
     with pytest.raises(UsageError, match=r"^no such interpreter: \./none/python$"):
         call(tmp_path, Request(python="./none/python"))
+
+
+def test_an_extra_limits_the_choice(tmp_path, monkeypatch):
+    text = '[project.optional-dependencies]\nold = ["torch==2.7.1"]\n'
+    (tmp_path / "pyproject.toml").write_text(text, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    machine = machine_in_words(("RTX 4090",), driver="580.95.05")
+
+    plan = choose(machine, Request(extras="old"), load_catalog())
+
+    assert isinstance(plan, Plan)
+    assert str(plan.choice.build.torch) == "2.7.1"
+
+
+def test_an_unknown_extra_for_an_environment_is_refused(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "app"\n', "utf-8")
+    python = tmp_path / "env" / "bin" / "python"
+
+    with pytest.raises(UsageError, match=r"pyproject\.toml has no extra named gpu"):
+        install_into(python, Request(extras="gpu"))
 
 
 def test_lock_creates_no_folder(tmp_path):

@@ -29,6 +29,8 @@ class _Settings(Value):
     per_target: bool = False
 
 
+_PROJECT = TextOrigin("pyproject.toml")
+_PINNED = TextOrigin(".python-version")
 _REQUIREMENTS = TextOrigin("pyproject.toml", "[tool.gpuinstall] requirements")
 _KEYS = {name.replace("_", "-"): name for name in _Settings.__struct_fields__}
 
@@ -81,12 +83,14 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         raise _malformed(str(fault)) from None
     pinned = _first_python(python_version)
     python = settings.python or pinned or required
-    place = ".python-version" if python == pinned else "pyproject.toml"
+    place = _PINNED if python == pinned else _PROJECT
     torch_index, backend = split_torch_index(settings.torch_index or "")
     preferred = _backend_of_poetry(pyproject)
     places = {python: place} if python else {}
     if preferred:
-        places[preferred] = "torch in [tool.poetry.dependencies] of pyproject.toml"
+        places[preferred] = TextOrigin(
+            _PROJECT.file, "torch in [tool.poetry.dependencies]"
+        )
     allowed = settings.backends
     # An address that ends in a backend is of one page, which has no other.
     if allowed is None and backend:

@@ -97,8 +97,8 @@ class Request(Value):
     revision: int = 0
     """How often the request of its folder has changed: of locks that disagree, those with the highest count."""
 
-    preferred: tuple[str, ...] = ()
-    """Versions, ``name==version``, that stay if nothing stands against them: those of the project's own lock."""
+    preferred: tuple[Constraint, ...] = ()
+    """The versions of uv.lock or poetry.lock, which are preferences."""
 
     preferred_backend: str | None = None
     """A tag that is taken if a build of the chosen torch has it and runs."""
@@ -121,8 +121,8 @@ class Request(Value):
     required_python: str | None = None
     """The specifier of a project, which a Python that is named otherwise has to be within."""
 
-    places: Mapping[str, str] = {}
-    """Who requests a Python or a backend, by its words: an option with its value, a file, or a variable."""
+    places: Mapping[str, TextOrigin] = {}
+    """The origin of each requested Python and backend."""
 
     sourcing: Sourcing = DEFAULT_SOURCING
     """How packages are had."""
@@ -139,7 +139,25 @@ class Request(Value):
             python: str | None = ...,
             backend: str | None = ...,
             gpus: Iterable[str | int] | str | None = ...,
-            **others: Any,
+            *,
+            allowed_backends: tuple[str, ...] | None = ...,
+            preferred_pythons: tuple[str, ...] = ...,
+            managed_pythons: bool = ...,
+            constraints: Texts = ...,
+            files: Mapping[str, tuple[Requirement, ...]] = ...,
+            extras: str | Iterable[str] = ...,
+            selected: Mapping[str, tuple[Requirement, ...]] = ...,
+            revision: int = ...,
+            preferred: Texts = ...,
+            preferred_backend: str | None = ...,
+            sources: tuple[str, ...] = ...,
+            build_files_digest: str = ...,
+            targets: str | Iterable[str] = ...,
+            newest_per_target: bool = ...,
+            relax: bool = ...,
+            required_python: str | None = ...,
+            places: Mapping[str, TextOrigin] = ...,
+            sourcing: Sourcing = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -152,13 +170,15 @@ class Request(Value):
         for name in ("python", "backend"):
             check_text(name, getattr(self, name))
         requirements = _parsed("requirements", self.requirements)
-        constraints = [
-            one if isinstance(one, Constraint) else one.constraint
-            for one in _parsed("constraints", self.constraints)
-        ]
         force_setattr(self, "requirements", requirements)
-        force_setattr(self, "constraints", tuple(constraints))
-        force_setattr(self, "extras", listed("extras", self.extras))
+        for name in ("constraints", "preferred"):
+            constraints = [
+                one if isinstance(one, Constraint) else one.constraint
+                for one in _parsed(name, getattr(self, name))
+            ]
+            force_setattr(self, name, tuple(constraints))
+        for name in ("extras", "targets"):
+            force_setattr(self, name, listed(name, getattr(self, name)))
         if self.gpus is not None:
             force_setattr(self, "gpus", listed("gpus", self.gpus, str | int))
 

@@ -173,12 +173,17 @@ class Requirement(Value):
         return None if self.is_remote else self.url
 
     @property
+    def pinned(self) -> str | None:
+        """The version that it pins; None: no single one."""
+        for clause in self.specifier or ():
+            if clause.operator == "==" and not clause.version.endswith("*"):
+                return clause.version
+        return None
+
+    @property
     def is_exact(self) -> bool:
         """Whether it pins one version."""
-        clauses = self.specifier or ()
-        return any(
-            one.operator == "==" and not one.version.endswith("*") for one in clauses
-        )
+        return self.pinned is not None
 
     def allows(self, version: Version | str) -> bool:
         """Return whether a version satisfies it."""

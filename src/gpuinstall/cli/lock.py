@@ -10,8 +10,6 @@ import click
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, framed
@@ -121,7 +119,7 @@ def _write(
         project.session,
         gate=project.lock_gate,
         upgrade=options.upgrade,
-        moving=_names_to_upgrade(options),
+        moving=options.names_to_upgrade(),
         dry_run=options.dry_run,
     )
     made = [written.lock for written in locks]
@@ -157,23 +155,6 @@ def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
             for needs in machine_needs(lock, catalog):
                 for gpus in needs.gpu_texts if needs.maker else ():
                     yield "Supports", f"{lock.target}: {gpus}"
-
-
-def _names_to_upgrade(options: CommandOptions) -> list[str]:
-    """Return the packages of ``--upgrade-package``.
-
-    Raises:
-        UsageError: One has a version.
-    """
-    requirements = list(map(parse_requirement, options.upgrade_packages))
-    for one in requirements:
-        if one.text != one.name:
-            raise UsageError(
-                "version-with-name",
-                f"--upgrade-package takes the name alone of {one.text}",
-                hint=f"gpuinstall lock --upgrade-package {one.name} {quoted(one.text)}",
-            )
-    return [one.name for one in requirements]
 
 
 @framed(

@@ -22,7 +22,13 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, decoded, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
-from gpuinstall.base.requirement import COMMAND_LINE, is_remote, parse_requirement
+from gpuinstall.base.requirement import (
+    COMMAND_LINE,
+    TextOrigin,
+    is_remote,
+    parse_requirement,
+)
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
@@ -366,16 +372,20 @@ class CommandOptions:
         ]
         for name in files:
             self.terminal.step("Requested", f"{name}, read as -r {name}")
+        backend = self.backend or split_torch_index(self.torch_index or "")[1]
         places = {}
+        if backend and not self.backend:
+            places[backend] = TextOrigin(f"--torch-index {self.torch_index}")
         for name, value in (("python", self.python), ("backend", self.backend)):
             if value:
-                places[value] = f"--{name} {value}"
+                option = f"--{name} {value}"
                 if _is_of_variable(name):
-                    places[value] = str(_ROWS[name].settings["envvar"])
+                    option = str(_ROWS[name].settings["envvar"])
+                places[value] = TextOrigin(option)
         request = Request(
             requirements,
             python=self.python,
-            backend=self.backend or split_torch_index(self.torch_index or "")[1],
+            backend=backend,
             places=places,
             gpus=gpus,
             targets=self.targets,
@@ -396,6 +406,22 @@ class CommandOptions:
             base_python=base,
             typed_in=self.typed_in,
         )
+
+    def names_to_upgrade(self) -> list[str]:
+        """Return the packages of ``--upgrade-package``.
+
+        Raises:
+            UsageError: One has a version.
+        """
+        requirements = [*map(parse_requirement, self.upgrade_packages)]
+        for one in requirements:
+            if one.text != one.name:
+                raise UsageError(
+                    "version-with-name",
+                    f"--upgrade-package takes the name alone of {one.text}",
+                    hint=f"gpuinstall lock --upgrade-package {one.name} {quoted(one.text)}",
+                )
+        return [one.name for one in requirements]
 
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
         """Return the requirements files, among them ``more``, and groups by their names, each read once."""

@@ -13,7 +13,7 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import read_document, real_path
 from gpuinstall.base.finding import Finding, Rejection
-from gpuinstall.base.requirement import names_of, parse_requirement
+from gpuinstall.base.requirement import names_of
 from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
@@ -31,6 +31,7 @@ from gpuinstall.lock.file.fit import fit
 from gpuinstall.lock.file.lock import read_lock
 from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.lock.request.history import read_own_lock
+from gpuinstall.lock.request.pyproject import project_dependencies
 
 _POWER_CUT = "the power went, or the disk was full, before it was on the disk"
 _ACTIVATED = re.compile(
@@ -60,9 +61,9 @@ def _is_undone(folder: Path) -> bool:
     """Whether uv would take the torch of a project from the usual default index."""
     # Whoever reads the request refuses what is malformed.
     with suppress(OSError, ValueError, UsageError):
-        pyproject = parse_pyproject(read_document(folder / "pyproject.toml", folder))
-        texts = pyproject.get("project", {}).get("dependencies", ())
-        names = names_of(map(parse_requirement, texts))
+        file = folder / "pyproject.toml"
+        pyproject = parse_pyproject(read_document(file, folder))
+        names = names_of(project_dependencies(pyproject, file))
         settings = pyproject.get("tool", {}).get("uv", {})
         indexes = [index.get("default") for index in settings.get("index", ())]
         is_named = "torch" in settings.get("sources", ()) or any(indexes)

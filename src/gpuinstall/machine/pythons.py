@@ -23,6 +23,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.process import is_startable, run
 from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.machine.children import how_it_ended, json_lines, json_or_none
@@ -130,7 +131,8 @@ def select_base(request: Request) -> tuple[Request, Path | None]:
         preferred = (version, *preferred)
     if not version:
         return request, None
-    places = {**request.places, version: request.places.get(name, name)}
+    place = request.places.get(name, TextOrigin(name))
+    places = {**request.places, version: place}
     request = replace(
         request, python=version, preferred_pythons=preferred, places=places
     )

@@ -23,11 +23,11 @@ def choose_as_locked(
         request: What is requested, with the versions that the project's lock prefers.
         catalog: The builds.
     """
-    torch = [text for text in request.preferred if text.startswith("torch==")]
-    if torch:
+    torch = [one.pinned for one in request.preferred if one.name == "torch"]
+    if torch and torch[0]:
         # Without its label: this machine may need another build of the same torch.
-        public = torch[0].removeprefix("torch").partition("+")[0]
-        pin = Constraint.of("torch", public)
+        public = torch[0].partition("+")[0]
+        pin = Constraint.of("torch", f"=={public}")
         locked = replace(request, constraints=(*request.constraints, pin))
         plan = choose(machine, locked, catalog)
         if isinstance(plan, Plan):

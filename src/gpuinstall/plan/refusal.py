@@ -354,7 +354,7 @@ def _change(
         case "backend" if not context.gpus:
             return f"Run it again with --backend {build.backend}"
         case "python" | "backend" | "allowed_backends":
-            place = context.demand.request.places.get(value, "")
+            place = str(context.demand.request.places.get(value, ""))
             if place.startswith("--"):
                 return f"Run it again without {place}"
             return (

@@ -128,8 +128,8 @@ def report_omitted(project: Project, request: Request) -> None:
 
 def locked_versions(
     project: Project, request: Request, machine: Machine
-) -> tuple[str, ...]:
-    """Return the versions of uv.lock or poetry.lock (``name==version``)."""
+) -> tuple[Constraint, ...]:
+    """Return the versions of uv.lock or poetry.lock."""
     path = team_lock_in(project.folder)
     if project.settings.only or path is None:
         return ()
@@ -148,11 +148,12 @@ def with_locked_versions(
         machine: The machine that selects the markers.
     """
     preferred = locked_versions(project, request, machine)
+    releases = set(map(str, preferred))
     # Of the project's own lock, the files of the versions that count.
     sources = recorded_sources(
         setting
         for setting in project.sources.settings
-        if setting.row.tool != TEAM_LOCK or setting.package in preferred
+        if setting.row.tool != TEAM_LOCK or setting.package in releases
     )
     return replace(request, preferred=preferred, sources=sources)
 

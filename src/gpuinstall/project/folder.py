@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDERS_OWN, Request
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import (
     Declaration,
     is_settings,
@@ -26,6 +26,7 @@ from gpuinstall.sources.configuration import project_limits
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     extra_path,
+    joined_files,
     split_part,
 )
 
@@ -129,6 +130,16 @@ def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
     """Return the requirements of the extras in a request, by their names."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
     return {name: read_inputs(name) for name in names}
+
+
+def with_extras(request: Request, folder: Path) -> Request:
+    """Return a request with the requirements of its extras."""
+    extras = joined_files(read_extras(folder, request).values())
+    return replace(
+        request,
+        requirements=(*request.requirements, *extras.requirements),
+        constraints=(*request.constraints, *extras.constraints),
+    )
 
 
 def read_files(

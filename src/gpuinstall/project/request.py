@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expanded_home
 from gpuinstall.base.request import ANY_TORCH, FOLDERS_OWN, Request
-from gpuinstall.base.requirement import names_of, once
+from gpuinstall.base.requirement import TextOrigin, names_of, once
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.file.target import Target
@@ -178,7 +178,7 @@ def _completed(
         # An empty list of backends differs from none.
         said = [one for one in values if one or one == ()]
         decided[name] = next(iter(said), getattr(FOLDERS_OWN, name))
-    places: dict[str, str] = {}
+    places: dict[str, TextOrigin] = {}
     for one in reversed(speakers):
         places |= one.places
     if not settings.only:
@@ -255,8 +255,8 @@ def _override(project: Project, tag: str) -> tuple[str, bool]:
     settings = project.settings
     request = settings.request
     if request.backend:
-        option = request.places.get(request.backend, "--torch-index")
-        return option, request.backend == tag
+        place = request.places.get(request.backend)
+        return str(place), place is None or request.backend == tag
     targets = request.targets or project.contents.config.targets
     if targets:
         option = "[tool.gpuinstall] targets"
@@ -277,7 +277,7 @@ def _backend_of_settings(project: Project) -> Request:
     for setting in settings:
         tag = setting.backend
         if tag and setting.applies_in(project.markers):
-            place = f"{setting.row.key} in {setting.place}"
+            place = TextOrigin(str(setting.file), setting.row.key, setting.line)
             return _selecting(tag, place)
     return FOLDERS_OWN
 
@@ -288,11 +288,11 @@ def _backend_of_extra(project: Project, listed: Request) -> Request:
     for member in chain.from_iterable(project.contents.declaration.alternatives):
         tag = member.backend_on(project.markers)
         if tag and member.part in requested:
-            return _selecting(tag, str(member.part))
+            return _selecting(tag, TextOrigin(str(member.part)))
     return FOLDERS_OWN
 
 
-def _selecting(tag: str, place: str) -> Request:
+def _selecting(tag: str, place: TextOrigin) -> Request:
     """Return a request for the CPU build, or a preference for another."""
     places = {tag: place}
     if tag == CPU.tag:
@@ -301,7 +301,7 @@ def _selecting(tag: str, place: str) -> Request:
 
 
 def _check_python(
-    python: str | None, config: Request, places: Mapping[str, str]
+    python: str | None, config: Request, places: Mapping[str, TextOrigin]
 ) -> None:
     """Check that a Python that is named is one that the project requires: uv refuses any other.
 

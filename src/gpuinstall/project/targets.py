@@ -119,7 +119,7 @@ def lock_requests(
         raise UsageError(
             "backend-and-target",
             f"the backend {request.backend} is requested, but the targets are {' '.join(targets)}",
-            hint=f"Leave out {request.places.get(request.backend, 'the backend at the end of --torch-index')}",
+            hint=f"Leave out {request.places.get(request.backend, 'the backend')}",
         )
     requests = (LockRequest.for_target(target, request, catalog) for target in parsed)
     return tuple(_with_extras(project, one) for one in requests)

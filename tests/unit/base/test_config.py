@@ -5,6 +5,7 @@ import pytest
 from gpuinstall.base.config import parse_config, read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import Request, Sourcing
+from gpuinstall.base.requirement import TextOrigin
 
 SETTINGS = """
 [project]
@@ -30,7 +31,7 @@ def test_every_setting_is_read(tmp_path):
         required_python=">=3.10,<3.13",
         allowed_backends=("cu126", "cu130", "cpu"),
         targets=("cu126", "cpu"),
-        places={">=3.10,<3.13": "pyproject.toml"},
+        places={">=3.10,<3.13": TextOrigin("pyproject.toml")},
         sourcing=Sourcing(torch_index="https://index.example/whl"),
     )
 
@@ -40,7 +41,8 @@ def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_p
     project.write_text(SETTINGS)
     (tmp_path / ".python-version").write_text("# ours\n3.12.4\n")
     config = read_config(tmp_path)
-    assert (config.python, config.places) == ("3.12", {"3.12": ".python-version"})
+    places = {"3.12": TextOrigin(".python-version")}
+    assert (config.python, config.places) == ("3.12", places)
 
     project.write_text(f'{SETTINGS}python = "3.11"\n')
     assert read_config(tmp_path).python == "3.11"

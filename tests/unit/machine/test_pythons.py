@@ -9,6 +9,7 @@ import pytest
 
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.machine import pythons
 from gpuinstall.machine.pythons import (
     Python,
@@ -118,7 +119,7 @@ def test_a_path_selects_version_and_base():
     request, base = select_base(Request(python=sys.executable))
     version = ".".join(platform.python_version_tuple()[:2])
     assert (request.python, request.preferred_pythons) == (version, (version,))
-    assert request.places == {version: sys.executable}
+    assert request.places == {version: TextOrigin(sys.executable)}
     assert base is not None
     assert base.exists()
 

@@ -23,6 +23,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Environment, JetsonRelease, MigDevice
 from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import DEFAULT_INDEX
@@ -208,7 +209,9 @@ def read_request(words):
         gpus=words_of(read.gpus),
         allowed_backends=words_of(read.allowed),
         places={
-            value: file or f"--{name} {value}" for name, value in said.items() if value
+            value: TextOrigin(file or f"--{name} {value}")
+            for name, value in said.items()
+            if value
         },
     )
 

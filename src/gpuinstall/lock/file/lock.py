@@ -129,7 +129,9 @@ class Record(Value):
             inputs=tuple(map(str, once(own))),
             constraints=tuple(sorted({one.text for one in request.constraints})),
             sources=request.sources,
-            preferred_digest=digest(request.preferred) if request.preferred else "",
+            preferred_digest=digest(map(str, request.preferred))
+            if request.preferred
+            else "",
             build_files_digest=request.build_files_digest,
             asked=request.backend,
             request_revision=request.revision,

@@ -59,7 +59,7 @@ class CondaRequest(Value):
             python=self.python,
             backend=self.backend,
             preferred_backend=self.preferred_backend,
-            places=dict.fromkeys(places, _FILE.file),
+            places=dict.fromkeys(places, TextOrigin(_FILE.file)),
         )
 
     def note(self, requested: Collection[str] = ()) -> str:

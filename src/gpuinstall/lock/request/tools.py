@@ -17,7 +17,12 @@ from typing import Any
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, real_path, text_list
 from gpuinstall.base.poetry import poetry_marker
-from gpuinstall.base.requirement import normalized, standard_marker
+from gpuinstall.base.requirement import (
+    Constraint,
+    TextOrigin,
+    normalized,
+    standard_marker,
+)
 from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.loader import load_catalog
@@ -451,18 +456,18 @@ def read_team_lock(
     path: Path,
     markers: Mapping[str, str],
     parts: Collection[Part] = (),
-) -> tuple[str, ...]:
-    """Return the versions that a team's lock has for the machine and the Python of ``markers``, as ``name==version``.
+) -> tuple[Constraint, ...]:
+    """Return the versions of a team's lock for a machine and a Python.
 
-    Those of torch's companions are without their labels; the libraries of its build are left out.
+    Torch-family packages have no label. The libraries of torch's build are omitted.
 
     Args:
         path: The ``uv.lock`` or ``poetry.lock``.
-        markers: The values of the markers, by which of a package's versions those count that are for the machine.
-        parts: The selected extras and groups, each of which can have versions of its own.
+        markers: The values of markers, which select among versions of a package.
+        parts: The selected extras and groups, which select among them, too.
 
     Raises:
-        UsageError: if it is malformed.
+        UsageError: It is malformed.
     """
     from packaging.utils import canonicalize_name
     from packaging.version import Version
@@ -482,7 +487,11 @@ def read_team_lock(
                 versions[name] = version.public
             elif not catalog.is_tied(name):
                 versions[name] = str(version)
-    return tuple(f"{name}=={versions[name]}" for name in sorted(versions))
+    origin = TextOrigin(str(path))
+    return tuple(
+        Constraint.of(name, f"=={versions[name]}").at(origin)
+        for name in sorted(versions)
+    )
 
 
 def _is_for(

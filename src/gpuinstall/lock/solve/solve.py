@@ -11,6 +11,7 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
@@ -279,8 +280,8 @@ def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
     return any(not request.catalog.is_tied(name) for name in new)
 
 
-def _by_name(preferred: Iterable[str]) -> dict[str, str]:
-    return dict(text.split("==", 1) for text in preferred)
+def _by_name(preferred: Iterable[Constraint]) -> dict[str, str]:
+    return {one.name: one.pinned or "" for one in preferred}
 
 
 def _with_other_python(
@@ -317,14 +318,14 @@ def _with_other_python(
 
 def _moved(
     versions: Mapping[str, str],
-    preferred: Iterable[str],
+    preferred: Iterable[Constraint],
     moving: Collection[str],
 ) -> list[Reason]:
     """Return what the project's own lock holds and this build cannot have.
 
     Args:
         versions: What was resolved.
-        preferred: What the project's own lock holds, ``name==version``.
+        preferred: The versions of the project's own lock.
         moving: The packages that were to move.
     """
     others = []

@@ -88,7 +88,9 @@ def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_b
     path.write_text(text, "utf-8")
     assert team_lock_in(tmp_path) == path
     environment = marker_environment("linux", "x86_64", python)
-    assert read_team_lock(path, environment) == (numpy, "torch==2.9.0")
+    locked = read_team_lock(path, environment)
+    assert tuple(map(str, locked)) == (numpy, "torch==2.9.0")
+    assert {one.origin.file for one in locked} == {str(path)}
 
 
 def test_a_folder_without_one_has_none_and_a_malformed_one_is_named(tmp_path):

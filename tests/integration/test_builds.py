@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.projects import make_sdist
 from tests.lab.wheels import make_wheel
@@ -13,7 +14,9 @@ def workshop(workshop, play):
     return workshop
 
 
-@pytest.mark.parametrize("command", ["lock -q", "lock --dry-run"])
+@pytest.mark.parametrize(
+    "command", mostly_heavy(["lock -q", "lock --dry-run"], ["lock --dry-run"])
+)
 def test_each_is_named_before_its_code_runs(
     workshop, stand_in_folder, tmp_path, command
 ):

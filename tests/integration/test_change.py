@@ -73,6 +73,7 @@ def test_no_server_is_asked_for_the_torch_that_stays(project, stand_in):
     assert torch == []
 
 
+@pytest.mark.heavy
 def test_what_pip_changes_while_we_fetch_is_seen(project, stand_in):
     stand_in.default.pace = 0.3
     running = project.start("install", "cowsay", "alpha==2.0")
@@ -139,6 +140,7 @@ def test_what_is_mounted_in_an_environment_outlives_every_change(project, tmp_pa
     assert holds(project) == {"alpha": "1.0", "cowsay": "6.1"}
 
 
+@pytest.mark.heavy
 def test_a_command_that_waited_knows_what_the_other_has_done(project, stand_in):
     stand_in.default.pace = 1.0
     first = project.start("install", "cowsay")

@@ -60,6 +60,7 @@ def test_a_libcuda_that_fails_is_refused(workshop, load, tmp_path, error):
     assert document["errors"][0]["code"] == "forward-compatibility-unsupported"
 
 
+@pytest.mark.heavy
 def test_a_libcuda_that_no_longer_loads_exits_8(workshop, load, play, tmp_path):
     libcuda = make_libcuda(tmp_path)
     load(libcuda)

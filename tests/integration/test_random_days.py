@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 )
 
 from gpuinstall.base import process, uv
+from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
@@ -377,7 +378,7 @@ def live(make, seed=None, **counts):
     )
 
 
-@pytest.mark.parametrize("day", range(4))
+@pytest.mark.parametrize("day", mostly_heavy(range(4), {2}))
 def test_every_file_of_the_users_is_in_its_place_or_named(make, day):
     live(make, day, max_examples=1, stateful_step_count=25)
 

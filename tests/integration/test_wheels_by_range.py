@@ -25,6 +25,7 @@ from gpuinstall.wheels.package import read_package
 from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
+from tests.lab.cases import mostly_heavy
 
 
 class Companion(NamedTuple):
@@ -173,7 +174,7 @@ def _learn(index, name, show):
     assert wheel.bytes_read < 10_000_000
 
 
-@pytest.mark.parametrize("name", [NEWEST, WITH_TRAP])
+@pytest.mark.parametrize("name", mostly_heavy([NEWEST, WITH_TRAP], [NEWEST]))
 def test_a_wheel_of_torch_says_what_the_catalogue_says(index, name, show):
     try:
         _learn(index, name, show)

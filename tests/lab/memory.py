@@ -1,6 +1,7 @@
 """Temporary files in memory, for a session that ends in minutes: it makes 800,000 of them, and none is to last."""
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -21,8 +22,9 @@ def move_in() -> Callable[[], object]:
     folder = Path(tempfile.mkdtemp(prefix="gpuinstall-tests-", dir=MEMORY))
     folder.chmod(0o711)  # a test of another user's rights lets that user in
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
-    # A program of one purpose removes so many several times faster than Python.
-    return lambda: subprocess.run(["rm", "-rf", folder], check=False)
+    # A program of one purpose removes so many several times faster than Python. PATH may change before it starts.
+    remove = shutil.which("rm") or "rm"
+    return lambda: subprocess.run([remove, "-rf", folder], check=False)
 
 
 def has_room() -> bool:

@@ -23,7 +23,7 @@ def read_requests():
 
 
 REQUESTS = read_requests()
-QUICK = {"an editable folder", "two targets"}
+QUICK = {"two targets"}
 INSTALLED = ("gpuinstall sync", "gpuinstall install")
 
 

@@ -23,6 +23,7 @@ from gpuinstall.install.file_change import placed_files, plan_change
 from gpuinstall.install.hold import hold, take_back
 from gpuinstall.install.journal import Owner, read_journal
 from gpuinstall.install.transaction import changing, replace_environment
+from tests.lab.cases import mostly_heavy
 from tests.lab.listener import Listener
 from tests.lab.wheels import record
 
@@ -386,7 +387,7 @@ def rebuild(place):
 PARTS = {"change": change, "heal": heal_now, "back": back, "rebuild": rebuild}
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", mostly_heavy(PARTS, {"change", "rebuild"}))
 def test_a_run_that_dies_at_any_call_leaves_the_old_state_or_the_new(
     place, tmp_path, tmp_path_factory, part
 ):

@@ -351,7 +351,7 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
 ):
     person = equipped.copied(tmp_path / "home")
     (person.home / "project" / ".venv").mkdir(parents=True)
-    (person.home / ".cache/gpuinstall/scripts/a").mkdir(parents=True)
+    (person.home / ".cache/gpuinstall/pages/a").mkdir(parents=True)
     asked = uninstall(person)
 
     assert asked.returncode == 2
@@ -361,7 +361,7 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
     done = uninstall(person, "--yes")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "Removed     gpuinstall, ~/.cache/gpuinstall\n"
-    assert not list(person.home.glob(".*/gpuinstall/scripts"))
+    assert not list(person.home.glob(".*/gpuinstall/pages"))
     assert not list(person.home.glob(".local/*/gpuinstall/*"))
     assert (person.home / "project" / ".venv").exists()
 

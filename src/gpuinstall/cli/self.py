@@ -84,10 +84,10 @@ def _uninstall(options: CommandOptions) -> Outcome:
         removed += f", {display_path(cache)}"
     if not options.yes:
         confirm(f"Remove {removed}?", "nothing was removed")
-    # Before the tool goes, which its modules are read from.
+    # Import everything before the tool's own modules are removed.
+    kept = sorted(map(display_path, remembered()))
     staying = remove_cache()
     remove_tool(home, options.terminal)
-    kept = sorted(map(display_path, remembered()))
     rows = [("Removed", removed)]
     if kept:
         rows.append(("Kept", f"{', '.join(kept)} and their locks"))

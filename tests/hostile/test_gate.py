@@ -101,6 +101,13 @@ def test_a_repository_by_a_path_is_described():
     assert build.origin == "commit aaaaaaaaaaaa of x"
 
 
+@pytest.mark.parametrize("end", ["#subdirectory=../x", "?a=1"])
+def test_urls_of_locked_repositories_are_plain(end):
+    entry = CASES["repository"]["entry"]
+    with pytest.raises(LockError, match="query or fragment"):
+        lock_with(entry.replace("example/x", f"example/x{end}"))
+
+
 @pytest.mark.parametrize("sign", ["?", "#", ";", "?a=1&", "#sha256=1&", "?a=1;", ";b;"])
 @pytest.mark.parametrize("key", ["token", "X-Amz-Credential", "sig", "api_key", "pwd"])
 def test_tokens_in_urls_are_refused_and_hidden(sign, key):

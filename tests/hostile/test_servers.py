@@ -102,6 +102,7 @@ ODD: dict[str, Callable[[Answer], Answer]] = {
     "redirected to a file": altered(
         headers={"Location": "file:///etc/passwd"}, status=302
     ),
+    "redirected to bytes": altered(headers={"Location": "/\x9b"}, status=302),
     "after five seconds": _late,
     "empty": altered(lambda _: b""),
     "turned round": altered(lambda body: body[::-1]),

@@ -293,6 +293,7 @@ class Stage:
     def do_project(self, words, _below):
         words, _, requires = words.partition(":")
         name, *folder = words.split(" in ")
+        requires = self.with_places(requires)
         make_project(self.workshop.folder.joinpath(*folder), name, needs(requires))
 
     def do_torch(self, words, _below):
@@ -374,8 +375,10 @@ class Stage:
                 done = done._replace(out="")
         else:
             variables = self.workshop.environment
-            folder = Path(sys.executable).parent
-            variables["PATH"] = f"{folder}{os.pathsep}{variables['PATH']}"
+            # uv creates an environment with the first Python that is in none.
+            folders = (Path(sys.executable).parent, Path(sys.base_prefix, "bin"))
+            path = os.pathsep.join(map(str, folders))
+            variables["PATH"] = f"{path}{os.pathsep}{variables['PATH']}"
             done = process.run(
                 ["sh", "-c", line], env=variables, cwd=self.workshop.folder
             )

@@ -470,7 +470,9 @@ class Sources(Value):
         """
         _check(admit(_entry(setting), self.policy) for setting in settings)
         for setting in settings:
-            reporter.notice("Index", str(setting))
+            server = Location.parse(setting.value).server
+            login = "; a login is sent to it" if server in self.logins else ""
+            reporter.notice("Index", f"{setting}{login}")
 
     def check_build(self, package: str, name: str, default: str | None) -> None:
         """Raise UsageError if a package of an index may not be built.
@@ -523,6 +525,17 @@ class Sources(Value):
         }
         for setting in unknown.values():
             raise _not_obeyed(setting, hint=naming(unknown))
+
+    def check_address(self, name: str, address: str) -> None:
+        """Raise UsageError unless metadata may require a package by URL.
+
+        Args:
+            name: The package.
+            address: The URL in the metadata of another package.
+        """
+        shown = f"{name} from {shorten(redacted(address))}"
+        entry = Entry(SourceKind.ADDRESS, shown, source_location(address))
+        _check([admit(entry, self.policy)])
 
     def check_handed_over(self, requirement: Requirement) -> None:
         """Raise UsageError for an address that no reader of a request has handed over: none goes to uv unnamed."""

@@ -126,6 +126,7 @@ _UNTRUSTED = Cause(
     "its certificate could not be verified",
     "Set SSL_CERT_FILE to a file with the company's authority",
 )
+_GARBLED = Cause("its redirect is not a URL", "Check the URL")
 _BY_TEXT = {
     "CA certificate": _UNTRUSTED._replace(why="the CA certificates cannot be read"),
     "Failed to resolve": Cause(
@@ -404,6 +405,9 @@ class HostGate:
                 raise self.failure
             try:
                 response = within(self._seconds, send)
+            except UnicodeError as error:
+                self.failure = UnreachableError(self._host, _GARBLED)
+                raise self.failure from error
             except OSError as error:
                 self.failure = UnreachableError(self._host, _cause(error))
                 raise self.failure from error

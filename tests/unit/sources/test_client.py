@@ -178,6 +178,14 @@ def test_redirects_keep_logins_only_for_tls(tmp_path, monkeypatch, first, then, 
     assert adapter.logins == ["Basic bWU6c2VjcmV0", adapter.logins[0] if kept else None]
 
 
+def test_redirects_without_a_url_fail(tmp_path):
+    with Client(cache=tmp_path) as client:
+        client._opened().mount("http://", Redirecting("/\x9b"))
+        with pytest.raises(UnreachableError) as failed:
+            client.page("http://h.example/")
+    assert failed.value.why == "its redirect is not a URL"
+
+
 def test_one_connection_serves_all_heads(host, client):
     for number in range(3):
         client.head(f"{host.url}/{number}.whl")

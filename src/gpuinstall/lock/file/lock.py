@@ -513,6 +513,9 @@ def _check_repository(lock: str, package: str, source: Any) -> None:
         raise _malformed(lock, f"has a repository of {package} of type {kind!r}")
     if has_login(source.url or ""):
         raise _with_login(lock, package)
+    # uv ignores both; the subdirectory has a key of its own.
+    if re.search(r"[?#]", source.url or ""):
+        raise _malformed(lock, f"has a query or fragment in the URL of {package}")
 
 
 def _with_login(lock: str, package: str) -> LockError:

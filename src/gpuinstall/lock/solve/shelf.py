@@ -82,7 +82,9 @@ class Shelf:
     def pages(self) -> _WheelPages:
         """The wheels that each name may come from, without the names that the default index may serve."""
         extensions = {**load_extensions().unclaimed, **self.problem.files}
-        sources = self.session.sources
+        session = self.session
+        sources = session.sources
+        own = replace(sources, default_index=session.default_index)
         # Also if all builds are those of the default index, what uv asks before it may have none of the family.
         if not self.has_own_source and not sources.has_further_indexes:
             return extensions
@@ -106,8 +108,12 @@ class Shelf:
         pages: _WheelPages = {}
         for name in sorted(self.names):
             listed = wheels.get(name, ())
-            if listed or name not in from_default_index:
-                pages[name] = listed
+            if not listed and name in from_default_index:
+                if not sources.extra_indexes:
+                    continue
+                # uv would ask the extra indexes first.
+                listed = default_wheels(own, session.client, name)
+            pages[name] = listed
         return pages | extensions
 
     @cached_property

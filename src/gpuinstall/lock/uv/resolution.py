@@ -201,6 +201,7 @@ def report_addresses(packages: Packages, session: Session) -> None:
 
     Raises:
         InstallationError: An address contains a variable.
+        UsageError: The user trusts no folder, and does not list the address.
     """
     for package in packages:
         place = package.get("archive") or package.get("vcs") or {}
@@ -212,6 +213,7 @@ def report_addresses(packages: Packages, session: Session) -> None:
             message = f"{name} would be installed from {address}"
             why = "a package that requires it puts a variable into the address"
             raise InstallationError("wrong-source", message, why=why)
+        session.sources.check_address(name, address)
         role = f"the source of {name} in the metadata of a package that requires it"
         session.reporter.notice("Index", f"{address}: {role}")
 

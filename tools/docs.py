@@ -316,7 +316,7 @@ def settings() -> str:
     ]
     keys: dict[tuple[str, str, str], list[str]] = {}
     for rule in load_rules().values():
-        is_named = rule.declared_effect.is_named
+        is_named = rule.declared_effect.is_reported
         effect = rule.declared_effect.value.text
         if is_named:
             effect = f"named first; {effect}"

@@ -15,5 +15,5 @@ def naming(
     sources = sources or Sources(**more)
     for key, value in rows:
         setting = source_setting("uv", key, value, Path("uv.toml"))
-        sources = sources.obeying(replace(setting, is_own=True))
+        sources = sources.with_setting(replace(setting, is_own=True))
     return sources

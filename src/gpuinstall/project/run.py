@@ -151,7 +151,7 @@ class Project(Value):
                     "Login",
                     f"that of {setting.package} is in no lock: later commands take it from a netrc file or a keyring",
                 )
-        sources.name_chosen(sources.chosen, self.reporter)
+        sources.report_chosen(sources.chosen, self.reporter)
         return sources
 
     @property

@@ -1,7 +1,8 @@
-"""Where packages come from: indexes, find-links folders, certificates, and who chose them.
+"""Package sources: indexes, find-links, certificates, and their settings.
 
-``read_sources`` reads the settings of pip, uv, conda and ours into ``Sources``; a ``Session`` is their
-one client for a run. A setting that cannot be obeyed is refused by name (``provenance.py``).
+``read_sources`` reads the settings of pip, uv, conda, and gpuinstall into
+``Sources``. A ``Session`` has the clients of one run. An unsupported setting is an
+error (``provenance.py``).
 """
 
 from gpuinstall.sources.sources import OFFICIAL, Sources, read_sources

@@ -21,7 +21,7 @@ TRUST = f"{LIST}\nexport GPUINSTALL_TRUST_FOLDER=1   # trust this folder"
 
 
 class SourceKind(Enum):
-    """What a source is."""
+    """The kind of a source."""
 
     INDEX = "an index or a page of files"
     ADDRESS = "a requirement by address"
@@ -36,13 +36,13 @@ class Entry(Value):
 
     kind: SourceKind
     shown: str
-    """The source in messages: ``uv.toml: index-url``, ``demo from ../lib``."""
+    """Its name in messages: ``uv.toml: index-url`` or ``demo from ../lib``."""
     location: Location
     is_reachable: bool = False
-    """Whether a path is in the repository, or a requirement leads there."""
+    """Whether a path is in the repository, or a requirement refers to it."""
     is_from_lock: bool = False
     is_requested: bool = False
-    """Whether the user typed the package, or configured the source."""
+    """Whether the user requested the package or configured the source."""
     subdirectory: str = ""
     commit: str = ""
 
@@ -53,11 +53,11 @@ class Policy(Value):
     trusts_folder: bool = True
     trusted_sources: tuple[Location, ...] = ()
     pass_build_variables: tuple[str, ...] = ()
-    """The variables that every build receives."""
+    """The environment variables for every build."""
     build_variables: Mapping[str, Mapping[str, str]] = {}
-    """uv's ``extra-build-variables`` of the user, by package."""
+    """The user's ``extra-build-variables`` for uv, by package."""
     requested: frozenset[str] = frozenset()
-    """The packages that the user typed."""
+    """The packages on the command line."""
 
     def trusts(self, location: Location) -> bool:
         """Return whether the user's ``trusted-sources`` list a location."""
@@ -88,7 +88,7 @@ def admit(entry: Entry, policy: Policy) -> GateVerdict:
 
 def _inner_path(entry: Entry, _: Policy) -> Reason | None:
     """Reject a subdirectory outside its repository, folder, or archive."""
-    # Windows knows every separator: a lock may be installed there.
+    # Windows accepts every separator, and may install a lock that Linux checked.
     path = PureWindowsPath(entry.subdirectory)
     if ".." in path.parts or path.anchor:
         message = f"{entry.shown} has a subdirectory outside it"
@@ -117,13 +117,13 @@ def _outside(entry: Entry, policy: Policy) -> Reason | None:
 
 
 def _untrusted(entry: Entry, policy: Policy) -> Reason | None:
-    """Reject what a folder selects, if the user trusts no folder."""
+    """Reject a source that an untrusted folder selects."""
     if policy.trusts_folder or entry.is_requested or policy.trusts(entry.location):
         return None
     is_served_wheel = (
         entry.kind is SourceKind.WHEEL and entry.location.server != "file://"
     )
-    # The hosts of wheels are compared with the configured sources.
+    # Another check compares the hosts of wheels with the configured sources.
     if is_served_wheel:
         return None
     return Reason("folder-not-trusted", f"{entry.shown} is not trusted")
@@ -137,10 +137,10 @@ def source_location(address: str, folder: Path | None = None) -> Location:
 
     Args:
         address: The address, or a path.
-        folder: The folder in which relative paths begin.
+        folder: The folder to which a path is relative.
 
     Raises:
-        UsageError: It is malformed.
+        UsageError: The address is malformed.
     """
     plain = address.partition("#")[0]
     if plain.startswith("git+"):

@@ -146,7 +146,7 @@ class Effect(Enum):
     )
 
     @property
-    def is_named(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether it is named before it is asked."""
         return self.value.role is not None
 
@@ -341,7 +341,7 @@ def source_setting(
         if {":all:", "torch"}.intersection(names):
             row = load_rules()[tool, f"{key} (torch)"]
     effect = row.declared_effect
-    is_address = effect.is_named or effect.value.is_compared
+    is_address = effect.is_reported or effect.value.is_compared
     fault = fault_in(value) if is_address else ""
     if is_address and TOKEN.search(value):
         fault = "it has a token, which locks would record; put it into a netrc file"

@@ -1,6 +1,6 @@
-"""A relay on loopback from which uv fetches files.
+"""Loopback relay through which uv downloads files.
 
-It brings our limits, certificates and logins, and takes hashes on the way.
+It applies gpuinstall's limits, certificates, and logins, and hashes the files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuinstall.sources.web import Client
 
 @dataclass
 class _Relayed:
-    """A file that uv may ask for."""
+    """A file that uv may request."""
 
     url: str
     name: str
@@ -31,21 +31,22 @@ class _Relayed:
     hashed: bool
     """Whether its hash is known."""
     failure: InstallationError | None = None
-    """What ends all further attempts."""
+    """A permanent error, which is raised again for each request."""
 
 
 class Relay(ThreadingHTTPServer):
-    """Passes files on from their servers to programs of this machine that have their addresses.
+    """Serves files from their servers at secret loopback addresses.
 
     Args:
-        client: What fetches them.
-        progress: Counts the bytes of each file by its name.
-        keep: Takes the address of each file that had no hash and its sha256, once all of it came.
+        client: The client that downloads the files.
+        progress: Receives the name of a file and a number of bytes.
+        keep: Receives the address and the sha256 of each complete file that had
+            no hash.
     """
 
     daemon_threads = True
     block_on_close = False
-    # uv fetches fifty files at once, and a connection that is refused counts as a failure.
+    # uv downloads 50 files at once, and a refused connection counts as a failure.
     request_queue_size = 64
 
     def __init__(
@@ -57,7 +58,7 @@ class Relay(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[str, _Relayed] = {}
         self.failure: InstallationError | None = None
-        """Why the first file that failed did."""
+        """The error of the first file that failed."""
         self._client = client
         self._progress = progress
         self._keep = keep
@@ -69,36 +70,29 @@ class Relay(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
-    def address(
-        self,
-        url: str,
-        name: str,
-        size: int | None,
-        *,
-        hashed: bool,
-    ) -> str:
+    def address(self, url: str, name: str, size: int | None, *, hashed: bool) -> str:
         """Return an address for a file that no other program can guess.
 
         Args:
-            url: Where the file comes from.
-            name: Its name, which the address ends with.
-            size: In bytes, if that is known.
-            hashed: Whether its hash is known: who fetches the file compares it.
+            url: The address of the file on its server.
+            name: Its name, the last part of the returned address.
+            size: Its size in bytes, or None if unknown.
+            hashed: Whether uv knows its hash, and verifies it.
         """
         path = f"/{secrets.token_urlsafe(16)}/{quote(name)}"
         self.files[path] = _Relayed(url, name, size, hashed)
         return f"http://127.0.0.1:{self.server_port}{path}"
 
     def chunks(self, file: _Relayed) -> Generator[bytes]:
-        """Yield the bytes of a file, hashed and counted, and an empty end once its hash is kept.
+        """Yield the bytes of a file, and an empty chunk once its hash is kept.
 
         Raises:
-            InstallationError: the same again if the file cannot be had.
+            InstallationError: The file cannot be downloaded.
         """
         if file.failure:
             raise file.failure
         digest = hashlib.sha256()
-        came = 0
+        received = 0
         complete = False
         try:
             for chunk in self._client.chunks(file.url, file.size):
@@ -108,25 +102,25 @@ class Relay(ThreadingHTTPServer):
                     )
                 if not file.hashed:
                     digest.update(chunk)
-                came += len(chunk)
+                received += len(chunk)
                 self._progress(file.name, len(chunk))
                 yield chunk
             complete = True
         except InstallationError as error:
             self.failure = self.failure or error
-            # A connection that broke may hold the next time: uv asks again.
+            # uv repeats a request whose connection broke.
             if error.code != "transfer":
                 file.failure = error
             raise
         finally:
             if not complete:
-                self._progress(file.name, -came)
+                self._progress(file.name, -received)
         if not file.hashed:
             self._keep(file.url, digest.hexdigest())
         yield b""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report nothing of a program that goes away."""
+        """Ignore a closed connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -134,13 +128,13 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Send a file in chunks; the empty last one says that it is whole and its hash kept."""
+        """Send a file in chunks; an empty one confirms it is complete."""
         file = self.server.files.get(self.path)
         if file is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         with closing(self.server.chunks(file)) as chunks, suppress(InstallationError):
-            # Before the status is sent: what fails at once gets another.
+            # Read a chunk before the status, which depends on an error.
             try:
                 chunk = next(chunks)
             except InstallationError:
@@ -159,4 +153,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Keep quiet."""
+        """Log nothing."""

@@ -23,19 +23,20 @@ def check_subdirectory(
 ) -> None:
     """Check that a subdirectory is a folder of a repository.
 
-    uv follows a link, and would build what it leads to.
+    uv follows a symbolic link, and would build the folder behind it.
 
     Args:
-        session: The run. Offline, uv has only repositories of earlier runs.
-        repository: Its URL or path.
-        revision: The commit, branch, or tag; empty: the default branch.
+        session: The clients of the run. Offline, nothing is checked: uv uses
+            repositories of previous runs.
+        repository: The URL or path.
+        revision: The commit, branch, or tag. Empty: the default branch.
         subdirectory: The path in the repository.
 
     Raises:
         InstallationError: The repository cannot be fetched.
         UsageError: The subdirectory is a link, or missing.
     """
-    # Without Git, uv explains that it is missing.
+    # Without git, uv reports that it is missing.
     is_offline = session.environment.get("UV_OFFLINE")
     if not subdirectory or is_offline or not find_program("git"):
         return
@@ -51,7 +52,7 @@ def check_subdirectory(
         git("init", "--quiet", "--bare")
     fetch = ("fetch", "--quiet", "--no-tags")
     everything = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
-    # Some servers have no shallow copies, or no single commits.
+    # Some servers do not support shallow clones, or single commits.
     done = git(*fetch, "--depth=1", "--", repository, revision or "HEAD")
     commit = "FETCH_HEAD"
     if not done.ok:

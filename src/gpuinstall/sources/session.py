@@ -1,4 +1,4 @@
-"""One run's clients, cache, sources and reporter: what the making of locks and environments uses of the world."""
+"""Clients, caches, sources, and the reporter of one run."""
 
 from __future__ import annotations
 
@@ -33,55 +33,56 @@ from gpuinstall.sources.web import AnswerCache, Client, FileHash, Page
 
 
 class Session(Value):
-    """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``.
-
-    ``scratch`` is a folder of this run alone, which goes with it.
-    ``announced`` are the packages of which it was said that their code runs.
-    """
+    """Everything outside of gpuinstall that one run uses."""
 
     sources: Sources
     client: Client
     cache: AnswerCache[FileHash]
     environment: Mapping[str, str]
+    """The environment variables for uv."""
     python: Path
+    """The interpreter with which uv resolves."""
     reporter: Reporter
     scratch: Path
+    """A temporary folder, removed after the run."""
     patience: Patience = USUAL
     folder: Path = field(default_factory=Path.cwd)
+    """The folder to which requested paths are relative."""
     sourcing: Sourcing = DEFAULT_SOURCING
     announced: set[str] = field(default_factory=set)
+    """The packages whose build code was announced."""
     outdated: set[str] = field(default_factory=set)
-    """The requirements by address of which uv has to learn anew what they require."""
+    """Requirements with an address whose metadata uv must read again."""
 
     rows: dict[Any, Any] = field(default_factory=dict)
-    """What wheels said, as ``Reader.rows`` has it."""
+    """The facts read from wheels, shared with ``Reader.rows``."""
 
     @cached_property
     def default_index(self) -> str | None:
-        """The address of the default index: the one that is configured, else uv's own."""
+        """The configured default index, or uv's own."""
         return self.sources.default_index or uv.default_index(self.environment)
 
     def page_of(self, package: str) -> Page | None:
-        """The page of a package that is not of the family: of the first index that has one."""
+        """Return the page of a package on the first index that has one."""
         for index in self.sources.indexes_for(package, self.default_index):
             if page := self.client.page(f"{index}/{package}/"):
                 return page
         return None
 
     def known_page(self, package: str) -> Page | None:
-        """The same; None also if an index does not answer."""
+        """Return the page of a package; None if an index is unreachable."""
         with suppress(InstallationError):
             return self.page_of(package)
         return None
 
     @cached_property
     def uv_cache(self) -> Path:
-        """The folder of uv's cache."""
+        """The cache folder of uv."""
         return uv.cache_folder(self.environment)
 
 
 KEYRING_S = 60
-"""Seconds in which a keyring is unlocked, by a person if need be."""
+"""Time limit in seconds for a keyring, which a person may have to unlock."""
 
 
 @contextmanager
@@ -92,15 +93,16 @@ def open_session(
     *,
     sourcing: Sourcing = DEFAULT_SOURCING,
 ) -> Iterator[Session]:
-    """Open a client for the sources, our cache, and a folder of this run alone.
+    """Open the clients, caches, and temporary folder of a run.
 
     Args:
-        sources: Where packages may come from.
-        reporter: Is told of the run.
-        folder: Where paths that are asked for begin; None: the working folder.
-        sourcing: The choices of whoever starts the run.
+        sources: The package sources.
+        reporter: The reporter.
+        folder: The folder to which requested paths are relative. None: the working
+            folder.
+        sourcing: The user's options for sources.
     """
-    # Before any thread starts: the search for uv minds them.
+    # The search for uv must not run next to other threads.
     uv.uv()
     check_cache(own_cache_folder(), reporter)
     patience = read_patience(os.environ)
@@ -108,13 +110,14 @@ def open_session(
         os.environ, sources.environment(), offline=sourcing.offline
     )
     variables |= patience.variables(os.environ)
-    # Without the user's: a file of another tool may mean the index that theirs is a mirror of.
+    # Without the user's mirror: another tool's file may refer to the original index.
     tools_own = {
         name: value for name, value in variables.items() if name != "UV_DEFAULT_INDEX"
     }
     sources.check_known_indexes(lambda: uv.default_index(tools_own))
     provider = variables.pop("UV_KEYRING_PROVIDER", "")
-    # uv needs no keyring, which would need all variables: the passwords stand in a file of this run.
+    # A keyring may need any variable, which builds must not have. Therefore uv gets
+    # the passwords in a private file.
     logins = dict(sources.logins)
     if provider == "subprocess" and find_program("keyring"):
         logins = dict(_with_passwords(sources, variables))
@@ -131,7 +134,7 @@ def open_session(
             )
         )
         if variables.pop("UV_NO_CACHE", "").lower() not in OFF:
-            # One for all steps of this run, as uv's own would not be.
+            # All uv processes of this run share one temporary cache.
             variables["UV_CACHE_DIR"] = str(scratch / "uv")
         yield Session(
             replace(sources, logins=logins),
@@ -150,7 +153,10 @@ def open_session(
 def _with_passwords(
     sources: Sources, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Ask the program ``keyring`` for the password of a user who has none: for an address, then for its host, as uv does."""
+    """Yield logins, with missing passwords from ``keyring``.
+
+    Like uv, query the address first, and then the host.
+    """
     addresses = sources.places + sources.addresses
     for server, login in sources.logins.items():
         host = urlsplit(server).netloc
@@ -173,15 +179,15 @@ def _with_git_settings(
     variables: Mapping[str, str],
     scratch: Path,
 ) -> dict[str, str]:
-    """Return the variables with Git's settings and logins in a private file.
+    """Move git settings and logins from variables into a private file.
 
     Builds and METADATA could read variables, and other users a command line.
 
     Args:
         addresses: The addresses of requirements and constraints.
         logins: ``user:password`` by scheme, host, and port.
-        variables: The variables of the run, which may have settings of Git.
-        scratch: The folder of this run.
+        variables: The variables for uv, which may contain git settings.
+        scratch: The temporary folder of the run.
     """
     kept = {
         name: value
@@ -214,7 +220,7 @@ def _with_git_settings(
 
 
 def _git_setting(setting: tuple[str, str]) -> str:
-    """Write a setting as a file of Git has it."""
+    """Format a setting for a git configuration file."""
     key, value = (re.sub(r'(["\\])', r"\\\1", text) for text in setting)
     section, _, rest = key.partition(".")
     inner, _, name = rest.rpartition(".")

@@ -1,4 +1,4 @@
-"""Where packages come from: the torch index, find-links folders, the default index, and the certificates to trust."""
+"""Package sources: torch index, find-links, other indexes, certificates."""
 
 from __future__ import annotations
 
@@ -47,50 +47,49 @@ from gpuinstall.sources.provenance import (
 OFFICIAL = "https://download.pytorch.org/whl"
 
 _LINKS = "#find-links"
-"""What tells the address of find-links from that of an index."""
+"""The fragment that distinguishes find-links from an index."""
 
 SYSTEM_CERTIFICATES = "UV_SYSTEM_CERTS"
-"""uv's variable for the certificates of the system; we obey it too."""
+"""uv's variable for the certificates of the system."""
 _SYSTEM_STORES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""Where Linux and macOS have them."""
+"""Their paths on Linux and macOS."""
 
 
 class Sources(Value):
-    """Where the torch family may come from, in this order: ``torch_index``, ``find_links``, the default index.
+    """The package sources. No address contains a login.
 
-    No address holds credentials.
+    PyTorch packages are from ``torch_index``, ``find_links``, or the default index,
+    in this order.
     """
 
     torch_index: str = OFFICIAL
-    """The base below which ``<backend>/<package>/`` lie."""
+    """The URL above ``<backend>/<package>/``."""
 
     is_torch_index_requested: bool = False
-    """Whether a command, a variable or the project names it; otherwise it comes after ``find_links``."""
+    """Whether the user or project configured it, so it precedes find-links."""
 
     default_index: str | None = None
-    """None is the tools' own."""
+    """None: the default of pip and uv."""
 
     settings: tuple[SourceSetting, ...] = ()
-    """What configuration says, the strongest first, and what files of the request say; without logins."""
+    """The settings of the user, the strongest first, and of the folder."""
 
     certificates: str | None = None
     policy: Policy = Policy()
-    """What the user allows folders to do."""
 
     logins: Mapping[str, str] = {}
     """``user:password`` by scheme, host, and port, for requests and uv."""
 
     def __repr__(self) -> str:
-        # Shown by a traceback too: without the logins.
+        # A traceback must not show the logins.
         return f"Sources of {self.torch_index}, {self.default_index}"
 
     def _of(self, *effects: Effect) -> list[SourceSetting]:
-        """Return the settings that have one of these effects."""
         return [setting for setting in self.settings if setting.effect in effects]
 
     def _addresses(self, effect: Effect) -> tuple[str, ...]:
@@ -98,19 +97,19 @@ class Sources(Value):
 
     @property
     def find_links(self) -> tuple[str, ...]:
-        """Addresses or absolute folders."""
+        """URLs or absolute folders."""
         return self._addresses(Effect.FIND_LINKS)
 
     @property
     def extra_indexes(self) -> tuple[str, ...]:
-        """Indexes that never serve the family; whatever else they list comes from them alone."""
+        """The only indexes of the packages they list, except PyTorch's."""
         return self._addresses(Effect.EXTRA_INDEX)
 
     @property
     def own_indexes(self) -> dict[str, str]:
-        """The extra indexes and find-links that the user's own configuration names, with the place that does.
+        """Extra indexes and find-links that only the user's configuration has.
 
-        Those that a file of the folder names too are not among them. Their addresses are as a lock has them.
+        The keys are addresses as in a lock. The values are configuration files.
         """
         indexes = self._of(Effect.EXTRA_INDEX, Effect.FIND_LINKS)
         of_folder = {index.value for index in indexes if not index.is_own}
@@ -131,7 +130,7 @@ class Sources(Value):
 
     @property
     def metadata(self) -> list[Mapping[str, Any]]:
-        """The rows of these settings that stand in place of METADATA of packages."""
+        """The rows of uv's ``dependency-metadata``."""
         return self._of_resolution("dependency-metadata")
 
     def _of_resolution(self, key: str) -> list[Any]:
@@ -140,7 +139,7 @@ class Sources(Value):
 
     @property
     def resolver_words(self) -> dict[str, str]:
-        """uv's words for which versions it takes, the strongest setting's of each."""
+        """uv's one-word settings for the selection of versions."""
         words: dict[str, str] = {}
         for setting in self._of(Effect.RESOLUTION):
             if setting.row.key in RESOLVER_WORDS:
@@ -151,7 +150,7 @@ class Sources(Value):
 
     @property
     def resolver_tables(self) -> dict[str, dict[str, Any]]:
-        """uv's settings by package. The strongest setting counts."""
+        """uv's settings by package, from the strongest configuration."""
         tables: dict[str, dict[str, Any]] = {}
         for setting in self._of(Effect.RESOLUTION):
             if setting.row.key in RESOLVER_TABLES:
@@ -162,7 +161,7 @@ class Sources(Value):
 
     @property
     def takes_lowest(self) -> bool:
-        """Whether uv takes the lowest versions, at least of what is requested."""
+        """Whether uv selects the lowest versions of requested packages."""
         return self.resolver_words.get("resolution", "highest") != "highest"
 
     @property
@@ -172,28 +171,28 @@ class Sources(Value):
 
     @property
     def exclude_newer(self) -> str | None:
-        """The date after which files do not count: uv's variable, a file's of the request, else the strongest's."""
+        """The date after which files are ignored."""
         settings = self._of(Effect.EXCLUDE_NEWER)
-        # Configuration is read from the strongest on, files of the request in their order, where the last counts.
         of_folder = [one for one in settings if not one.is_own]
         of_variable = [one for one in settings if one.file.name == "UV_EXCLUDE_NEWER"]
-        counting = of_variable or of_folder[-1:] or settings[:1]
-        return counting[0].value if counting else None
+        # The last requested file has priority, but the first configuration.
+        effective = of_variable or of_folder[-1:] or settings[:1]
+        return effective[0].value if effective else None
 
     @cached_property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of requirements and constraints that readers of a request have handed over."""
+        """The addresses of requirements and constraints in requested files."""
         return self._addresses(Effect.LOCATED)
 
     @cached_property
     def package_indexes(self) -> dict[str, str]:
-        """The index of each package that may come from no other."""
+        """The only index of a package, by package."""
         settings = self._of(Effect.PACKAGE_INDEX)
         return {setting.package: setting.value for setting in settings}
 
     @cached_property
     def hashes(self) -> dict[str, frozenset[str]]:
-        """The SHA-256 of the files that a package may be, or the package at one version: ``name==version``."""
+        """The allowed SHA-256 hashes by ``name`` or ``name==version``."""
         hashes: dict[str, frozenset[str]] = {}
         for setting in self._of(Effect.HASH):
             known = hashes.get(setting.package, frozenset())
@@ -203,12 +202,12 @@ class Sources(Value):
 
     @property
     def hash_places(self) -> dict[str, str]:
-        """Where the hashes of a package stand."""
+        """The file and line of the hashes of a package."""
         return {setting.package: setting.place for setting in self._of(Effect.HASH)}
 
     @property
     def only_binary(self) -> frozenset[str]:
-        """The packages that are never built; ``:all:`` stands for each."""
+        """The packages that are never built, or ``:all:``."""
         return self._names_in(Effect.ONLY_BINARY)
 
     @property
@@ -218,7 +217,7 @@ class Sources(Value):
 
     @property
     def no_sources(self) -> frozenset[str]:
-        """The packages without ``[tool.uv.sources]``; ``:all:`` is all."""
+        """The packages without ``[tool.uv.sources]``, or ``:all:``."""
         return self._names_in(Effect.NO_SOURCES)
 
     def _names_in(self, effect: Effect) -> frozenset[str]:
@@ -228,17 +227,17 @@ class Sources(Value):
 
     @property
     def ignored_settings(self) -> list[SourceSetting]:
-        """Those that are not obeyed, with ``why_ignored``."""
+        """The settings with ``why_ignored``."""
         return [one for one in self.settings if one.why_ignored]
 
     @property
     def demanded(self) -> dict[str, SourceSetting]:
-        """What files of other tools demand: an address for a package, by its name."""
+        """The required addresses in files of other tools, by package."""
         return {one.package: one for one in self._of(Effect.ADDRESS)}
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Every address that packages may come from, but for the tools' own default index."""
+        """Every configured index and find-links."""
         return (
             self.torch_index,
             *self.find_links,
@@ -249,8 +248,8 @@ class Sources(Value):
 
     @cached_property
     def chosen(self) -> tuple[SourceSetting, ...]:
-        """What a file of the folder chose, and the user did not: each source once."""
-        # Of these one counts alone.
+        """The sources that only files of the folder select, each once."""
+        # Only one setting of these effects is used.
         single = {
             Effect.INDEX: self.default_index,
             Effect.CERTIFICATES: self.certificates,
@@ -259,7 +258,7 @@ class Sources(Value):
         chosen: dict[tuple[Effect, Location], SourceSetting] = {}
         for setting in self.settings:
             effect = setting.effect
-            if not effect.is_named:
+            if not effect.is_reported:
                 continue
             source = effect, Location.parse(setting.value)
             if setting.is_own:
@@ -269,7 +268,7 @@ class Sources(Value):
         return tuple(setting for source, setting in chosen.items() if source not in own)
 
     def chooser_of(self, address: str) -> SourceSetting | None:
-        """Return the setting of the folder by which a file at an address, or a page of files, is a source."""
+        """Return the setting of the folder that has selected an address."""
         location = Location.parse(address)
         for setting in self.chosen:
             if location.is_from(Location.parse(setting.value)):
@@ -277,32 +276,27 @@ class Sources(Value):
         return None
 
     def has_files_at(self, location: Location) -> bool:
-        """Return whether a file is in an index or links folder here."""
+        """Return whether a file is in a local index or find-links folder."""
         places = map(Location.parse, self.places)
         return location.server == "file://" and any(map(location.is_from, places))
 
     @property
     def has_further_indexes(self) -> bool:
-        """Whether packages beside the family may come from elsewhere than the default index."""
+        """Whether packages other than PyTorch's have further sources."""
         return any((self.package_indexes, self.extra_indexes, self.find_links))
 
     def indexes_for(self, package: str, default: str | None) -> tuple[str, ...]:
-        """Return the indexes that may have a package; it comes from the first that lists it.
-
-        Args:
-            package: Its name.
-            default: The default index.
-        """
+        """Return the indexes of a package; the first that lists it is used."""
         if package in self.package_indexes:
             return (self.package_indexes[package],)
         return (*self.extra_indexes, *filter(None, [default]))
 
     @property
     def newest_day(self) -> str | None:
-        """The day of ``exclude_newer`` for the pages that are read here; None if there is none.
+        """The date part of ``exclude_newer``, if it is set.
 
         Raises:
-            UsageError: It is no date, which uv alone can read.
+            UsageError: The value is not a date; only uv understands it.
         """
         if self.exclude_newer is None:
             return None
@@ -316,9 +310,9 @@ class Sources(Value):
         return day
 
     def environment(self) -> dict[str, str]:
-        """Return the variables for uv: the default index and the certificates.
+        """Return uv's variables for the default index and the certificates.
 
-        Credentials travel here and not in argv.
+        Other users can read a command line, but not these variables.
         """
         variables = {}
         if self.default_index:
@@ -328,7 +322,7 @@ class Sources(Value):
         return variables
 
     def _with_login(self, address: str) -> str:
-        """Return an address with the login of its server, for uv alone."""
+        """Return an address with the login of its server."""
         login = self.logins.get(server_of(address))
         if login is None:
             return address
@@ -339,7 +333,7 @@ class Sources(Value):
     def login_indexes(self) -> list[dict[str, Any]]:
         """Return indexes that give uv the login of each server.
 
-        uv asks none of them for packages, and sends a login to no other port.
+        uv requests no packages from them, and sends a login only to the same port.
         """
         servers = [server for server in self.logins if server.startswith("http")]
         return [
@@ -352,7 +346,7 @@ class Sources(Value):
         ]
 
     def uv_settings(self) -> dict[str, Any]:
-        """Return uv's settings for what comes neither from the sources of the family nor from the default index."""
+        """Return uv's settings for other sources than the default index."""
         indexes = [{"url": address} for address in self.extra_indexes]
         indexes += [{"url": place, "format": "flat"} for place in self.find_links]
         settings: dict[str, Any] = {"index": indexes}
@@ -363,11 +357,7 @@ class Sources(Value):
         return settings | self.resolver_words | self.resolver_tables
 
     def for_markers(self, values: Mapping[str, str]) -> Sources:
-        """Return the sources without those whose markers do not hold.
-
-        Args:
-            values: The marker environment of the target.
-        """
+        """Return the sources whose markers apply in an environment."""
         settings = tuple(one for one in self.settings if one.applies_in(values))
         return replace(self, settings=settings)
 
@@ -376,20 +366,21 @@ class Sources(Value):
         settings: Iterable[SourceSetting],
         folder: Path | None = None,
     ) -> Sources:
-        """Obey what files of the request, and the user's own words, say of sources.
+        """Add settings of requested files and of the command line.
 
         Args:
-            settings: What they say.
-            folder: The project's, where relative paths begin; None: the working folder.
+            settings: The settings.
+            folder: The folder to which their paths are relative. None: the working
+                folder.
 
         Raises:
-            UsageError: It cannot be obeyed.
+            UsageError: A setting is refused or malformed.
         """
         sources = self
         for written in dict.fromkeys(settings):
             sources.check_form(written)
             setting = sources._located(written, folder or Path.cwd())
-            sources = sources.obeying(setting)
+            sources = sources.with_setting(setting)
         return sources
 
     def check_form(self, setting: SourceSetting) -> None:
@@ -403,10 +394,11 @@ class Sources(Value):
             raise _not_obeyed(setting, form.instead)
 
     def _located(self, setting: SourceSetting, folder: Path) -> SourceSetting:
-        """Return what a file says as the folder's own or as a stranger's.
+        """Check a setting of a file, and decide whether the user owns it.
 
         Raises:
-            UsageError: It leads where a file may not lead, or names a second default index.
+            UsageError: It refers to another user's path, or to a second default
+                index.
         """
         effect = setting.effect
         if setting.is_own:
@@ -416,14 +408,14 @@ class Sources(Value):
                 is_alike = other.row == setting.row
                 if is_alike and other.value != _plain(setting.value):
                     raise _not_obeyed(
-                        setting, f"one default index; {other.value} is another"
+                        setting, f"use one default index, not also {other.value}"
                     )
         if effect in {Effect.LOCATED, Effect.FIND_LINKS}:
             location = Location.parse(setting.value, folder)
             is_path = location.server == "file://"
             is_inside = is_path and location.is_from(Location.parse(str(folder)))
             if effect is Effect.LOCATED and is_inside:
-                # A project of a trusted folder has been read; uv may read more in an archive.
+                # The gate has checked a trusted project, but not the content of an archive.
                 is_archive = isfile(location.path)
                 return replace(
                     setting, is_own=self.policy.trusts_folder and not is_archive
@@ -433,12 +425,14 @@ class Sources(Value):
                 check_outside(Path(location.path), file if exists(file) else folder)
         return setting
 
-    def obeying(self, setting: SourceSetting, *, overrides: bool = True) -> Sources:
-        """Return the sources with what one setting says, without its login.
+    def with_setting(
+        self, setting: SourceSetting, *, overrides: bool = True
+    ) -> Sources:
+        """Add a checked setting, without its login.
 
         Args:
-            setting: It has the form that it must have.
-            overrides: Whether a default index takes the place of another.
+            setting: The setting.
+            overrides: Whether a default index replaces an existing one.
         """
         plain = without_logins if setting.effect is Effect.EXTENSIONS else _plain
         address = plain(setting.value)
@@ -446,27 +440,23 @@ class Sources(Value):
         if setting.effect is Effect.INDEX and (overrides or not default_index):
             default_index = address
         logins = self.logins
-        if setting.effect.is_named:
-            # The user's own stay.
+        if setting.effect.is_reported:
+            # Earlier logins, such as the user's, have priority.
             logins = {**_logins(setting.value), **logins}
         settings = (*self.settings, replace(setting, value=address))
         return replace(
             self, settings=settings, default_index=default_index, logins=logins
         )
 
-    def name_chosen(
+    def report_chosen(
         self,
         settings: Sequence[SourceSetting],
         reporter: Reporter,
     ) -> None:
-        """Name what the folder chose, and not the user.
-
-        Args:
-            settings: What it chose.
-            reporter: Is told, also if the run is quiet.
+        """Report the sources that the folder selects, even in a quiet run.
 
         Raises:
-            UsageError: The user does not trust folders to choose.
+            UsageError: The user does not trust the folder to select sources.
         """
         _check(admit(_entry(setting), self.policy) for setting in settings)
         for setting in settings:
@@ -475,7 +465,7 @@ class Sources(Value):
             reporter.notice("Index", f"{setting}{login}")
 
     def check_build(self, package: str, name: str, default: str | None) -> None:
-        """Raise UsageError if a package of an index may not be built.
+        """Raise UsageError if a package on an untrusted index would be built.
 
         Args:
             package: The package, with its version.
@@ -492,7 +482,7 @@ class Sources(Value):
             _check([admit(entry, self.policy)])
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
-        """Report settings that are not obeyed, and warn of unknown ones."""
+        """Report ignored settings, and warn about unknown ones."""
         texts = {}
         for setting in self.ignored_settings:
             key = setting.row.key
@@ -505,13 +495,13 @@ class Sources(Value):
                 reporter.step("Ignored", text)
 
     def check_known_indexes(self, read_default: Callable[[], str | None]) -> None:
-        """Raise UsageError if a file of another tool has packages from an index that is not among the sources.
+        """Raise UsageError if another tool's file has an unknown index.
 
-        Its packages would be taken from the default index instead.
+        Its packages would be installed from the default index instead.
 
         Args:
-            read_default: Returns the tools' own default index. It counts as a source even where the user has named a
-                mirror of it: the packages are the same. Asked only if need be.
+            read_default: Returns the default index of the tools. It is known even
+                if the user has configured a mirror of it.
         """
         demanded = self._of(Effect.KNOWN_INDEX)
         if not demanded:
@@ -524,7 +514,7 @@ class Sources(Value):
             if Location.parse(setting.value) not in known
         }
         for setting in unknown.values():
-            raise _not_obeyed(setting, hint=naming(unknown))
+            raise _not_obeyed(setting, hint=export_commands(unknown))
 
     def check_address(self, name: str, address: str) -> None:
         """Raise UsageError unless metadata may require a package by URL.
@@ -537,22 +527,22 @@ class Sources(Value):
         entry = Entry(SourceKind.ADDRESS, shown, source_location(address))
         _check([admit(entry, self.policy)])
 
-    def check_handed_over(self, requirement: Requirement) -> None:
-        """Raise UsageError for an address that no reader of a request has handed over: none goes to uv unnamed."""
+    def check_reported(self, requirement: Requirement) -> None:
+        """Raise UsageError for an address that the user has not seen."""
         if requirement.url and not self.has_address(requirement.url):
             raise UsageError(
                 "source-setting",
-                f"{requirement.name} has an address that was not named: {redacted(requirement.url)}",
+                f"{requirement.name} has an address that was not reported: {redacted(requirement.url)}",
                 hint=f"gpuinstall install {quoted(requirement.text)}   # requests it by its address",
             )
 
     def has_address(self, address: str) -> bool:
-        """Whether an address is that of a requirement or constraint, whatever the commit of a repository."""
+        """Return whether a requirement has an address, at any commit."""
         return _bare(address) in map(_bare, self.addresses)
 
 
 def _entry(setting: SourceSetting) -> Entry:
-    """Return a setting as an entry for the gate."""
+    """Convert a setting for the gate."""
     is_address = setting.row.key == BY_ADDRESS
     shown = shorten(redacted(setting.value)) if is_address else setting.row.key
     return Entry(
@@ -571,7 +561,7 @@ def _check(verdicts: Iterable[GateVerdict]) -> None:
         raise UsageError(
             rejected[0].code,
             "; ".join(messages),
-            why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses what a folder selects",
+            why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false rejects sources that a folder selects",
             hint=TRUST,
         )
 
@@ -583,16 +573,16 @@ def read_sources(
     *,
     configured: str | None = None,
 ) -> Sources:
-    """Return the sources that count in a folder.
+    """Read the sources for a folder.
 
     Args:
-        torch_index: The torch index that the user gave.
-        environ: The variables.
-        folder: Where the command runs.
-        configured: The torch index of the project, which counts if the user gave none.
+        torch_index: The user's torch index.
+        environ: The environment variables.
+        folder: The working folder.
+        configured: The project's torch index, used without one of the user.
 
     Raises:
-        UsageError: if an address is none, or a configuration file is malformed.
+        UsageError: An address or a configuration file is malformed.
     """
     from gpuinstall.sources.configuration import read_configuration, read_policy
     from gpuinstall.sources.requirements_file import with_variables
@@ -617,32 +607,36 @@ def read_sources(
     for written in settings:
         setting = written
         if setting.is_own:
-            # A variable may lead to PyTorch's own index.
+            # Not ``setting.effect``: a variable may contain the host of PyTorch.
             effect = setting.row.declared_effect
-            if effect.is_named:
+            if effect.is_reported:
                 value = with_variables(setting.value, environ)
                 setting = replace(setting, value=value)
             elif effect in {Effect.REFUSED, Effect.UNRELATED, Effect.UNKNOWN}:
-                # A stranger's would end the command; of this one the user knows.
-                sources = sources.obeying(setting)
+                # Such a setting in a file of the folder would be an error.
+                sources = sources.with_setting(setting)
                 continue
             elif not (effect.value.is_obeyed or setting.backend):
                 continue
         sources.check_form(setting)
-        # Of several default indexes the strongest configuration's counts.
-        sources = sources.obeying(setting, overrides=False)
+        # The default index of the strongest configuration has priority.
+        sources = sources.with_setting(setting, overrides=False)
     return sources
 
 
 def torch_index_of(requested: str | None) -> str:
-    """Return the base of the requested torch index, or the official one; raise UsageError for no address."""
+    """Return the URL of the requested torch index, or of the official one.
+
+    Raises:
+        UsageError: The requested index is not a URL.
+    """
     if not requested:
         return OFFICIAL
     is_url = re.match(r"(?!.*\$\{)https?://[^/]", requested)
     if not is_url or fault_in(requested):
         hint = (
             "Run it again with --torch-index https://index.example/whl: the URL above <backend>/<package>/\n"
-            "Set UV_FIND_LINKS to a folder of wheels, if one is meant"
+            "Set UV_FIND_LINKS instead if it is a folder of wheels"
         )
         raise UsageError(
             "torch-index", f"the torch index {requested!r} is not a URL", hint=hint
@@ -651,22 +645,22 @@ def torch_index_of(requested: str | None) -> str:
 
 
 def links_url(place: str) -> str:
-    """Return the address of find-links as a lock has it, which takes them for no index."""
+    """Return the address of find-links in a lock, with a fragment."""
     address = place if "://" in place else Path(place).as_uri()
     return address + _LINKS
 
 
-def naming(addresses: Iterable[str]) -> str:
-    """Return the commands that make indexes and find-links sources.
+def export_commands(addresses: Iterable[str]) -> str:
+    """Return the shell commands that configure indexes and find-links.
 
     Args:
-        addresses: As a lock or a file of another tool has them.
+        addresses: The addresses in a lock or in another tool's file.
     """
     values: dict[str, str] = {}
     for written in addresses:
         address = written.removesuffix(_LINKS)
         is_index = address == written and "://" in address
-        # uv separates indexes by blanks, and find-links by commas.
+        # uv separates indexes by spaces, and find-links by commas.
         name, sign = ("UV_INDEX", " ") if is_index else ("UV_FIND_LINKS", ",")
         values[name] = f"{values[name]}{sign}{address}" if name in values else address
     return "\n".join(f"export {name}={quoted(text)}" for name, text in values.items())
@@ -682,20 +676,20 @@ def _not_obeyed(
     return UsageError(
         "source-setting",
         f"{setting.place}: {setting.row.key}{package}{value} cannot be obeyed",
-        why="it says where packages may come from or which files they are; without it others could be installed",
+        why="it selects the sources or files of packages; ignoring it could install other files",
         hint=hint or f"Instead: {instead or setting.row.instead}",
     )
 
 
 def _plain(address: str) -> str:
-    """Return an address without its login and the slash at its end."""
+    """Return an address without its login and trailing slash."""
     plain = without_logins(address)
     stripped = plain.rstrip("/")
     return stripped if "/" in stripped else plain
 
 
 def _bare(address: str) -> str:
-    """Return an address without its fragment, that of a repository as uv writes it: without its reference."""
+    """Return an address without its fragment and git reference."""
     bare = unquote(_plain(address.partition("#")[0]))
     if not bare.startswith("git+"):
         return bare
@@ -709,7 +703,7 @@ def server_of(address: str) -> str:
 
 
 def _logins(address: str) -> dict[str, str]:
-    """Return the login of an address by its server, if it has one.
+    """Return the login in an address, by server.
 
     Raises:
         UsageError: The address is malformed.
@@ -723,7 +717,7 @@ def _logins(address: str) -> dict[str, str]:
     scheme, _, netloc = server.partition("://")
     written, _, host = netloc.rpartition("@")
     login = unquote(written)
-    # It would be an option of keyring, or a line of a netrc file.
+    # It could be read as an option of keyring, or as lines of a netrc file.
     if login.startswith("-") or not login.isprintable():
         raise malformed_address(address, "its login has odd characters")
     return {f"{scheme}://{host}": login}

@@ -57,12 +57,12 @@ def test_nothing_reaches_uv_but_through_the_gate():
 
 @pytest.mark.parametrize("text", [f"x @ {URL}", URL, GIT, "x @ ./x", "-e ./x"])
 @pytest.mark.parametrize("place", ["requirement", "constraint"])
-def test_uv_is_given_no_address_that_was_not_named(tmp_path, text, place):
+def test_uv_gets_no_unreported_address(tmp_path, text, place):
     requirements = (text,) if place == "requirement" else ()
     constraints = constrained(text) if place == "constraint" else ()
     project = resolver_project(*requirements, constraints=constraints)
 
-    with pytest.raises(UsageError, match="an address that was not named"):
+    with pytest.raises(UsageError, match="an address that was not reported"):
         project.write(tmp_path, None)
 
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources
-from gpuinstall.sources.sources import naming
+from gpuinstall.sources.sources import export_commands
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
@@ -162,7 +162,7 @@ def test_further_indexes_of_the_user_keep_login_and_origin(read, environ, tmp_pa
         "file:///near#find-links",
         "https://corp.example/links#find-links",
     ]
-    assert naming([*links, "https://a.example", "/far"]) == (
+    assert export_commands([*links, "https://a.example", "/far"]) == (
         "export UV_FIND_LINKS=file:///near,https://corp.example/links,/far\nexport UV_INDEX=https://a.example"
     )
     del environ["UV_FIND_LINKS"]
@@ -325,7 +325,7 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
 ):
     folder = tmp_path / "project"
     _write(folder / "uv.toml", text)
-    read_sources(None, environ, folder).name_chosen(
+    read_sources(None, environ, folder).report_chosen(
         read_sources(None, environ, folder).chosen, Reporter()
     )
     if by == "variable":
@@ -334,7 +334,7 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
         _write(tmp_path / "config/gpuinstall/config.toml", "trust-folder = false\n")
     sources = read_sources(None, environ, folder)
     with pytest.raises(UsageError, match=r"uv\.toml") as refused:
-        sources.name_chosen(sources.chosen, Reporter())
+        sources.report_chosen(sources.chosen, Reporter())
     assert refused.value.code == "folder-not-trusted"
     assert read_sources(
         None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder

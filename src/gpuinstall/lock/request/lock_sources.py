@@ -22,7 +22,7 @@ from gpuinstall.catalog.pages import PageFile, parse_files, wheels_of
 from gpuinstall.lock.file.fit import readable_lock
 from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.sources.provenance import is_of_pytorch
-from gpuinstall.sources.sources import naming
+from gpuinstall.sources.sources import export_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -62,7 +62,7 @@ def check_hosts(
             hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
             locked = [lock.indexes[name] for name in refused if name in lock.indexes]
             if locked:
-                hint = f"{naming(dict.fromkeys(locked))}   # if you trust this index: it was locked from there"
+                hint = f"{export_commands(dict.fromkeys(locked))}   # if you trust this index: it was locked from there"
             raise LockError(
                 "lock-source",
                 f"{lock.name} takes {', '.join(refused)} from {host}, which is not one of the configured sources",

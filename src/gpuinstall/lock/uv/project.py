@@ -119,7 +119,7 @@ class ResolverProject(Value):
             projects: Metadata of requested projects.
         """
         for requirement in (*self.requirements, *self.constraints):
-            self.sources.check_handed_over(requirement)
+            self.sources.check_reported(requirement)
         self.write_index(folder)
         requirements = requirement_lines(self.requirements, self.folder)
         constraints = requirement_lines(self.constraints, self.folder)

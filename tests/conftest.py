@@ -27,7 +27,7 @@ settings.register_profile(
     deadline=None,  # a busy machine is no failure
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=True,  # every clone tries the same examples
-    max_examples=40,  # make torture gives the readers of documents minutes
+    max_examples=25,  # make torture gives the readers of documents minutes
 )
 settings.load_profile("gpuinstall")
 disk.play()

@@ -104,7 +104,7 @@ def test_no_code_is_announced_of_what_cannot_be_fetched(here, stranger, name):
     assert "Code " not in done.err
 
 
-@pytest.mark.parametrize("trust", ["0", "1"])
+@pytest.mark.parametrize("trust", mostly_heavy(["0", "1"], ["1"]))
 @pytest.mark.parametrize(
     ("inside", "status"),
     [("inner", 0), ("./inner/", 0), ("link", 2), ("../outside", 2), ("absent", 2)],

@@ -173,6 +173,7 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
     assert warnings_of(pinned, "lengthy 2 may have no code")
 
 
+@pytest.mark.heavy
 def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
     folder, libraries, session, monkeypatch
 ):

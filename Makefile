@@ -81,10 +81,10 @@ lockfiles: $(READY)
 bootstrap:
 	$(PYTHON) -m tools.bundle
 
-# What the heavy tests start beside Python, on Debian and Ubuntu.
+# Programs that the heavy tests start, on Debian and Ubuntu.
 packages:
 	sudo apt-get update -q
-	sudo apt-get install -q -y chromium chromium-driver debootstrap fish slurm-wlm zsh
+	sudo apt-get install -q -y chromium chromium-driver debootstrap slurm-wlm zsh
 
 release: $(READY)
 	$(DEV) -m tools.release $(VERSION)

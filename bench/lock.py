@@ -1,4 +1,4 @@
-"""What locks cost: one target and six against ``uv pip compile`` for one; a sync that has nothing to do."""
+"""Measure ``lock`` against ``uv pip compile``, and an unchanged ``sync``."""
 
 from __future__ import annotations
 
@@ -25,23 +25,13 @@ from bench.harness import (
     run,
     seconds,
     single,
-    timed,
 )
-from gpuinstall.base.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tests.lab.host import Answer, Host
 
-SIX = (
-    "cu126",
-    "cu130",
-    "cu130-windows-x86_64",
-    "cu130-linux-aarch64",
-    "cpu",
-    "cpu-macos-arm64",
-)
 FAMILY = ("torch", "numpy")
 PROGRAM = ("painter",)
 RUNS = 7
@@ -64,29 +54,21 @@ class Desk:
     environment: dict[str, str]
     family: str
 
-    def lock(
-        self,
-        *targets: str,
-        requirements: tuple[str, ...] = FAMILY,
-    ) -> float:
-        """Make locks with gpuinstall, from empty caches."""
-        command = _lock(targets, requirements)
-        return seconds(command, **self.project())
+    def lock(self, requirements: tuple[str, ...] = FAMILY) -> float:
+        """Write a lock file with gpuinstall, from empty caches."""
+        return seconds(_lock("cu126", requirements), **self.project())
 
     def compile(
         self,
         requirements: tuple[str, ...] = ("torch==2.14.1", "numpy"),
-        locks: int = 1,
     ) -> float:
-        """Make locks with uv, side by side and from one empty cache."""
+        """Write a lock file with uv, from an empty cache."""
         project = self.project()
         file = project["cwd"] / "requirements.in"
         file.write_text("\n".join(requirements), encoding="utf-8")
         words = f"--index {self.family} --index-strategy unsafe-best-match"
         command = [UV, "pip", "compile", "--python", sys.executable, *words.split()]
-        command += ["requirements.in", "-o"]
-        commands = [[*command, f"pylock.uv-{number}.toml"] for number in range(locks)]
-        return timed(partial(side_by_side, partial(run, **project), commands, locks))
+        return seconds([*command, "requirements.in", "-o", "pylock.uv.toml"], **project)
 
     def project(self) -> Project:
         """Begin a project with caches of its own; nothing is removed, for then ext4 makes new files slowly."""
@@ -107,15 +89,9 @@ def rows() -> Iterator[Row]:
             yield _nothing_to_do(desk)
             for host in index.hosts:
                 delay(host)
-            one = partial(desk.lock, "cu126")
-            pair = paired(one, desk.compile, RUNS)
-            yield pair.times("lock, one target, against uv pip compile")
-            six = partial(desk.lock, *SIX)
-            pair = paired(six, desk.compile, RUNS)
-            yield pair.times("lock, six targets, against one by uv")
-            pair = paired(six, partial(desk.compile, locks=6), RUNS)
-            yield pair.times("lock, six targets, against six by uv at once")
-            program = partial(desk.lock, "cu126", requirements=PROGRAM)
+            pair = paired(desk.lock, desk.compile, RUNS)
+            yield pair.times("lock, against uv pip compile")
+            program = partial(desk.lock, PROGRAM)
             pair = paired(program, partial(desk.compile, PROGRAM), RUNS)
             yield pair.times("lock of a program, against uv pip compile", 2.5)
 
@@ -137,14 +113,9 @@ def _desk(folder: Path, index: StandInIndex) -> Desk:
     return Desk(folder, environment, f"{index.torch_index}/cu126")
 
 
-def _lock(
-    targets: Iterable[str],
-    requirements: Iterable[str] = FAMILY,
-) -> list[str | Path]:
+def _lock(target: str, requirements: Iterable[str] = FAMILY) -> list[str | Path]:
     command = [GPUINSTALL, "lock", *requirements, "--python", PYTHON]
-    for target in targets:
-        command += ["--target", target]
-    return [*command]
+    return [*command, "--target", target]
 
 
 def delay(host: Host) -> None:
@@ -161,7 +132,7 @@ def delay(host: Host) -> None:
 def _nothing_to_do(desk: Desk) -> Row:
     """Sync twice; what the second costs beside the probe, which every command makes."""
     project = desk.project()
-    run(_lock(["cpu"]), **project)
+    run(_lock("cpu"), **project)
     run([GPUINSTALL, "sync"], **project)
     uv = [UV, "pip", "sync", "--python", ".venv/bin/python", "pylock.cpu.toml"]
     pair = paired(lambda: _beside_probe(project), lambda: seconds(uv, **project), 9)

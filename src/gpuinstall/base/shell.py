@@ -66,13 +66,9 @@ def literal(word: Path | str, shell: ShellName) -> str:
         # Typographic quotes end a text too.
         doubled = re.sub("(['‘’‚‛])", r"\1\1", text)
         return f"'{doubled}'"
-    # Not shlex.quote: the same word is right in fish, where a backslash escapes a quote within single quotes.
-    words = [
-        f"\\{part}" if part in {"\\", "'"} else f"'{part}'"
-        for part in re.split(r"([\\'])", text)
-        if part
-    ]
-    return "".join(words) or "''"
+    # shlex.quote writes =ls without quotes, which zsh expands.
+    escaped = text.replace("'", r"'\''")
+    return f"'{escaped}'"
 
 
 def joined(words: Iterable[Path | str], shell: ShellName | None = None) -> str:

@@ -6,7 +6,7 @@ import pytest
 from gpuinstall.base import process
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_a_shell_gets_its_script_by_a_variable(shell):
     variable = {"_GPUINSTALL_COMPLETE": f"{shell}_source"}
     done = process.run(

@@ -183,3 +183,28 @@ def faults(folder, count):
 @pytest.mark.parametrize("count", [150, pytest.param(5_000, marks=pytest.mark.heavy)])
 def test_random_documents_are_read_or_refused(count, tmp_path):
     assert faults(tmp_path, count) == []
+
+
+PLACES = {
+    ("requirements.txt", "-f ../none"): "requirements.txt, line 1: .*none cannot be",
+    ("requirements.txt", "-r http://h/a.txt"): "requirements.txt, line 1: http",
+    ("requirements.txt", "-i https://[::1"): "line 1: --index-url: 'https",
+    ("requirements.txt", "a\x7fb"): r"line 1: 'a\\x7fb' has a line break",
+    ("pyproject.toml", '[project]\ndependencies = [">1"]'): r"\[project\] dep.*'>1'",
+    (
+        "pyproject.toml",
+        '[tool.uv]\ndefault-groups = ["x"]',
+    ): r"no group named x, which \[tool.uv\] default-groups selects",
+    (
+        "pyproject.toml",
+        '[project]\nname = "a"\ndependencies = ["a[b]"]',
+    ): r"no extra named b, which \[project\] dependencies selects",
+}
+
+
+@pytest.mark.parametrize(("file", "text"), PLACES)
+def test_refusals_name_the_place(tmp_path, file, text):
+    (tmp_path / file).write_text(text, "utf-8", newline="")
+    with pytest.raises(UsageError) as caught:
+        Sources().with_settings(read_declaration(tmp_path).listed.settings, tmp_path)
+    assert re.search(PLACES[file, text], caught.value.message)

@@ -57,35 +57,36 @@ _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  nothing is written there
 
 
-def check_outside(path: Path, named_by: Path) -> None:
-    """Check that a file of a project may lead to a path outside it: to files and folders of its own owner alone.
+def check_outside(path: Path, file: Path, place: str) -> None:
+    """Check that a path outside a project belongs to the same owner.
 
     Args:
-        path: The path, through whatever links.
-        named_by: The file of the project that names it.
+        path: The path, which may lead through links.
+        file: The file of the project that contains it, whose owner counts.
+        place: The file with the line or the key, for the message.
 
     Raises:
         UsageError: It is another user's, the kernel's, or neither a file nor a folder.
     """
-    place = real_path(path)
+    target = real_path(path)
     why = None
     try:
-        status = place.stat()
-        is_of_owner = has_same_owner(place, named_by)
+        status = target.stat()
+        is_of_owner = has_same_owner(target, file)
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     else:
         # /proc/self/environ is a regular file of this user, too.
-        if _is_of_kernel(place):
+        if _is_of_kernel(target):
             fault = "is no file of a project"
         elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             fault = "is not a regular file or a folder"
         elif not is_of_owner:
             fault = "belongs to another user"
-            why = "a path outside the folder is followed only to what belongs to the same user"
+            why = "paths outside the folder may lead only to files of the same user"
         else:
             return
-    message = f"{named_by} names {path}, which {fault}"
+    message = f"{place}: {path} {fault}"
     raise UsageError("path-outside", message, why=why)
 
 

@@ -409,7 +409,7 @@ def _parse(text: str) -> Requirement:
     stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", stripped)
     # It would be a second line of a file for uv.
     if re.search(_LINE_BREAK, stripped):
-        message = "a requirement has a line break or a control character in it"
+        message = f"{shown(stripped)!r} has a line break or a control character"
         raise UsageError("requirement-malformed", message)
     misnamed = re.match(r"pytorch(?![\w.-])", stripped, re.IGNORECASE)
     if misnamed:

@@ -15,8 +15,9 @@ from os.path import isfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_json
-from gpuinstall.base.location import malformed_address
+from gpuinstall.base.location import Location, malformed_address
 from gpuinstall.base.request import split_torch_index
 from gpuinstall.base.requirement import fault_in, standard_marker
 from gpuinstall.base.text import TOKEN, without_logins
@@ -346,10 +347,14 @@ def source_setting(
     if is_address and TOKEN.search(value):
         fault = "it has a token, which locks would record; put it into a netrc file"
     setting = SourceSetting(row, value, file, line, package, marker=marker)
-    if fault:
-        error = malformed_address(value, fault)
-        error.message = f"{setting.place}: {error.message}"
-        raise error
+    try:
+        if fault:
+            raise malformed_address(value, fault)
+        if is_address:
+            Location.parse(value)
+    except UsageError as error:
+        error.message = f"{setting.place}: {key}: {error.message}"
+        raise
     return setting
 
 

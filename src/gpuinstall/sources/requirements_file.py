@@ -348,10 +348,14 @@ def reading(
     try:
         yield
     except (OSError, ValueError, RecursionError, UsageError) as error:
-        # One of a requirement does not say where it stands; what says it goes on as it is.
-        if isinstance(error, UsageError) and not error.code.startswith("requirement-"):
-            raise
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        text = str(getattr(error, "strerror", None) or error)
+        if isinstance(error, UsageError):
+            # Other errors have their place.
+            if not error.code.startswith("requirement-"):
+                raise
+            text = error.message
+            hint = hint or error.hint
+        reason = " ".join(text.split())
         message = f"{what} is malformed" if isinstance(what, Path) else what
         raise UsageError(code, f"{message}: {reason}", hint=hint) from None
 
@@ -476,11 +480,15 @@ class _Reader:
         if "\0" in name:
             message = f"{line}: the name of a requirements file is not valid"
             raise UsageError("requirements-unreadable", message)
-        included = path.parent / requirements_path(name)
+        try:
+            included = path.parent / requirements_path(name)
+        except UsageError as error:
+            error.message = f"{line}: {error.message}"
+            raise
         place = real_path(included)
         if place.is_relative_to(self.folder):
             return self.read(included, line, constrains=constrains)
-        check_outside(included, path)
+        check_outside(included, path, line)
         malformed = f"{line} includes {included}, which is not a file of requirements"
         try:
             file = self.read(included, line, constrains=constrains)

@@ -422,7 +422,8 @@ class Sources(Value):
                 )
             if is_path:
                 file = folder / setting.file
-                check_outside(Path(location.path), file if exists(file) else folder)
+                owner = file if exists(file) else folder
+                check_outside(Path(location.path), owner, setting.place)
         return setting
 
     def with_setting(

@@ -194,6 +194,6 @@ def test_files_in_shared_memory_are_as_on_a_disk():
         file = Path(folder, "environment.yml")
         write_in_place(file, "long ago\n")
         write_in_place(file, "now\n")
-        check_outside(file, named_by=file)
+        check_outside(file, file, "a.txt, line 1")
 
         assert file.read_text("utf-8") == "now\n"

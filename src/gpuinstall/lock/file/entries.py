@@ -132,7 +132,7 @@ class LockGate(Value):
         if location not in self._required_places:
             return False
         with suppress(UsageError):
-            check_outside(Path(location.path), self.folder)
+            check_outside(Path(location.path), self.folder, str(self.folder))
             return True
         return False
 

@@ -420,7 +420,8 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
     with reading(file, "config-malformed"):
         parts = default_parts(document)
         project_parts = ProjectParts(document, file)
-        groups = map(project_parts.requirements, parts)
+        key = "[tool.uv] default-groups"
+        groups = (project_parts.requirements(part, key) for part in parts)
         written = chain(project_dependencies(document, file), *groups)
         listed = located_requirements(written, document, file, *parts)
         alternatives = project_parts.alternatives()
@@ -588,7 +589,7 @@ def read_again(
     if not isfile(path):
         raise UsageError("requirements-unreadable", f"{name} is not a file")
     if not real_path(path).is_relative_to(real_path(folder)):
-        check_outside(path, folder)
+        check_outside(path, folder, "requirements-files of the lock")
     are_limits = bool(lines) and all(isinstance(line, Constraint) for line in lines)
     read = read_limits if are_limits else read_inputs
     return read(str(folder / name))

@@ -97,8 +97,20 @@ def project_dependencies(document: Table, file: Path) -> Iterator[Requirement]:
     else:
         origin = TextOrigin(str(file), "[tool.poetry.dependencies]")
         texts = _poetry_requirements(table_in(document, "tool", "poetry"))
-    for text in texts:
-        yield parse_requirement(text, origin)
+    yield from _parsed(texts, origin)
+
+
+def _parsed(texts: Iterable[str], origin: TextOrigin) -> Iterator[Requirement]:
+    """Yield parsed requirements.
+
+    Raises:
+        UsageError: One is malformed. Names the key.
+    """
+    try:
+        yield from [parse_requirement(text, origin) for text in texts]
+    except UsageError as error:
+        error.message = f"{origin.key}: {error.message}"
+        raise
 
 
 def default_parts(document: Table) -> tuple[Part, ...]:
@@ -163,8 +175,12 @@ class ProjectParts(Value):
         """The normalized names of the groups."""
         return frozenset(map(normalized, _group_entries(self.document)))
 
-    def requirements(self, part: Part) -> Iterator[Requirement]:
+    def requirements(self, part: Part, where: str = "") -> Iterator[Requirement]:
         """Yield the requirements of an extra or a group.
+
+        Args:
+            part: The extra or group.
+            where: The key that selects it; empty: the user does.
 
         Raises:
             UsageError: The project does not have it.
@@ -176,10 +192,8 @@ class ProjectParts(Value):
             key = "[dependency-groups]"
             texts = self._in_group(part.name)
         if texts is None:
-            raise self._unknown(part)
-        origin = TextOrigin(str(self.file), f"{key} {part.name}")
-        for text in texts:
-            yield parse_requirement(text, origin)
+            raise self._unknown(part, where)
+        yield from _parsed(texts, TextOrigin(str(self.file), f"{key} {part.name}"))
 
     def _in_group(self, name: str) -> list[str] | None:
         """Return the requirements of a group, or None if it does not exist."""
@@ -190,9 +204,12 @@ class ProjectParts(Value):
         try:
             return [*_group_members(self.groups, name, set())]
         except ExceptionGroup as error:
-            raise ValueError("; ".join(map(str, error.exceptions))) from None
+            reasons = (" ".join(str(one).split()) for one in error.exceptions)
+            raise ValueError(
+                f"[dependency-groups] {name}: {'; '.join(reasons)}"
+            ) from None
 
-    def _unknown(self, part: Part) -> UsageError:
+    def _unknown(self, part: Part, where: str) -> UsageError:
         """Return the error of an unknown extra or group."""
         hint = None
         other = Part("group", part.name)
@@ -206,6 +223,8 @@ class ProjectParts(Value):
         elif "optional-dependencies" in dynamic:
             hint = f"gpuinstall install -e {quoted(f'.[{part.name}]')}"
         message = f"{self.file} has no {part.kind} named {part.name}"
+        if where:
+            message += f", which {where} selects"
         return UsageError(f"{part.kind}-unknown", message, hint=hint)
 
     def expanded(
@@ -225,7 +244,8 @@ class ProjectParts(Value):
             for extra in requirement.extras:
                 if extra not in seen:
                     seen.add(extra)
-                    required = self.requirements(Part("extra", extra))
+                    key = requirement.origin.key
+                    required = self.requirements(Part("extra", extra), key)
                     yield from self.expanded(required, seen)
 
     def alternatives(self) -> tuple[tuple[PartContents, ...], ...]:
@@ -279,7 +299,8 @@ class ProjectParts(Value):
             if _is_exported(part, self.document):
                 continue
             seen: set[str] = set()
-            lines = tuple(self.expanded(self.requirements(part), seen))
+            required = self.requirements(part, "[tool.uv] conflicts")
+            lines = tuple(self.expanded(required, seen))
             count += len(seen) + len(lines)
             check_count(count, "requirements", "extras and groups")
             contents = PartContents(part, RequirementsFile.of(once(lines)))
@@ -326,7 +347,8 @@ def _group_members(
 
     path = (*parents, normalized(group))
     if path[-1] in parents:
-        raise ValueError(f"groups include each other: {' -> '.join(path)}")
+        cycle = " -> ".join(path)
+        raise ValueError(f"[dependency-groups] include each other: {cycle}")
     if path[-1] in seen:
         return
     seen.add(path[-1])

@@ -1,13 +1,13 @@
-# Finds a Python and runs bootstrap.py with the arguments that it is given:
+# Finds Python and runs bootstrap.py with the given arguments:
 #
 #   .\bootstrap.ps1 torch torchvision
 #
-# In a clone bootstrap.py lies beside this file. "make bootstrap" writes dist\bootstrap.ps1, which carries it inside, so
-# that a team can serve one line:
+# In a clone, bootstrap.py is next to this file. "make bootstrap" writes dist\bootstrap.ps1, which contains it, so that a
+# team can publish one line:
 #
 #   irm https://files.example/bootstrap.ps1 | iex
 #
-# For Windows PowerShell 5.1 and newer. Where scripts are forbidden:
+# For Windows PowerShell 5.1 and newer. If scripts are disabled:
 #
 #   powershell -ExecutionPolicy Bypass -File bootstrap.ps1
 
@@ -20,7 +20,7 @@
         $words = @($line -split ' ')
         $options = @($words | Select-Object -Skip 1)
         if (Get-Command $words[0] -CommandType Application -ErrorAction Ignore) {
-            # The "python" that Windows brings only points to the Microsoft Store; it ends with 9009.
+            # Windows' own "python" opens the Microsoft Store and exits with 9009.
             & $words[0] @options -c $isNewEnough *> $null
             if ($LASTEXITCODE -eq 0) {
                 $python = $words[0]
@@ -30,9 +30,9 @@
     }
     $global:LASTEXITCODE = 2
     if (-not $python) {
-        [Console]::Error.WriteLine('error: there is no Python 3.8 or newer here (tried: py -3, python, python3)')
+        [Console]::Error.WriteLine('error: Python 3.8 or newer was not found (tried: py -3, python, python3)')
         [Console]::Error.WriteLine('  do    winget install --exact --id Python.Python.3.12')
-        [Console]::Error.WriteLine('        then the same again, in a new window')
+        [Console]::Error.WriteLine('        then run this again in a new window')
         return
     }
     if ($carried) {
@@ -47,13 +47,13 @@
     } elseif ($PSScriptRoot -and (Test-Path -LiteralPath "$PSScriptRoot\bootstrap.py")) {
         & $python @options "$PSScriptRoot\bootstrap.py" @args
     } else {
-        [Console]::Error.WriteLine('error: there is no bootstrap.py beside this script, and none inside it')
+        [Console]::Error.WriteLine('error: bootstrap.py is neither next to this script nor inside it')
         [Console]::Error.WriteLine('  do    in a clone of gpuinstall: .\bootstrap.ps1')
-        [Console]::Error.WriteLine('        one file to serve: make bootstrap writes dist\bootstrap.ps1')
+        [Console]::Error.WriteLine('        or publish one file: make bootstrap writes dist\bootstrap.ps1')
     }
 } @args
 
-# A script ends with the status of bootstrap.py; a typed line leaves it in $LASTEXITCODE, and the window open.
+# A script exits with the status of bootstrap.py. "irm | iex" must not close the window, and only sets $LASTEXITCODE.
 if ($PSCommandPath) {
     exit $LASTEXITCODE
 }

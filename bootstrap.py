@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Get uv, make gpuinstall's own environment, and hand over: to `gpuinstall install`, or to the command that is given.
+"""Download uv, create gpuinstall's environment, and run gpuinstall.
 
-Needs Python 3.8 and nothing else. Runs from a file or from stdin, asks nothing, needs no administrator, touches no
-other environment, and does nothing before its last line.
+The command is `gpuinstall install` unless the arguments contain another one. Requires only
+Python 3.8, without administrator rights. Runs from a file or from stdin, asks nothing,
+changes no other environment, and does nothing before its last line.
 """
 
 import sys
@@ -10,7 +11,7 @@ import sys
 if __name__ == "__main__" and not (
     sys.flags.isolated or getattr(sys.flags, "safe_path", False)
 ):
-    # The folder of this file, or the working folder: what lies there is no module of Python's.
+    # The folder of this file, or the working folder, whose modules must not be imported.
     del sys.path[0]
 try:
     import base64
@@ -53,7 +54,7 @@ except ImportError as missing:
     sys.exit(2)
 
 PAYLOAD = ""
-# Without the annotation, mypy takes what is for an older Python for unreachable.
+# Without the annotation, mypy would treat code for older Pythons as unreachable.
 OLDEST_PYTHON: Tuple[int, int] = (3, 8)
 TOOL_PYTHON = (3, 10)
 ANY_PYTHON = "cpython>=3.10"
@@ -63,7 +64,7 @@ SET = "set" if WINDOWS else "export"
 DATA_HOME = "LOCALAPPDATA" if WINDOWS else "XDG_DATA_HOME"
 KEPT_ENVIRONMENTS = 3
 TOOLS = "[0-9]*-" + 12 * "[0-9a-f]"
-# What the tool is built from, in a clone.
+# The files of a clone that build the tool.
 SOURCES = "pyproject.toml README.md LICENSE lockfiles/*.txt prefix/**/* src/**/*"
 PINS = "lockfiles/uv.txt"
 FOLDER = Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().parent
@@ -86,18 +87,18 @@ DAMAGES = (
     OSError,
     ValueError,
 )
-# uv's defaults, for pip and for this file.
+# uv's defaults, for pip and this file.
 SILENCE_S = 30
 RETRIES = 3
-# GitHub is only the last way: a firewall that drops packets must not hold up the error.
+# GitHub is the last source. A firewall that drops packets must not delay the error.
 GITHUB_SILENCE_S = 8
-OUR_DEFAULTS = {
+DEFAULTS = {
     "PIP_TIMEOUT": str(SILENCE_S),
     "PIP_RETRIES": str(RETRIES),
     "UV_NO_PROGRESS": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
-# Where uv finds what pip has in its variables; the first that is set counts.
+# uv's variables for the settings in pip's. The first one that is set counts.
 FROM_PIP = {
     "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
     "REQUESTS_CA_BUNDLE": "SSL_CERT_FILE",
@@ -114,16 +115,16 @@ ROOM = [
     f"{SET} TMPDIR=/path/to/folder   # and for temporary files",
 ]
 NETWORK = [
-    f"{SET} HTTPS_PROXY=http://proxy.example:3128   # behind a proxy; one that is set may be wrong",
-    f"{SET} PIP_INDEX_URL=https://index.example/simple   # for an index of your own",
-    f"{SET} SSL_CERT_FILE=/path/to/certificates.pem   # for certificates of your own",
+    f"{SET} HTTPS_PROXY=http://proxy.example:3128   # behind a proxy; the current value may be wrong",
+    f"{SET} PIP_INDEX_URL=https://index.example/simple   # for your own index",
+    f"{SET} SSL_CERT_FILE=/path/to/certificates.pem   # for your own certificates",
     f"{SET} GPUINSTALL_UV_MIRROR=https://mirror.example   # for a mirror of uv's releases",
 ]
 OFFLINE = [
-    "Run this once with a network: the tool stays",
+    "Run this once with a network connection; the tool then stays installed",
     f"{SET} PIP_FIND_LINKS=/path/to/wheels   # pip download -r lockfiles/tool.txt",
 ]
-# The package managers of Linux distributions, with the command that installs pip.
+# The commands that install pip, by package manager.
 PIP_PACKAGES = {
     "apt-get": "apt-get update && {sudo}apt-get install -y python3-pip",
     "dnf": "dnf install -y python3-pip",
@@ -135,33 +136,36 @@ PIP_PACKAGES = {
 
 
 class BootstrapError(Exception):
-    """Why bootstrap.py stops; its arguments: an exit status, what happened, what was seen, what to do."""
+    """A fatal error: exit status, message, evidence, and hints."""
 
 
-class PassedOverError(Exception):
-    """Why one way to get something was passed over."""
+class SourceError(Exception):
+    """The reason why a source of uv or of the tool cannot be used."""
 
 
-# What the tool is made from
+# The tool's source files
 
 
 def read_sources() -> Dict[str, bytes]:
-    """Read what this file carries, or else the clone that it lies in; raise BootstrapError if it is alone."""
+    """Read the source files in this file, or else in its clone.
+
+    Raises:
+        BootstrapError: This Python is too old, or there are no source files.
+    """
     if sys.version_info < OLDEST_PYTHON:
         here = f"this is {platform.python_version()}"
         raise BootstrapError(
             2, f"bootstrap.py requires Python 3.8 or newer; {here}", [], []
         )
     if PAYLOAD:
-        # What tools/bundle.py packed.
-        with zipfile.ZipFile(
-            io.BytesIO(base64.b85decode("".join(PAYLOAD.split())))
-        ) as archive:
+        # Packed by tools/bundle.py.
+        packed = base64.b85decode("".join(PAYLOAD.split()))
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
             return {name: archive.read(name) for name in archive.namelist()}
     if not (FOLDER / PINS).exists():
         message = "this bootstrap.py works only in a clone of gpuinstall"
-        ways = ["make bootstrap   # in a clone: one file, dist/bootstrap.py"]
-        raise BootstrapError(2, message, [], ways)
+        hints = ["make bootstrap   # in a clone: one file, dist/bootstrap.py"]
+        raise BootstrapError(2, message, [], hints)
     sources = {}
     for pattern in SOURCES.split():
         for path in sorted(FOLDER.glob(pattern)):
@@ -171,7 +175,7 @@ def read_sources() -> Dict[str, bytes]:
 
 
 def tool_name(sources: Dict[str, bytes]) -> str:
-    """Name an environment by the version and all that it is made from."""
+    """Return the tool's version with a digest of its source files."""
     version = sources["pyproject.toml"].split(b'\nversion = "')[1].split(b'"')[0]
     digest = hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest()
     return f"{version.decode()}-{digest[:12]}"
@@ -185,7 +189,11 @@ def run(
     cwd: Path,
     seconds: Optional[float] = None,
 ) -> str:
-    """Run a program with nothing on its stdin; return its output, raise PassedOverError with the reason it gives."""
+    """Run a program with an empty stdin, and return its output.
+
+    Raises:
+        SourceError: It fails, with the reason from its output.
+    """
     try:
         return subprocess.run(
             [str(word) for word in argv],
@@ -202,29 +210,29 @@ def run(
     except (subprocess.SubprocessError, OSError) as error:
         output = getattr(error, "stdout", None) or ""
         if "UnknownIssuer" in output and "UV_SYSTEM_CERTS" not in environment():
-            # uv brings certificates of its own; those of a company are the system's. The tool is told too.
+            # By default, uv uses its own certificates. A company's are the system's. The tool inherits the setting.
             environment()["UV_SYSTEM_CERTS"] = os.environ["UV_SYSTEM_CERTS"] = "1"
             return run(argv, cwd, seconds)
-        raise PassedOverError(reason(output) or str(error)) from error
+        raise SourceError(reason(output) or str(error)) from error
 
 
 def reason(output: str) -> str:
-    """Return the lines that tell why, without passwords in addresses."""
-    # pip's last line says that there is no such package, whatever kept it from asking.
+    """Return the reason in a program's output, without passwords in URLs."""
+    # pip's last line reports a missing package even if the index is unreachable.
     unreachable = re.search(r"connection broken by .*>[:,] '?([^']+)'", output)
     if unreachable:
         return unreachable.group(1)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     causes = [line for line in lines if re.match(r"error|cause", line, re.IGNORECASE)]
-    # urllib names the password alone, as a port. The last cause tells most.
+    # urllib reports a password alone, as a port. The last cause is the most specific.
     return re.sub(r"[^/\s']+@", "****@", "; ".join(causes or lines[-1:]))[-300:]
 
 
 @lru_cache(maxsize=None)
 def environment() -> Dict[str, str]:
-    """Return the environment of pip and uv: the user's own, where to find packages filled in from pip's settings."""
-    env = dict(OUR_DEFAULTS)
-    # Without a pip that works, its variables count alone.
+    """Return the environment of pip and uv, with settings from pip's files."""
+    env = dict(DEFAULTS)
+    # Without a working pip, only its variables count.
     with suppress(OSError, subprocess.CalledProcessError):
         listing = subprocess.check_output(
             [sys.executable, "-m", "pip", "config", "list"],
@@ -241,7 +249,7 @@ def environment() -> Dict[str, str]:
     env.update(os.environ)
     switches = {env.get(name, "").lower() for name in OFFLINE_SWITCHES}
     if "--offline" in sys.argv or SWITCHED_ON & switches:
-        # pip knows no other word for it.
+        # pip has no offline mode.
         env.update(UV_OFFLINE="1", PIP_NO_INDEX="1")
     for name, variable in FROM_PIP.items():
         if env.get(name):
@@ -249,16 +257,15 @@ def environment() -> Dict[str, str]:
     env.setdefault("UV_FIND_LINKS", ",".join(env.get("PIP_FIND_LINKS", "").split()))
     for name in NOT_FOR_CHILDREN.split():
         env.pop(name, None)
-    closed = []
+    trusted = []
     for name in os.get_exec_path():
         folder = Path(name)
-        # One that this user may not look into, as of a root before ``su``, has nothing to run.
+        # Root's folders, inherited through ``su``, may be inaccessible.
         is_usable = folder.is_absolute() and os.access(name, os.X_OK)
         if is_usable and can_start(folder / "uv"):
-            closed.append(name)
-    env.update(
-        PATH=os.pathsep.join(closed), PIP_NO_INPUT="1", PIP_REQUIRE_VIRTUALENV="0"
-    )
+            trusted.append(name)
+    env.update(PATH=os.pathsep.join(trusted))
+    env.update(PIP_NO_INPUT="1", PIP_REQUIRE_VIRTUALENV="0")
     return env
 
 
@@ -266,25 +273,29 @@ def environment() -> Dict[str, str]:
 
 
 def get_uv(stage: Path) -> Path:
-    """Fetch the pinned uv; raise BootstrapError with the reason that each way was passed over."""
+    """Return the pinned uv from the first usable source.
+
+    Raises:
+        BootstrapError: There is none, with the reason for each source.
+    """
     version = pinned_version(stage)
     reasons = []
-    for name, way in UV_WAYS.items():
+    for name, read in UV_SOURCES.items():
         began = time.monotonic()
         try:
-            uv = way(stage)
+            uv = read(stage)
             run([uv, "--version"], stage, seconds=15)
-        except PassedOverError as passed:
-            reasons.append(f"{name}: {passed}")
+        except SourceError as error:
+            reasons.append(f"{name}: {error}")
         else:
             step(f"uv {version}", name, began)
             return uv
     message = f"uv {version} could not be downloaded"
-    raise BootstrapError(4, message, reasons, ways_out("; ".join(reasons)))
+    raise BootstrapError(4, message, reasons, hints_for("; ".join(reasons)))
 
 
 def uv_from_folder(stage: Path) -> Path:
-    """Use the pinned uv wheel next to this file, without a network."""
+    """Unpack the pinned uv wheel next to this file."""
     name = re.compile(f"uv-{pinned_version(stage)}-.*{wheel_platform()}")
     for wheel in FOLDER.glob("uv-*.whl"):
         if name.match(wheel.name):
@@ -294,33 +305,33 @@ def uv_from_folder(stage: Path) -> Path:
             copy = stage / "wheels" / wheel.name
             copy.write_bytes(content)
             return unpacked(stage, copy)
-    raise PassedOverError("there is no uv wheel next to bootstrap.py")
+    raise SourceError("there is no uv wheel next to bootstrap.py")
 
 
 def check_pin(content: "Union[bytes, memoryview]", origin: str, stage: Path) -> None:
-    """Raise PassedOverError unless the hash of a wheel is pinned."""
+    """Raise SourceError unless the hash of a wheel is pinned."""
     pins = (stage / PINS).read_text(encoding="utf-8")
     if hashlib.sha256(content).hexdigest() not in pins:
-        raise PassedOverError(reason(f"{origin} is not the pinned wheel"))
+        raise SourceError(reason(f"{origin} is not the pinned wheel"))
 
 
 def uv_by_pip(stage: Path) -> Path:
-    """Let the pip of this Python fetch the pinned wheel and check its hash, and take the program out of it."""
+    """Download the pinned wheel with this Python's pip, and unpack it."""
     folder = stage / "wheels"
     run([sys.executable, *PIP_DOWNLOAD.split(), stage / PINS, "--dest", folder], stage)
     return unpacked(stage, next(folder.iterdir()))
 
 
 def uv_from_index(stage: Path) -> Path:
-    """Fetch the pinned wheel from the index that is set, and take the program out; no pip is needed."""
+    """Download the pinned wheel from the configured index without pip."""
     index = environment().get("UV_DEFAULT_INDEX")
     if not index:
-        raise PassedOverError("no index is set")
+        raise SourceError("no index is configured")
     page = f"{index.rstrip('/')}/uv/"
     name = f'uv-{pinned_version(stage)}-py3-none-[^"#]*{wheel_platform()}'
     link = re.search(f'href="([^"#]*/{name}[^"#]*)', fetch(page).read().decode())
     if link is None:
-        raise PassedOverError(reason(f"{page} has no wheel for this machine"))
+        raise SourceError(reason(f"{page} has no wheel for this machine"))
     url = urljoin(page, link.group(1))
     wheel = fetch(url)
     check_pin(wheel.getbuffer(), url, stage)
@@ -328,7 +339,7 @@ def uv_from_index(stage: Path) -> Path:
 
 
 def uv_from_archive(stage: Path) -> Path:
-    """Fetch uv's own release archive, and take the program out if it is, bit by bit, the one pinned."""
+    """Download uv's release archive, and unpack the pinned program."""
     base = os.environ.get("GPUINSTALL_UV_MIRROR") or ARCHIVES
     form = "zip" if WINDOWS else "tar.gz"
     version = pinned_version(stage)
@@ -342,20 +353,20 @@ def uv_from_archive(stage: Path) -> Path:
                 member = archive.extractfile(f"uv-{archive_target()}/uv")
                 program = member.read() if member else b""
     except DAMAGES as error:
-        raise PassedOverError(reason(f"{url}: {error}")) from error
+        raise SourceError(reason(f"{url}: {error}")) from error
     pinned = (
         (stage / "lockfiles" / "uv-programs.txt").read_text(encoding="utf-8").split()
     )
     if hashlib.sha256(program).hexdigest() not in pinned:
-        raise PassedOverError(f"what it holds is not the pinned uv {version}")
+        raise SourceError(f"the archive does not contain the pinned uv {version}")
     return runnable(stage, program)
 
 
 def archive_target() -> str:
-    """Return this machine as uv's releases call it."""
+    """Return the platform of this machine in the names of uv's archives."""
     machine = platform.machine().lower()
     arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
-    # On aarch64 the wheel, too, holds the static program of the musl archive.
+    # On aarch64, uv's wheel contains the static program of the musl archive.
     is_gnu = arch == "x86_64" and platform.libc_ver()[0] == "glibc"
     systems = {"win32": "pc-windows-msvc", "darwin": "apple-darwin"}
     linux = "unknown-linux-gnu" if is_gnu else "unknown-linux-musl"
@@ -363,7 +374,7 @@ def archive_target() -> str:
 
 
 def wheel_platform() -> str:
-    """Return a pattern of the platform in the name of this machine's wheel."""
+    """Return a pattern for the platform in the name of the wheel."""
     arch, _, system = archive_target().partition("-")
     families = {
         "apple-darwin": "macosx",
@@ -376,19 +387,19 @@ def wheel_platform() -> str:
 
 
 def fetch(url: str) -> "io.BytesIO":
-    """Download a file, and retry as uv does.
+    """Download a file, and retry like uv.
 
     Raises:
-        PassedOverError: It cannot be read.
+        SourceError: The download fails.
     """
     if environment().get("UV_OFFLINE") == "1":
-        raise PassedOverError("this run is offline")
+        raise SourceError("this run is offline")
     is_github = url.startswith(ARCHIVES)
     silence = GITHUB_SILENCE_S if is_github else SILENCE_S
     retries = 0 if is_github else RETRIES
     while True:
         try:
-            # Not every Python has them.
+            # Some Pythons lack them.
             import ssl
             import urllib.request
 
@@ -398,21 +409,21 @@ def fetch(url: str) -> "io.BytesIO":
             with urllib.request.urlopen(url, timeout=silence, context=trust) as answer:  # noqa: S310
                 return io.BytesIO(answer.read(LARGEST_ARCHIVE))
         except (ImportError, OSError, ValueError) as error:  # noqa: PERF203
-            # A status such as 404 is an answer.
+            # 404 and other client errors are final.
             if not retries or getattr(error, "code", 500) < 500:
-                raise PassedOverError(reason(f"{url}: {error}")) from error
+                raise SourceError(reason(f"{url}: {error}")) from error
             retries -= 1
 
 
 def unpacked(stage: Path, wheel: "Union[Path, io.BytesIO]") -> Path:
-    """Write the program of a wheel into the stage."""
+    """Unpack uv from a wheel into the stage."""
     with zipfile.ZipFile(wheel) as archive:
         program = archive.read(f"uv-{pinned_version(stage)}.data/scripts/uv{EXE}")
     return runnable(stage, program)
 
 
 def runnable(stage: Path, program: bytes) -> Path:
-    """Write a program into the stage, where it can be run."""
+    """Write uv into the stage as an executable."""
     path = stage / f"uv{EXE}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(str(path), flags, 0o755), "wb") as file:
@@ -426,7 +437,7 @@ def pinned_version(stage: Path) -> str:
     return pin.partition("==")[2]
 
 
-UV_WAYS = {
+UV_SOURCES = {
     "pinned wheel, next to bootstrap.py": uv_from_folder,
     "pinned wheel, by pip": uv_by_pip,
     "pinned wheel, from the index": uv_from_index,
@@ -438,22 +449,25 @@ UV_WAYS = {
 
 
 def tool_environment(sources: Dict[str, bytes]) -> Path:
-    """Return the tool's environment, which is made if it is not there, or not whole."""
+    """Return the tool's environment, and create or repair it."""
     tool = data_folder() / tool_name(sources)
     check_owners(python_of(tool))
     if not is_whole(tool):
         with staging_folder(tool.parent) as stage:
-            # Another run may have made it while this one waited.
+            # Another run may have created it while this one waited.
             if not is_whole(tool):
                 make_tool(sources, stage, tool)
-    # In an image it may be another user's, or its disk read-only.
+    # In a container image, it may belong to another user or be read-only.
     with suppress(OSError):
         os.utime(tool)
     return tool
 
 
 def is_whole(tool: Path) -> bool:
-    """Whether an environment has its Python and all modules that were installed; a power cut leaves empty ones."""
+    """Return whether an environment has its Python and all installed modules.
+
+    A power cut leaves empty files.
+    """
     packages = "Lib/site-packages" if WINDOWS else "lib/python*/site-packages"
     for record in tool.glob(f"{packages}/*.dist-info/RECORD"):
         for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -470,7 +484,7 @@ def make_tool(
     stage: Path,
     tool: Path,
 ) -> None:
-    """Make the tool's environment in the stage and move it to its place; remove all but those used last."""
+    """Create the tool's environment, and remove the oldest ones."""
     for name, content in sources.items():
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         (stage / name).write_bytes(content)
@@ -478,30 +492,28 @@ def make_tool(
     began = time.monotonic()
     try:
         build(uv, stage)
-    except PassedOverError as passed:
-        message = "gpuinstall's own environment could not be made"
-        raise BootstrapError(
-            4, message, [str(passed)], ways_out(str(passed))
-        ) from passed
+    except SourceError as error:
+        message = "gpuinstall's own environment could not be created"
+        seen = str(error)
+        raise BootstrapError(4, message, [seen], hints_for(seen)) from error
     if tool.exists():
         tool.rename(stage / "damaged")
     (stage / "tool").rename(tool)
     point_at(tool)
     step("tool", str(tool), began)
-    for folder in sorted(tool.parent.glob(TOOLS), key=os.path.getmtime)[
-        :-KEPT_ENVIRONMENTS
-    ]:
+    oldest_first = sorted(tool.parent.glob(TOOLS), key=os.path.getmtime)
+    for folder in oldest_first[:-KEPT_ENVIRONMENTS]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def build(uv: Path, stage: Path) -> None:
-    """Make an environment: the pinned dependencies by their hashes, then the tool itself without any network."""
+    """Create an environment with the pinned dependencies and the tool."""
     tool = stage / "tool"
     python = sys.executable if sys.version_info >= TOOL_PYTHON else ANY_PYTHON
     run([uv, *UV_VENV.split(), python, tool], stage)
     install = [*UV_INSTALL.split(), "--python", str(python_of(tool))]
     for wheel in stage.glob("wheels/*"):
-        # uv itself, which pip has downloaded.
+        # uv itself, from the wheel.
         run([uv, *install, "--no-deps", "--no-index", wheel], stage)
     pinned = ["--no-build", "--require-hashes", "--requirements", "lockfiles/tool.txt"]
     if environment().get("PIP_NO_INDEX", "").lower() in SWITCHED_ON:
@@ -512,15 +524,15 @@ def build(uv: Path, stage: Path) -> None:
 
 
 def point_at(tool: Path) -> None:
-    """Let `gpuinstall` in the data folder's bin start this environment's."""
+    """Update the `gpuinstall` command in the data folder's ``bin``."""
     launcher = tool.parent / "bin" / "gpuinstall"
     launcher.parent.mkdir(exist_ok=True)
     if WINDOWS:
-        # By its own place: cmd.exe reads no name beyond its code page right.
+        # A relative path: cmd.exe misreads names outside its code page.
         command = f'@"%~dp0..\\{tool.name}\\Scripts\\python.exe" -I -m gpuinstall %*\n'
         launcher.with_suffix(".cmd").write_text(command, encoding="utf-8")
         return
-    # man looks beside bin.
+    # man searches the share folder next to bin.
     links = {
         launcher: f"../{tool.name}/bin/gpuinstall",
         tool.parent / "share": f"{tool.name}/share",
@@ -532,12 +544,12 @@ def point_at(tool: Path) -> None:
 
 
 def check_owners(program: Path) -> None:
-    """Check that no other user can replace a program of the data folder.
+    """Check that no other user can replace a program in the data folder.
 
-    A parent that others can write to causes a warning.
+    A parent folder that others can write to causes a warning.
 
     Raises:
-        BootstrapError: Another user owns a part of the data folder, or root would have to trust everyone.
+        BootstrapError: Another user owns a part of the data folder, or everyone can change a folder that root uses.
     """
     data = data_folder()
     exposed = list(exposures(program.parent))
@@ -546,13 +558,13 @@ def check_owners(program: Path) -> None:
     for one in exposed:
         is_tools = data in (one.part, *one.part.parents)
         if one.is_refused or (is_tools and not is_trusted(one.part)):
-            message = f"another user can change {one.part}, and so what is run from it"
-            ways = [
-                f"{SET} {DATA_HOME}=/path/to/folder   # of your own; run this again"
-            ]
-            raise BootstrapError(4, message, [], ways)
+            message = f"another user can change {one.part} and the programs in it"
+            hints = [f"{SET} {DATA_HOME}=/path/to/your/folder   # then run this again"]
+            raise BootstrapError(4, message, [], hints)
     for one in exposed[-1:]:
-        say(f"warning: {one.reason}: other users can change what is run from {data}")
+        write_line(
+            f"warning: {one.reason}: other users can change the programs in {data}"
+        )
 
 
 # --- owners: a copy of src/gpuinstall/base/owners.py, written by `make bootstrap` ---
@@ -635,10 +647,9 @@ def owner_of(path: Path) -> str:
 def can_start(program: Path) -> bool:
     """Return whether a program on PATH may be started.
 
-    It may belong to anyone.
-
-    In a sticky folder such as /tmp, only a trusted one. A folder in which everyone can exchange programs is refused only
-    where ``exposures`` refuses it.
+    The owner does not matter, except in a sticky folder such as /tmp, where it must be
+    trusted. A folder in which everyone can replace programs is refused only for a root who
+    must be careful.
     """
     folder = program.parent.stat()
     if os.name != "posix" or not _is_open(folder):
@@ -699,13 +710,13 @@ def _is_open(status: os.stat_result) -> bool:
 
 @contextmanager
 def staging_folder(data: Path) -> Iterator[Path]:
-    """Lend an empty folder in the data folder to one run at a time; what is left in it at the end is removed."""
+    """Provide a temporary folder in the data folder to one run at a time."""
     with ExitStack() as stack:
-        # No folder that others can write to, whatever the user's umask is.
+        # Others must not be able to write to new folders.
         stack.callback(os.umask, os.umask(0o022))
         data.mkdir(parents=True, exist_ok=True)
         check_owners(data / "bin")
-        # Neither Windows nor every file system can.
+        # Windows and some file systems have no such locks.
         with suppress(ImportError, OSError):
             import fcntl
 
@@ -720,7 +731,7 @@ def staging_folder(data: Path) -> Iterator[Path]:
 
 
 def data_folder() -> Path:
-    """Return the user's data folder for the tool, by each system's rule."""
+    """Return the tool's data folder, by the convention of the system."""
     folder = Path(os.environ.get(DATA_HOME, ""))
     if not folder.is_absolute():
         usual = {"win32": "AppData/Local", "darwin": "Library/Application Support"}
@@ -737,26 +748,26 @@ def python_of(folder: Path) -> Path:
 
 
 def hand_over(tool: Path, arguments: Sequence[str]) -> int:
-    """Become gpuinstall, which installs, or runs the command that was given; on Windows, start it and wait."""
+    """Replace this process by gpuinstall; on Windows, run it and wait."""
     argv = [str(python_of(tool)), "-I", "-m", "gpuinstall", "bootstrap", *arguments]
     if WINDOWS:
         return subprocess.call(argv)
     return os.execv(argv[0], argv)  # noqa: S606
 
 
-def ways_out(seen: str) -> List[str]:
+def hints_for(seen: str) -> List[str]:
     """Return hints for an error message."""
     if re.search("No space left on device|Disk quota exceeded", seen, re.IGNORECASE):
         return ROOM
     if "this run is offline" in seen:
         return OFFLINE
     if "No module named pip" in seen:
-        return [*ways_to_pip(), *NETWORK, *ways_to_uv()]
+        return [*pip_hints(), *NETWORK, *uv_hints()]
     return NETWORK
 
 
-def ways_to_pip() -> List[str]:
-    """Return the command that installs pip for this Python, or None."""
+def pip_hints() -> List[str]:
+    """Return the command that installs pip for this Python, if any."""
     is_of_system = sys.base_prefix == "/usr"
     if not is_of_system and find_spec("ensurepip"):
         return [f"{sys.executable} -m ensurepip"]
@@ -765,7 +776,7 @@ def ways_to_pip() -> List[str]:
     return [sudo + PIP_PACKAGES[name].format(sudo=sudo) for name in found][:1]
 
 
-def ways_to_uv() -> List[str]:
+def uv_hints() -> List[str]:
     """Return how to get uv's wheel from another machine."""
     pin = re.search(r"uv==\S+", read_sources()[PINS].decode())
     download = f"python3 -m pip download --no-deps {pin.group() if pin else 'uv'}"
@@ -774,15 +785,15 @@ def ways_to_uv() -> List[str]:
     ]
 
 
-def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
-    """Report what happened, why, and the ways out; with ``--json`` as a document too."""
-    status, message, seen, ways = failure.args
+def report_failure(failure: BootstrapError, arguments: Sequence[str]) -> int:
+    """Report an error, with ``--json`` also as a document."""
+    status, message, seen, hints = failure.args
     command = next(
         (word for word in arguments[:1] if word in COMMANDS.split()), "install"
     )
     as_events = "--json-events" in arguments
     if as_events or "--json" in arguments:
-        error = {"code": "bootstrap", "message": message, "hint": "; ".join(ways)}
+        error = {"code": "bootstrap", "message": message, "hint": "; ".join(hints)}
         event = {"event": "result"} if as_events else {}
         document = {
             **event,
@@ -793,11 +804,11 @@ def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
             "errors": [error],
         }
         print(json.dumps(document))
-    say(f"error: {message}")
-    for label, lines in (("seen", seen), ("do", ways)):
+    write_line(f"error: {message}")
+    for label, lines in (("seen", seen), ("do", hints)):
         for line in lines:
-            say(f"  {label:<5} {line}")
-    say("Nothing was installed.")
+            write_line(f"  {label:<5} {line}")
+    write_line("Nothing was installed.")
     return int(status)
 
 
@@ -806,27 +817,33 @@ def step(
     text: str,
     began: float,
 ) -> None:
-    """Report a step on stderr, one line with its time; ``began`` is when it did, by the monotonic clock."""
+    """Report a step and its time on stderr.
+
+    Args:
+        label: The name of the step.
+        text: Its result.
+        began: The monotonic time of its start.
+    """
     if not (os.environ.get("GPUINSTALL_QUIET") or {"-q", "--quiet"} & set(sys.argv)):
-        say(f"  {label:<19} {text:<46} {time.monotonic() - began:>8.1f} s")
+        write_line(f"  {label:<19} {text:<46} {time.monotonic() - began:>8.1f} s")
 
 
-def say(text: str) -> None:
-    """Write a line to stderr; if nobody listens, the work goes on."""
+def write_line(text: str) -> None:
+    """Write a line to stderr, and ignore a closed one."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do it all; return the exit status."""
+    """Run all steps, and return the exit status."""
     try:
         return hand_over(tool_environment(read_sources()), arguments)
     except BootstrapError as failure:
-        return give_up(failure, arguments)
+        return report_failure(failure, arguments)
     except (OSError, RuntimeError) as error:
-        return give_up(BootstrapError(4, str(error), [], ROOM), arguments)
+        return report_failure(BootstrapError(4, str(error), [], ROOM), arguments)
     except KeyboardInterrupt:
-        return give_up(BootstrapError(130, "interrupted", [], []), arguments)
+        return report_failure(BootstrapError(130, "interrupted", [], []), arguments)
 
 
 if __name__ == "__main__":

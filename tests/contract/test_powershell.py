@@ -78,7 +78,7 @@ def test_bootstrap_ps1_says_in_one_line_that_there_is_no_python_and_how_one_is_h
 
     assert (
         said[0]
-        == "error: there is no Python 3.8 or newer here (tried: py -3, python, python3)"
+        == "error: Python 3.8 or newer was not found (tried: py -3, python, python3)"
     )
     assert said[1].split() == [
         "do",

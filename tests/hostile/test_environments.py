@@ -107,9 +107,9 @@ def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim, tm
     assert refused["code"] == "no-previous"
     done = victim.run("install")
     assert done.status == 0, done.err
-    assert ".venv has no record here" in done.err
+    assert ".venv is not recorded on this machine" in done.err
     assert not (tmp_path / "executed").exists()
-    assert "has no record here" not in victim.run("install").err
+    assert "is not recorded on this machine" not in victim.run("install").err
 
 
 @pytest.mark.heavy
@@ -121,7 +121,9 @@ def test_such_an_environment_is_named_where_it_is_run_and_only_read_by_doctor(
     assert not (tmp_path / "executed").exists()
     runs = (("run", "python", "--version"), ("run", "-q", "python", "--version"))
     for words in (("verify",), ("doctor", "--venv", ".venv"), *runs):
-        assert "in an environment that others made" in victim.run(*words).err
+        assert (
+            "in an environment that gpuinstall did not create" in victim.run(*words).err
+        )
 
 
 CHILD = (

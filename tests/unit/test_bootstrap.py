@@ -120,7 +120,7 @@ def test_indexes_get_uvs_patience_or_the_users(
 @pytest.mark.parametrize(("status", "requests"), [(503, 4), (404, 1)])
 def test_a_busy_index_is_asked_three_times_more(status, requests):
     with closing(Host("index", lambda *_: Answer(status, b""))) as host:
-        with pytest.raises(bootstrap.PassedOverError, match=str(status)):
+        with pytest.raises(bootstrap.SourceError, match=str(status)):
             bootstrap.fetch(f"{host.url}/simple/uv/")
         assert len(host.log) == requests
 
@@ -128,7 +128,7 @@ def test_a_busy_index_is_asked_three_times_more(status, requests):
 def test_github_is_asked_once(monkeypatch):
     with closing(Host("github", lambda *_: Answer(503, b""))) as host:
         monkeypatch.setattr(bootstrap, "ARCHIVES", host.url)
-        with pytest.raises(bootstrap.PassedOverError):
+        with pytest.raises(bootstrap.SourceError):
             bootstrap.fetch(f"{host.url}/1.0/uv.tar.gz")
         assert len(host.log) == 1
 
@@ -147,16 +147,16 @@ def test_an_offline_run_asks_no_index_and_no_address(name, monkeypatch):
         monkeypatch.setenv(name, "true")
 
     given = bootstrap.environment()
-    with pytest.raises(bootstrap.PassedOverError) as passed:
+    with pytest.raises(bootstrap.SourceError) as passed:
         bootstrap.fetch(CLOSED)
 
     assert (given["PIP_NO_INDEX"], given["UV_OFFLINE"]) == ("1", "1")
-    assert bootstrap.ways_out(str(passed.value)) is bootstrap.OFFLINE
+    assert bootstrap.hints_for(str(passed.value)) is bootstrap.OFFLINE
 
 
 def test_what_is_in_the_way_chooses_the_ways_out():
     seen = ("No space left on device", "refused")
-    first = [bootstrap.ways_out(text)[0].partition("   #")[0] for text in seen]
+    first = [bootstrap.hints_for(text)[0].partition("   #")[0] for text in seen]
     assert first == [
         "df -h",
         "export HTTPS_PROXY=http://proxy.example:3128",
@@ -269,7 +269,7 @@ def test_the_index_gives_the_pinned_wheel_alone(program, seen, tmp_path, monkeyp
     with closing(host):
         try:
             result = bootstrap.uv_from_index(tmp_path).read_text()
-        except bootstrap.PassedOverError as passed:
+        except bootstrap.SourceError as passed:
             result = str(passed)
 
     assert result.endswith(seen)
@@ -292,7 +292,7 @@ def test_uv_is_asked_again_with_the_systems_certificates(tmp_path, monkeypatch):
 
 def test_a_failure_ends_the_events_with_its_result(capsys):
     failure = bootstrap.BootstrapError(4, "no uv", [], ["do this"])
-    assert bootstrap.give_up(failure, ["--json-events"]) == 4
+    assert bootstrap.report_failure(failure, ["--json-events"]) == 4
 
     [line] = capsys.readouterr().out.splitlines()
     result = json.loads(line)
@@ -374,7 +374,7 @@ def test_another_users_tool_is_refused(tmp_path, monkeypatch, name):
 
 
 def refused(folder):
-    return f"another user can change {folder}, and so what is run from it"
+    return f"another user can change {folder} and the programs in it"
 
 
 def test_a_tool_that_another_user_changes_is_not_started(tmp_path, monkeypatch):
@@ -515,7 +515,7 @@ def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goe
         + "a/long/path/" * 60
         + "\n  Caused by: No space left on device (os error 28)"
     )
-    room = "\n".join(bootstrap.ways_out(bootstrap.reason(output)))
+    room = "\n".join(bootstrap.hints_for(bootstrap.reason(output)))
     assert all(
         f"{name}=/path/to/folder" in room
         for name in ("XDG_DATA_HOME", "UV_CACHE_DIR", "TMPDIR")
@@ -535,7 +535,7 @@ def test_every_command_is_reported_under_its_name():
     ],
 )
 def test_a_failure_reports_the_command(words, command, capsys):
-    bootstrap.give_up(bootstrap.BootstrapError(4, "no uv", [], []), words)
+    bootstrap.report_failure(bootstrap.BootstrapError(4, "no uv", [], []), words)
 
     assert json.loads(capsys.readouterr().out)["command"] == command
 
@@ -560,7 +560,7 @@ def test_a_pinned_wheel_next_to_it_is_used(program, seen, tmp_path, monkeypatch)
     (tmp_path / bootstrap.PINS).write_text(f"uv==1.0 \\\n    --hash=sha256:{digest}\n")
     try:
         result = bootstrap.uv_from_folder(tmp_path).read_text()
-    except bootstrap.PassedOverError as passed:
+    except bootstrap.SourceError as passed:
         result = str(passed)
 
     assert result.endswith(seen)
@@ -572,7 +572,7 @@ def test_hints_without_pip_work_on_this_machine(tmp_path, monkeypatch):
     dnf.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "base_prefix", "/usr")
-    ways = "\n".join(bootstrap.ways_out("by pip: No module named pip"))
+    ways = "\n".join(bootstrap.hints_for("by pip: No module named pip"))
 
     assert "dnf install -y python3-pip" in ways
     assert "ensurepip" not in ways
@@ -583,7 +583,7 @@ def test_hints_without_pip_work_on_this_machine(tmp_path, monkeypatch):
 def test_a_python_of_its_own_gets_pip_from_ensurepip(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
 
-    ways = bootstrap.ways_out("by pip: No module named pip")
+    ways = bootstrap.hints_for("by pip: No module named pip")
     assert ways[0].startswith(f"{sys.executable} -m ensurepip")
 
 

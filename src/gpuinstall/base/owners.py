@@ -90,10 +90,9 @@ def owner_of(path: Path) -> str:
 def can_start(program: Path) -> bool:
     """Return whether a program on PATH may be started.
 
-    It may belong to anyone.
-
-    In a sticky folder such as /tmp, only a trusted one. A folder in which everyone can exchange programs is refused only
-    where ``exposures`` refuses it.
+    The owner does not matter, except in a sticky folder such as /tmp, where it must be
+    trusted. A folder in which everyone can replace programs is refused only for a root who
+    must be careful.
     """
     folder = program.parent.stat()
     if os.name != "posix" or not _is_open(folder):

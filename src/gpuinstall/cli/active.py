@@ -128,8 +128,8 @@ def check_startable(venv: Path, reporter: Reporter) -> None:
             hint=f"Run it again with --venv {quoted(venv)}: runs that user's programs",
         )
     report_owner(venv, reporter)
-    if_others = is_named or read_policy(os.environ, venv.parent).runs(venv)
-    check_start(venv, reporter, if_others=if_others)
+    allow_unmanaged = is_named or read_policy(os.environ, venv.parent).runs(venv)
+    check_start(venv, reporter, allow_unmanaged=allow_unmanaged)
 
 
 def report_owner(venv: Path, reporter: Reporter) -> None:

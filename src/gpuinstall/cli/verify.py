@@ -52,7 +52,7 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
 )
 def command(options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
-    from gpuinstall.environments.records import say_unfinished
+    from gpuinstall.environments.records import warn_unfinished
     from gpuinstall.install.state import check_libcuda
     from gpuinstall.machine.probe import read_machine
 
@@ -77,7 +77,7 @@ def command(options: CommandOptions) -> Outcome:
         report_owner(folder, options.terminal)
     else:
         check_startable(folder, options.terminal)
-        say_unfinished(folder, options.terminal)
+        warn_unfinished(folder, options.terminal)
     _warn_of_damage(folder, options.terminal)
     measured: tuple[Device, ...] = ()
     verdict = verify_environment(

@@ -25,7 +25,7 @@ from gpuinstall.diagnose.this_machine import (
 )
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages, unmet_requirements
-from gpuinstall.environments.records import admit_start, say_unfinished
+from gpuinstall.environments.records import admit_start, warn_unfinished
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
@@ -128,7 +128,9 @@ def examine(
     # What files show comes first: starting a damaged environment may fail for the same reason.
     findings = [finding for check in CHECKS for finding in check(evidence)]
     verdict = None
-    was_started = evidence.is_there and admit_start(venv, reporter, if_others=named)
+    was_started = evidence.is_there and admit_start(
+        venv, reporter, allow_unmanaged=named
+    )
     if was_started:
         verdict, failures = _verify(venv, machine, evidence, reporter)
         if verdict:
@@ -330,7 +332,7 @@ def _verify(
         The verdict, None if its Python does not start; and the checks that failed as findings, but for what is the
         machine's fault.
     """
-    say_unfinished(venv, reporter)
+    warn_unfinished(venv, reporter)
     try:
         verdict = verify_environment(
             interpreter(venv),

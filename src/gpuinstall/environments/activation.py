@@ -1,14 +1,13 @@
-"""Scripts of an environment: make them right for the folder that it is in.
+"""Updates of paths in the scripts of a moved environment.
 
-uv's relocatable scripts find their own place, except ``activate`` in plain sh. Those that pip writes have the path of
-the environment.
+uv's relocatable scripts determine their own path, except ``activate`` in plain sh. pip's
+scripts contain the path of the environment.
 """
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from os.path import isdir
 from pathlib import Path
 
 from gpuinstall.base.files import read_document, write_atomically
@@ -16,53 +15,49 @@ from gpuinstall.base.removal import is_link
 from gpuinstall.base.shell import literal
 
 _SH = re.compile(r"(?s)(?<=\ndeactivate nondestructive\n).*?(?=\nif \(\[)")
-"""What sets the variable, in uv's ``activate``."""
+"""The lines of uv's ``activate`` that set VIRTUAL_ENV."""
 
 _START = re.compile(
     r"#!(?!/bin/sh\n)(?P<path>[^\n]+)\n"
     r"""|#!/bin/sh\n'''exec' "?(?P<quoted>[^\n"]+)"? "\$0" "\$@"\n' '''\n"""
 )
-"""How pip has a script start its Python; the second if the path is long, or has a blank."""
+"""The start of pip's scripts. The second form is for long paths and spaces."""
 _OWN_START = """#!/bin/sh
 '''exec' "$(dirname -- "$(realpath -- "$0")")"/{program} "$0" "$@"
 ' '''
 """
-"""How uv has the script of an environment that can be moved start the Python beside it: for Python this is a text."""
+"""The start of uv's relocatable scripts, which Python reads as a string."""
 _SCRIPT = 65_536
-"""The bytes that a script has at most."""
+"""The maximum size of a script in bytes."""
 
 
 def relocate_activation(built: Path, final: Path) -> None:
-    """Make ``activate`` at ``built`` right for the folder ``final``.
-
-    A link is the user's, and is kept.
+    """Update ``activate`` at ``built`` for the path ``final``.
 
     Raises:
-        InstallationError: one cannot be written.
+        InstallationError: The script cannot be written.
     """
-    scripts = built / "bin"
-    if not isdir(scripts):
-        return  # on Windows each finds its own place
-    _replace(scripts / "activate", _SH, _sh_lines(final))
+    # Windows' scripts determine their own path.
+    script = built / "bin" / "activate"
+    before = _text_of(script)
+    after = _SH.sub(lambda _: _sh_lines(final), before, count=1)
+    if after != before:
+        write_atomically(script, after)
 
 
 def _text_of(script: Path) -> str:
-    """Return the text of a script; empty if it is the user's, as a link is, or a program, which is no text."""
+    """Return the text of a script, empty for a user's link or a program."""
     with suppress(OSError, ValueError):
         if not is_link(script) and script.stat().st_size <= _SCRIPT:
             return read_document(script, script.parents[1])
     return ""
 
 
-def _replace(script: Path, pattern: re.Pattern[str], text: str) -> None:
-    before = _text_of(script)
-    after = pattern.sub(lambda _: text, before, count=1)
-    if after != before:
-        write_atomically(script, after)
-
-
 def _sh_lines(folder: Path) -> str:
-    """Return the lines that set VIRTUAL_ENV: by the script's own place in the shells that tell it."""
+    """Return the lines that set VIRTUAL_ENV.
+
+    bash, zsh, and ksh report the path of the script. Other shells get a fixed path.
+    """
     fixed = literal(folder, "sh")
     script = literal(folder / "bin" / "activate", "sh")
     return f"""
@@ -73,10 +68,14 @@ fi"""
 
 
 def relocate_scripts(venv: Path, before: Path) -> None:
-    """Have the scripts that pip wrote in an environment at ``before``, now at ``venv``, start the Python beside them.
+    """Make pip's scripts relocatable after a move.
+
+    Args:
+        venv: The environment.
+        before: Its previous path.
 
     Raises:
-        InstallationError: one cannot be written.
+        InstallationError: A script cannot be written.
     """
     for script in (venv / "bin").glob("*"):
         text = _text_of(script)

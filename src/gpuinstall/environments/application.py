@@ -1,4 +1,4 @@
-"""Applications that bring an environment of their own, and whose add-ons install packages into it."""
+"""Applications whose add-ons install packages into their environment."""
 
 from __future__ import annotations
 
@@ -7,40 +7,36 @@ from pathlib import Path
 
 from gpuinstall.base.values import Value
 
-# Of Comfy-Org/ComfyUI (.github/workflows/stable-release.yml), Comfy-Org/Comfy-Desktop (envPaths.ts),
-# Comfy-Org/desktop (src/virtualEnvironment.ts) and AUTOMATIC1111's and Forge's modules/launch_utils.py. StabilityMatrix,
-# Pinokio and SwarmUI install a clone with an environment in it.
+# Sources: Comfy-Org/ComfyUI (.github/workflows/stable-release.yml), Comfy-Org/Comfy-Desktop (envPaths.ts),
+# Comfy-Org/desktop (src/virtualEnvironment.ts), and modules/launch_utils.py of AUTOMATIC1111 and Forge. StabilityMatrix,
+# Pinokio, and SwarmUI install a clone with an environment in it.
 _LAYOUTS = (
     # ComfyUI portable
-    (
-        ("python_embeded", "ComfyUI/main.py"),
-        ("python_embeded",),
-    ),
+    (("python_embeded", "ComfyUI/main.py"), ("python_embeded",)),
     # ComfyUI Desktop
-    (
-        ("standalone-env", "ComfyUI/main.py"),
-        ("ComfyUI/.venv", ".venv"),
-    ),
+    (("standalone-env", "ComfyUI/main.py"), ("ComfyUI/.venv", ".venv")),
     (("custom_nodes", "uv-cache"), (".venv",)),
     # ComfyUI in a clone
     (("main.py", "comfy", "custom_nodes"), ("venv", ".venv", "env")),
     # Stable Diffusion WebUI
     (("modules/launch_utils.py",), ("venv",)),
 )
-"""How the folder of an application looks: what lies there, and where its environment may lie, by paths below it."""
+"""Paths in each application's folder, and its possible environments."""
 
 
 class Application(Value):
     """An application whose add-ons install packages."""
 
     root: Path
-    """The folder below which its add-ons lie, where they run their installers."""
-
+    """The folder of its add-ons, in which they run their installers."""
     environment: Path
 
 
 def find_application(folder: Path) -> Application | None:
-    """Return the application that lies in a folder, or in one that its add-ons are in; None if none has an environment."""
+    """Return the application in a folder or its two parents, if any.
+
+    The folder may be an add-on's. The application must have an environment.
+    """
     for root in (folder, *folder.parents[:2]):
         for signs, environments in _LAYOUTS:
             if not all(exists(root / sign) for sign in signs):
@@ -52,9 +48,10 @@ def find_application(folder: Path) -> Application | None:
 
 
 def started_environment(folder: Path) -> Path | None:
-    """Return the environment in which what lies in a folder is started: an application's, else one that its user made.
+    """Return the environment of an application, or ``venv`` or ``env``.
 
-    None is the usual one of a project: its ``.venv``, whether it is there or not.
+    Returns:
+        None for ``.venv``, which may be missing.
     """
     application = find_application(folder)
     if application:

@@ -1,4 +1,4 @@
-"""Files of packages that are not what was installed: gone, cut, empty after a power cut, or edited since."""
+"""Missing, truncated, and edited files of installed packages."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from gpuinstall.environments.packages import (
 
 Kind = Literal["no-record", "lost", "edited"]
 AUTHORITIES = "cacert.pem"
-"""certifi's list, to which images and companies append their own authority."""
+"""certifi's list, to which images and companies add their own authority."""
 
 
 class Damage(NamedTuple):
-    """What is wrong with the files of a package."""
+    """The damage to a package."""
 
     package: InstalledPackage
     kind: Kind
     files: tuple[str, ...]
-    """By their paths below the folder of the packages."""
+    """The files, relative to the folder of the packages."""
     is_in_cache: bool
-    """Whether the installer's cache may have the same files, so that installing again would bring them back."""
+    """Whether the installer's cache may be damaged too."""
 
     @property
     def message(self) -> str:
-        """What is wrong, in one line."""
+        """The damage in one line."""
         name = f"{self.package.name} {self.package.version}"
         match self.kind:
             case "no-record":
@@ -52,13 +52,11 @@ class Damage(NamedTuple):
 def find_damage(
     packages: Iterable[InstalledPackage], *, with_edits: bool = True
 ) -> Iterator[Damage]:
-    """Yield the damage to the files of packages: the first that applies of each.
-
-    A file that two of them write is that of the last, and judged by neither.
+    """Yield the damage to each package.
 
     Args:
-        packages: The packages.
-        with_edits: Whether edited files are looked for too, and not only lost ones.
+        packages: The packages. Files that two of them write are ignored.
+        with_edits: Whether to find edited files too.
     """
     packages = tuple(packages)
     shared = shared_files(packages)
@@ -86,7 +84,7 @@ def _edits(package: InstalledPackage, shared: Collection[str]) -> Damage | None:
 
 def _loss(package: InstalledPackage, shared: Collection[str]) -> Damage | None:
     if package.is_record_lost:
-        # The cache was written in the same seconds.
+        # The power cut may have emptied the cache too.
         return Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
     folder = package.record.parent
     lost = tuple(path for path in package.lost if str(folder / path) not in shared)
@@ -97,11 +95,11 @@ def _loss(package: InstalledPackage, shared: Collection[str]) -> Damage | None:
 
 
 def shared_files(packages: Iterable[InstalledPackage]) -> set[str]:
-    """Return the paths of the files that more than one of the packages has recorded."""
+    """Return the paths of files that several packages recorded."""
     known = set[str]()
     shared = set[str]()
     for package in packages:
-        # Joined as text: a Path for each of 12,000 takes longer.
+        # For 12,000 files, Path is slower than text.
         paths = {f"{package.record.parent}{os.sep}{row.path}" for row in package.files}
         shared |= known & paths
         known |= paths
@@ -109,15 +107,16 @@ def shared_files(packages: Iterable[InstalledPackage]) -> set[str]:
 
 
 def is_configuration_lost(venv: Path) -> bool:
-    """Whether pyvenv.cfg is empty, by which Python knows which installation an environment belongs to."""
+    """Return whether pyvenv.cfg, which selects the base Python, is empty."""
     return file_size(venv / "pyvenv.cfg") == 0
 
 
 def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
-    """Yield the files of a package that do not hold what its RECORD says: size and time are asked first, then the hash.
+    """Yield files with another digest than in RECORD.
 
-    A file that is gone or empty is lost, and not edited; scripts and data outside the folder of the packages are not
-    looked at.
+    Only files with another size or time are hashed. Missing and empty files do not
+    count. Scripts and data outside the folder
+    of the packages are not checked.
     """
     folder = f"{package.record.parent}{os.sep}"
     unpacked = _time(package.record / "METADATA")
@@ -127,7 +126,7 @@ def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
             continue
         with suppress(OSError):
             status = os.stat(folder + row.path)  # noqa: PTH116  a Path takes longer than its stat
-            # A file that several environments have was written when its wheel was unpacked into the cache.
+            # A hard link to uv's cache was written when the wheel was unpacked there.
             written = unpacked if status.st_nlink > 1 else installed
             is_as_installed = (
                 status.st_size == row.size and status.st_mtime_ns <= written
@@ -139,9 +138,9 @@ def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
 
 
 def edited_paths(packages: Iterable[InstalledPackage], root: Path) -> set[str]:
-    """Return the edited files of packages, by their paths below ``root``.
+    """Return the edited files of packages, relative to ``root``.
 
-    Of two packages that write a file, one finds the other's bytes there: what one of them has written is not edited.
+    A file of two packages is not edited if it is as one of them wrote it.
     """
     edited = set[str]()
     intact = set[str]()

@@ -1,7 +1,4 @@
-"""An environment on a disk: the marker that says that it is ours and what it was proven on, and its packages.
-
-Also the words by which advice names one environment, so that every command in it hits that one and no other.
-"""
+"""The marker of a managed environment, and options that select it."""
 
 from __future__ import annotations
 
@@ -38,85 +35,86 @@ _TOOLKIT = r"(?m)^cuda\b[^=\n]*= *'(\d+)\.(\d+)"
 
 
 class Marker(Value):
-    """``gpuinstall.json``, written last into an environment."""
+    """``gpuinstall.json``, the file that is written last."""
 
     id: str
-    """The environment's own."""
     lock: str
-    """The name of the lock's file."""
+    """The name of the lock file."""
     lock_sha256: str
     python: str
     torch: str
     backend: str
     machine: str
-    """The fingerprint of the machine that ``verdict`` was reached on."""
+    """The fingerprint of the machine that was verified."""
     verdict: dict[str, Any]
     packages: Mapping[str, str] = {}
-    """The version of each package of its lock, as the installation left it."""
+    """The installed versions of the lock's packages."""
     is_for_cpu: bool = False
-    """Whether the CPU was requested, whatever GPUs there are."""
+    """Whether the CPU was requested."""
 
     def write(self, venv: Path) -> None:
-        """Write it into an environment."""
+        """Write the marker into an environment."""
         document = json.dumps({"schema": MARKER_SCHEMA} | asdict(self), indent=2)
         write_atomically(venv / NAME, f"{document}\n")
 
 
 class Origin(Value):
-    """What an environment was made for; nothing if it is not of our making."""
+    """The devices that a managed environment was created for."""
 
     for_cpu: bool = False
     gpus: tuple[int, ...] | None = None
-    """The indices of some of the machine's GPUs; None: all of them."""
+    """The GPU indices, or None for all GPUs."""
 
 
 def read_marker(venv: Path) -> Marker | None:
-    """Return an environment's marker; None if it is not one of ours."""
+    """Read the marker of a managed environment, if it is one."""
     with suppress(OSError, ValueError):
-        # Nor is one that a link in a folder leads to.
+        # A marker behind a link does not count.
         document = read_json(venv / NAME, venv.parent)
         marker = read_object(Marker, document)
-        # It may be a stranger's, and hold what we would not have written.
+        is_valid = document.get("schema") == MARKER_SCHEMA
+        is_valid &= re.fullmatch(LOCK_NAME, marker.lock) is not None
+        # Another user may have written anything.
         texts = [text for text in asdict(marker).values() if isinstance(text, str)]
-        is_ours = document.get("schema") == MARKER_SCHEMA and re.fullmatch(
-            LOCK_NAME, marker.lock
-        )
-        if is_ours and all(re.fullmatch(_WORD, text) for text in texts):
+        if is_valid and all(re.fullmatch(_WORD, text) for text in texts):
             return marker
     return None
 
 
 def read_origin(venv: Path, machine: Machine) -> Origin:
-    """Return the origin of an environment: whether the CPU was requested, or was all there was and still is."""
+    """Return the devices that an environment was created for.
+
+    A CPU build counts as requested if the machine still has no GPU.
+    """
     marker = read_marker(venv)
     if marker is None:
         return Origin()
     if marker.is_for_cpu or (marker.backend == "cpu" and not machine.gpus):
         return Origin(for_cpu=True)
-    # On another machine the indices mean other cards.
+    # On another machine, the indices mean other GPUs.
     if marker.machine != fingerprint(machine):
         return Origin()
     planned = set[int]()
-    # It may be a stranger's.
+    # Another user may have written the verdict.
     with suppress(AttributeError, TypeError):
         planned |= {device.get("index") for device in marker.verdict["devices"]}
     indices = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
+    # A verdict about the CPU has no GPU.
     if len(indices) in {0, len(machine.gpus)}:
-        # A verdict on the CPU names no card, and all of them need no list.
         return Origin()
     return Origin(gpus=indices)
 
 
 def fingerprint(machine: Machine) -> str:
-    """Return a digest of what a proof depends on: system, driver and GPUs."""
-    import hashlib  # loads OpenSSL, which a plan does without
+    """Return a digest of the system, driver, and GPUs."""
+    import hashlib  # slow: loads OpenSSL
 
     facts = [
         machine.os,
         machine.arch,
         machine.environment.l4t,
         machine.driver and (str(machine.driver.version), str(machine.driver.cuda)),
-        # AMD's kernel and driver are facts of their maker.
+        # AMD's kernel and driver.
         dict(machine.makers),
         [(gpu.uuid, gpu.index, gpu.code_name) for gpu in machine.gpus],
     ]
@@ -127,7 +125,10 @@ def fingerprint(machine: Machine) -> str:
 def versions_of(
     packages: Iterable[InstalledPackage], known: Collection[str] = ("pip",)
 ) -> dict[str, str]:
-    """Return the version of each package by its name; of pip, which every environment has, only if it is ``known``."""
+    """Return the versions of packages by name, with pip only if ``known``.
+
+    Many environments have pip without a request for it.
+    """
     versions = {package.name: package.version for package in packages}
     if "pip" not in known:
         versions.pop("pip", None)
@@ -135,7 +136,7 @@ def versions_of(
 
 
 def added_packages(venv: Path) -> tuple[str, ...]:
-    """Return the packages that pip or uv added to an environment, or exchanged, as ``name version``."""
+    """Return packages that pip or uv added or changed: ``name version``."""
     from gpuinstall.environments.packages import read_packages
 
     marker = read_marker(venv)
@@ -151,32 +152,32 @@ def added_packages(venv: Path) -> tuple[str, ...]:
 def changed_packages(
     installed: Mapping[str, str], recorded: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return in words which packages are gone or have another version than is recorded, by their names, torch first.
+    """Return messages about missing and changed packages by name, torch first.
 
     Args:
-        installed: The versions of an environment's packages.
-        recorded: Those that its marker has.
+        installed: The installed versions.
+        recorded: The versions in the marker.
     """
     changed = {}
     for name in sorted(recorded, key=lambda name: (name != "torch", name)):
         version = recorded[name]
         now = installed.get(name)
         if now is None:
-            changed[name] = f"{name} {version} is gone"
+            changed[name] = f"{name} {version} is missing"
         elif now != version:
             changed[name] = f"{name} is {now} instead of {version}"
     return changed
 
 
 def advice_words(python: Path) -> dict[str, str]:
-    """Return the words by which advice names the environment of an interpreter.
+    """Return placeholders of fixes that select an environment.
 
-    One that is being built is named by the place that it is built for.
+    An environment under construction has its final path.
 
     Returns:
-        ``uv``; ``python`` and ``prefix``; ``at``, which follows a command that
-        looks at it; ``into``, which follows one that brings another torch into it, and ``anew`` one that makes it
-        again, the one before being kept; ``cuda`` and ``toolkit``, the CUDA of its torch, absent if it has none.
+        ``uv``, ``python``, and ``prefix`` are paths. ``at`` has the options of commands that
+        inspect the environment. ``into`` has the options of an installation into it, and
+        ``anew`` of a rebuild. ``cuda`` and ``toolkit`` are the CUDA of its torch, if any.
     """
     venv = environment_of(python)
     place = made_for(venv)
@@ -199,32 +200,40 @@ def advice_words(python: Path) -> dict[str, str]:
 
 
 def is_virtual(venv: Path) -> bool:
-    """Whether an environment is a virtual one, which can be made again; conda's, a portable Python, the system's are none."""
+    """Return whether an environment is virtual and can be rebuilt.
+
+    conda's environments, embedded Pythons, and the system's Python are not.
+    """
     return isfile(venv / "pyvenv.cfg")
 
 
 def renewing_arguments(venv: Path) -> tuple[str, ...]:
-    """Return the arguments by which our ``install`` brings the right build into an environment.
+    """Return the arguments of ``install`` that select an environment.
 
-    Into one of others it goes with ``--into``, also into conda's and an embedded one; what others installed stays in
-    both. The system's is never installed into: without arguments an environment of its own is made.
+    Unmanaged environments, conda's, and embedded Pythons need ``--into``, which keeps
+    their other packages.
+
+    Returns:
+        Empty for the system's Python, so that ``install`` creates an environment.
     """
-    # These mark a Python that is one program's alone (``install/foreign.py`` asks the interpreter itself).
-    is_others = isdir(venv / "conda-meta") or any(
-        interpreter(venv).parent.glob("*._pth")
-    )
-    if not (is_virtual(venv) or is_others):
+    # An embedded Python has a ._pth file. install/foreign.py queries the interpreter itself.
+    is_embedded = any(interpreter(venv).parent.glob("*._pth"))
+    if not (is_virtual(venv) or isdir(venv / "conda-meta") or is_embedded):
         return ()
     place = made_for(venv)
     arguments = ("--venv", str(place))
-    # What is built where nothing lies becomes one of ours.
+    # A new environment will be managed.
     if read_marker(place) or not exists(place):
         return arguments
     return ("--into", *arguments)
 
 
 def torch_cuda(venv: Path) -> str:
-    """Return the CUDA of an environment's torch, by the text of its version, which is not run; "" if it has none."""
+    """Read the CUDA version of torch from the text of its ``version.py``.
+
+    Returns:
+        Empty without torch or CUDA.
+    """
     for folder in packages_folders(venv):
         with suppress(OSError, ValueError):
             text = read_document(folder / "torch" / "version.py", venv)

@@ -1,7 +1,4 @@
-"""What keeps plain pip and uv to the build of an environment: constraints, and the settings that name them.
-
-Everything that constrains other installers is written here: the hook's section and the guard of our environments.
-"""
+"""The guard: constraints and settings that keep pip and uv to one build."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from gpuinstall.environments.application import application_of
 
 CONSTRAINTS = "constraints.txt"
 UV_SETTINGS = "uv.toml"
-"""What uv reads in the folder that it is run in, or in the nearest one above."""
+"""uv's settings, read from the working folder or its nearest parent."""
 GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
 
 
 class FamilyMember(Value):
     """A package of PyTorch's family that is not installed.
 
-    Without version and address there is none for this build.
+    Without version and address, it has no release for this build.
     """
 
     name: str
@@ -36,21 +33,21 @@ class FamilyMember(Value):
 
 def constraint_lines(
     versions: Mapping[str, str],
-    beside: Iterable[FamilyMember],
+    missing: Iterable[FamilyMember],
     backend: str,
 ) -> list[str]:
-    """Return the lines of a constraints file that keep the family to one build.
+    """Return the constraints that keep the family to one build.
 
-    What is installed is constrained by its version, which pip and uv find installed and do not fetch again; what may
-    come in later by the address of its file, since no other index has that build.
+    Installed members are pinned by version, so that pip and uv do not download them again.
+    Other members are pinned by URL, because no other index has their build.
 
     Args:
         versions: The versions of the installed members.
-        beside: The other members.
-        backend: The tag of the build, for the version of those that it does not have.
+        missing: The other members.
+        backend: The tag of the build, for messages about members without a release.
     """
     lines = [f"{name}=={version}" for name, version in versions.items()]
-    for member in beside:
+    for member in missing:
         if member.address:
             digest = f"#sha256={member.sha256}" if member.sha256 else ""
             lines.append(f"{member.name} @ {member.address}{digest}")
@@ -69,9 +66,9 @@ def pip_section(
     constraints: Sequence[str],
     links: Sequence[str] = (),
 ) -> list[str]:
-    """Return the lines of a ``pip.conf`` that name constraints files and pages of files, each by its address.
+    """Return lines of ``pip.conf`` with URLs of constraints and find-links.
 
-    They are addresses because pip splits a list of paths at spaces.
+    Paths with spaces would not work: pip splits the list at spaces.
     """
     lines = ["[install]", f"constraint = {' '.join(constraints)}"]
     if links:
@@ -80,7 +77,7 @@ def pip_section(
 
 
 def pip_configuration() -> str:
-    """Return the name of pip's settings in an environment."""
+    """Return the name of pip's settings file in an environment."""
     return "pip.ini" if os.name == "nt" else "pip.conf"
 
 
@@ -91,30 +88,30 @@ def write_guard(
     lines: Sequence[str],
     constraints: Sequence[str] = (),
 ) -> None:
-    """Write the guard of the environment at ``built``, right for ``final``, where it will lie.
+    """Write the guard of an environment that will be moved to ``final``.
 
     Args:
-        built: The folder of the environment.
-        final: The folder that it will be in.
-        source: The lock that the lines were made from, or the torch.
+        built: The environment.
+        final: Its final path.
+        source: The lock or torch with the constrained versions.
         lines: The constraints.
-        constraints: Further constraints files, the user's own, which pip would pass over otherwise.
+        constraints: The user's own constraints files, which these settings would override.
     """
     text = "".join(f"{line}\n" for line in lines)
-    lift = f"{pip_configuration()} beside this file names it; to lift it, delete that file."
+    lift = f"{pip_configuration()} in this folder applies it. To disable it, delete that file."
     write_atomically(built / CONSTRAINTS, guard_text(text, source, lift))
     section = pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
     configuration = "\n".join([*section, ""])
     write_atomically(
         built / pip_configuration(),
-        guard_text(configuration, source, "To lift them, delete this file."),
-        # An address in the user's own file may have a login that no other user can read.
+        guard_text(configuration, source, "To disable them, delete this file."),
+        # A URL of the user's constraints may contain a login.
         is_private=has_login(configuration),
     )
 
 
 def move_guard(environment: Path, before: Path) -> None:
-    """Have pip's settings in an environment that was moved name the constraints where they lie now."""
+    """Update the path of the constraints in pip's settings after a move."""
     file = environment / pip_configuration()
     if not is_own_guard_file(file):
         return
@@ -127,35 +124,36 @@ def move_guard(environment: Path, before: Path) -> None:
 
 
 def renew_uv_guard(environment: Path) -> Path | None:
-    """Keep uv, run in the folder of an environment's application or below it, to the constraints of the environment.
+    """Write uv's settings with the constraints into the application's folder.
 
-    Without constraints of ours the settings go that we wrote before. Settings of others stay as they are.
+    They are removed if the environment has no constraints, and never replace settings
+    that gpuinstall did not write.
 
     Returns:
-        The settings; None if uv is not kept to anything.
+        The settings, if they were written.
     """
     application = application_of(environment)
     if application is None:
         return None
     settings = application.root / UV_SETTINGS
-    # The user's own, or an application's.
+    # Written by the user or the application.
     if os.path.lexists(settings) and not is_own_guard_file(settings):
         return None
     lines = guarded_lines(environment)
-    # uv reads one file only: ours would hide what pyproject.toml says to it.
+    # uv reads only one file, and uv.toml would hide the settings in pyproject.toml.
     if not lines or _has_uv_table(application.root):
         settings.unlink(missing_ok=True)
         return None
     constraints = "".join(f"    {json.dumps(line)},\n" for line in lines)
     text = f"constraint-dependencies = [\n{constraints}]\n"
     source = next((line for line in lines if line.startswith("torch==")), "torch")
-    lift = f"They are those of {environment.name}/{CONSTRAINTS}; to lift them, delete this file."
+    lift = f"Copied from {environment.name}/{CONSTRAINTS}. To disable them, delete this file."
     write_atomically(settings, guard_text(text, source, lift))
     return settings
 
 
 def guarded_lines(environment: Path) -> list[str]:
-    """Return the constraints of the guard in an environment; none if there is none, or somebody has edited it."""
+    """Return the constraints of a guard, empty if it was edited."""
     file = environment / CONSTRAINTS
     if not is_own_guard_file(file):
         return []
@@ -164,7 +162,7 @@ def guarded_lines(environment: Path) -> list[str]:
 
 
 def _has_uv_table(folder: Path) -> bool:
-    """Whether the pyproject.toml of a folder has settings of uv."""
+    """Return whether the pyproject.toml of a folder has settings of uv."""
     with suppress(OSError, ValueError):
         document = parse_toml(read_document(folder / "pyproject.toml", folder))
         return "uv" in document.get("tool", {})
@@ -172,7 +170,7 @@ def _has_uv_table(folder: Path) -> bool:
 
 
 def is_own_guard_file(file: Path) -> bool:
-    """Whether a file is as the guard writes it, and not edited since."""
+    """Return whether gpuinstall wrote a file, and it was not edited since."""
     with suppress(OSError, ValueError):
         return is_guard_text(read_document(file, file.parent))
     return False

@@ -1,4 +1,4 @@
-"""The user's own files in an environment that goes: no installer wrote them, or they were edited since."""
+"""Removal of environments, except the user's own and edited files."""
 
 from __future__ import annotations
 
@@ -34,22 +34,20 @@ def remove_environment(
     trash: Path,
     reporter: Reporter,
 ) -> int:
-    """Remove an environment; the user's own files go into a dated folder.
-
-    They are named, and so are the packages that pip or uv added, which go.
+    """Remove an environment, and move the user's own files to a dated folder.
 
     Args:
-        folder: The environment; of a link there the link alone is removed.
-        kept: Where dated folders lie: nothing of ours removes them.
-        trash: A folder on the same file system whose ``.discarded-…`` the next run removes, should this one be killed.
-        reporter: Is told what stays, and where it is now.
+        folder: The environment. If it is a link, only the link is removed.
+        kept: The parent of dated folders, which gpuinstall never removes.
+        trash: A folder on the same file system. If this run is killed, the next one removes its ``.discarded-…``.
+        reporter: Reports the kept files, and the packages that pip or uv had added.
 
     Returns:
-        The bytes that were removed.
+        The number of removed bytes.
 
     Raises:
-        UsageError: something is mounted in it.
-        InstallationError: something cannot be moved; nothing is removed then.
+        UsageError: A file system is mounted in it.
+        InstallationError: A file cannot be moved. Nothing is removed.
     """
     if is_link(folder):
         remove_path(folder)
@@ -59,15 +57,14 @@ def remove_environment(
     if mounts:
         raise UsageError(
             "mount-point",
-            f"something is mounted at {mounts[0]}, and what is mounted is never removed",
+            f"something is mounted at {mounts[0]}, which gpuinstall does not remove",
             hint=f"umount {quoted(mounts[0])}   # then run it again",
         )
     with writing(folder):
-        # Where no record says what was there, pip or uv installed it all.
         packages = added_packages(folder) if read_marker(folder) else ()
-        # Windows renames no folder in which something is open, to its own name neither: nothing is moved out then.
+        # On Windows, this fails if a file is open, before anything is moved.
         folder.rename(folder)
-        # A folder of a lower layer of an image cannot be renamed: it is copied then.
+        # This copies a folder of a lower layer of a container image, which cannot be renamed.
         _keep(kept_paths(folder), folder, kept, reporter)
         size = size_of(folder)
         discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
@@ -79,7 +76,7 @@ def remove_environment(
 
 
 def kept_paths(folder: Path) -> list[str]:
-    """Return the user's own files in an environment: those that no installer wrote, and edited ones."""
+    """Return the user's own files in an environment, and edited files."""
     paths = set(user_paths(folder))
     if is_environment(folder):
         paths |= _edited_inside(folder)
@@ -87,7 +84,7 @@ def kept_paths(folder: Path) -> list[str]:
 
 
 def _edited_inside(venv: Path) -> set[str]:
-    """Return the edited files of an environment's packages; what lies behind a link is none of them."""
+    """Return the edited files of packages, except files behind links."""
     files = {file.relative_to(venv).as_posix() for file in files_below(venv)}
     packages = read_packages(packages_folders(venv))
     return edited_paths(packages, venv) & files
@@ -102,9 +99,9 @@ def _keep(
     """Move the user's files into a dated folder, and report them.
 
     Args:
-        paths: The files, by their paths in the environment.
+        paths: The files, relative to the environment.
         folder: The environment.
-        kept: Where dated folders lie.
+        kept: The parent of dated folders.
         reporter: Reports the moved files.
     """
     if not paths:
@@ -121,29 +118,29 @@ def _keep(
             moved.append(path)
     finally:
         if moved:
-            text = f"{some(moved)}, which no installer wrote, or you have edited: {readable(size)}, now in {place}"
+            text = f"{some(moved)} (created or edited by you): {readable(size)}, now in {place}"
             reporter.notice("Kept", text)
 
 
 def dated_name() -> str:
-    """Return the name of a new folder for what is kept."""
+    """Return a new name for a folder of kept files."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
 
 
 def dated_folder(kept: Path, name: str = "") -> Path:
-    """Make a folder for what is kept.
+    """Create a folder for kept files.
 
     Args:
-        kept: Where dated folders lie.
-        name: Its name, which a journal may have said before; empty: a new one.
+        kept: The parent of dated folders.
+        name: The name, if a journal already has it.
 
     Raises:
-        InstallationError: A link or a file is in its place.
+        InstallationError: ``kept`` is a link or file.
     """
     if os.path.lexists(kept) and not is_folder(kept):
         raise InstallationError(
             "not-writable",
-            f"{kept}, for files of yours, is not a folder",
+            f"{kept}, the folder for kept files, is not a folder",
             hint=f"mv {quoted(kept)} {quoted(f'{kept}.old')}",
         )
     folder = kept / (name or dated_name())

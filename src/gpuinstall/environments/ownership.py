@@ -1,8 +1,8 @@
-"""Whose the files of an environment are.
+"""The owner of each file in an environment: a package, a tool, or the user.
 
-An installer's files are listed in the RECORD of a package, and Python compiles them. Others come
-with the making of an environment, or are gpuinstall's own. Everything else is the user's, and no
-command of gpuinstall deletes it. A package that writes where none may, or over another, is told here too.
+Packages own the files in their RECORD and the compiled modules. Environment tools and
+gpuinstall own a few fixed names. All other files are the user's, and gpuinstall does not
+delete them. This module also finds packages that write forbidden or shared files.
 """
 
 from __future__ import annotations
@@ -30,47 +30,47 @@ from gpuinstall.environments.packages import (
 
 _COMMAND = re.compile(r"(bin|Scripts)/[^/]+")
 _COMPILED = re.compile(r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)")
-"""What Python and Numba compile of a module, beside it."""
+"""Modules compiled by Python and Numba."""
 
 MADE_FILES = (
     r"pyvenv\.cfg|CACHEDIR\.TAG|\.lock|lib64"
     r"|(bin|Scripts)/(activate(\.\w+)?|activate_this\.py|Activate\.ps1|deactivate\.\w+|pydoc\.bat)"
-    # A venv of Python 3.14 has a link with the Greek letter too.
+    # A venv of Python 3.14 has a link with a Greek letter.
     r"|(bin|Scripts)/(python|𝜋thon)w?[\d.]*t?(w?\.exe)?"
     r"|(lib/[^/]+|Lib)/site-packages/_virtualenv\.(py|pth)"
 )
-"""The paths that venv, virtualenv and uv write when they make an environment, as a pattern."""
+"""The files that venv, virtualenv, and uv create."""
 
 _MADE = re.compile(
     rf"{MADE_FILES}|(lib/[^/]+|Lib)/site-packages/\.gpuinstall/.*", re.DOTALL
 )
-"""Those, and the journal of ``install --into``, which lies among the packages."""
+"""The same files, and the journal of ``install --into``."""
 _IGNORE_ALL = re.compile(r"(#.*\n)*\*\n?")
-"""The ``.gitignore`` that comes with an environment; one of the user's lists something."""
+"""The ``.gitignore`` of an environment tool. A user's file has other lines."""
 
 # Some file systems ignore case.
 _OF_THE_ENVIRONMENT = re.compile(
     rf"{MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml",
     re.IGNORECASE,
 )
-"""What the environment's making writes, and we."""
+"""The files of environment tools and gpuinstall."""
 _RECORD = re.compile(
     r".*/(?:site|dist)-packages/(?P<name>[^/]+\.(?:dist-info|egg-info|egg-link))(?:/.*)?"
 )
 
 
 def is_environment(folder: Path) -> bool:
-    """Whether a folder is a virtual environment, whoever made it."""
+    """Return whether a folder is a virtual environment, managed or not."""
     return is_virtual(folder) or read_marker(folder) is not None
 
 
 def user_paths(folder: Path) -> tuple[str, ...]:
-    """Return the user's own files and folders in an environment, by their paths in it.
+    """Return the relative paths of the user's own files and folders.
 
-    A folder beside an environment's own is named, and not its files. In a folder that is no environment everything is
-    the user's.
+    A top-level folder with only user files is returned without its files. In a folder
+    that is no environment, all files are the user's.
     """
-    # As text: pathlib takes ten times as long for 17,000 files.
+    # For 17,000 files, pathlib takes ten times as long as text.
     start = len(f"{folder}{os.sep}")
     paths = {str(file)[start:].replace(os.sep, "/") for file in files_below(folder)}
     owned = _owned_paths(folder, paths) if is_environment(folder) else set()
@@ -83,13 +83,18 @@ def user_paths(folder: Path) -> tuple[str, ...]:
 
 
 def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
-    """Return the files in an environment that the packages in ``folders`` recorded, by their paths below ``root``."""
+    """Return the files that packages recorded, relative to ``root``.
+
+    Args:
+        root: The environment.
+        folders: The folders of the packages.
+    """
     recorded = set[str]()
     for package in read_packages(folders):
         base = package.record.parent.relative_to(root).as_posix()
         for path, row in written_files(package, root).items():
-            # Outside the folder of the packages a RECORD could name a file of the user's. Installers
-            # write the size of what they put there, virtualenv alone not that of its commands.
+            # Outside the packages folder, a RECORD could list a user's file, so the size must match.
+            # virtualenv records no size of its commands.
             is_command = not row.size and _COMMAND.fullmatch(path)
             is_below = path.startswith(f"{base}/")
             if is_below or is_command or file_size(root / path) == row.size:
@@ -98,7 +103,7 @@ def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
 
 
 def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
-    """Return the paths that an installer, Python, the making of the environment, or gpuinstall wrote."""
+    """Return the paths that belong to packages, tools, or gpuinstall."""
     folders = packages_folders(venv)
     known = recorded_paths(venv, folders) | _own_files(venv)
     lost_records = tuple(
@@ -120,7 +125,7 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
 
 
 def _own_files(venv: Path) -> set[str]:
-    """Return the files that gpuinstall wrote, and a ``.gitignore`` that came with the environment."""
+    """Return the files of gpuinstall, and the tool's ``.gitignore``."""
     own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
     marker = read_marker(venv)
     if marker:
@@ -132,16 +137,16 @@ def _own_files(venv: Path) -> set[str]:
 
 
 def misplaced_file(package: InstalledPackage, root: Path) -> str | None:
-    """Return, in words, a file of a package that lies where no package may write; None if there is none.
+    """Return a message about a package's file at a forbidden path, if any.
 
     Args:
         package: The package.
-        root: The environment, or the folder in which it was unpacked as it will lie there.
+        root: The environment, or a folder with the same layout.
     """
     name = f"{package.name} {package.version}"
     for path, row in written_files(package, root).items():
         if path.startswith("../") or posixpath.isabs(path) or ":" in path:
-            return f"{name} names {row.path}, which is outside the environment, as a file of its own"
+            return f"{name} lists {row.path}, which is outside the environment, in its RECORD"
         if _OF_THE_ENVIRONMENT.fullmatch(path):
             return f"{name} writes {path}, a file of the environment itself"
         record = _RECORD.fullmatch(path)
@@ -153,11 +158,11 @@ def misplaced_file(package: InstalledPackage, root: Path) -> str | None:
 def overwritten_files(
     packages: Iterable[InstalledPackage], root: Path
 ) -> dict[tuple[InstalledPackage, ...], list[str]]:
-    """Return the files that several packages write with different contents, by the packages that do.
+    """Return files that several packages write differently, by those packages.
 
     Args:
         packages: The packages.
-        root: The folder that they lie in, laid out as an environment is.
+        root: A folder with the layout of an environment.
     """
     writers: dict[str, dict[InstalledPackage, RecordedFile]] = defaultdict(dict)
     for package in packages:
@@ -165,7 +170,7 @@ def overwritten_files(
             writers[path][package] = row
     overwritten: dict[tuple[InstalledPackage, ...], list[str]] = defaultdict(list)
     for path, rows in writers.items():
-        # The parts of a namespace have an empty module, or the same, in common.
+        # Namespace packages may share an identical module.
         if len({(row.digest, row.size) for row in rows.values()}) > 1:
             overwritten[tuple(rows)].append(path)
     return overwritten

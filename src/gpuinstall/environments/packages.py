@@ -1,4 +1,4 @@
-"""The packages of an environment, by the records that their installers left: nothing is imported or run."""
+"""Installed packages, from the metadata of their installers."""
 
 from __future__ import annotations
 
@@ -33,48 +33,47 @@ _OF_INSTALLER = re.compile(
     r"\.dist-info/(INSTALLER|RECORD|REQUESTED|direct_url\.json|uv_cache\.json)\Z"
 )
 _OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
-"""A path in RECORD that leads out of the folder of the packages, as that of a script does."""
+"""A path in RECORD outside the folder of the packages, such as a script's."""
 
 
 class RecordedFile(NamedTuple):
     """A row of RECORD."""
 
     path: str
-    """The path below the folder of the packages."""
+    """The path, relative to the folder of the packages."""
     digest: str
-    """The SHA-256 as it is written there."""
+    """The SHA-256 in URL-safe Base64, as in RECORD."""
     size: int
-    """In bytes."""
 
 
 class InstalledPackage(Value):
-    """A package of an environment."""
+    """An installed package."""
 
     name: str
-    """Its canonical name."""
+    """The canonical name."""
     version: str
     record: Path
-    """The folder of its record (``.dist-info``)."""
+    """The folder of its metadata: ``.dist-info`` or ``.egg-info``."""
 
     @property
     def is_record_lost(self) -> bool:
-        """Whether its RECORD names no file of its wheel: a power cut has emptied it, here or in uv's cache."""
+        """Whether RECORD lists no file of the wheel, as after a power cut."""
         has_one = file_size(self.record / "RECORD") >= 0
         return has_one and all(_OF_INSTALLER.search(file.path) for file in self.files)
 
     @cached_property
     def recorded(self) -> tuple[RecordedFile, ...]:
-        """All that the installation recorded, scripts and data outside the folder of the packages included."""
+        """The files in RECORD."""
         return _read_rows(_text(self.record / "RECORD"))
 
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:
-        """What the installation recorded, without what lies outside the folder of the packages (scripts)."""
+        """The files in RECORD within the folder of the packages."""
         return tuple(row for row in self.recorded if not _OUTSIDE.match(row.path))
 
     @cached_property
     def entry_points(self) -> str:
-        """The text that names what other packages load of it; empty if there is none."""
+        """The text of ``entry_points.txt``, empty if it is missing."""
         return _text(self.record / "entry_points.txt")
 
     @property
@@ -84,8 +83,8 @@ class InstalledPackage(Value):
 
     @cached_property
     def lost(self) -> tuple[str, ...]:
-        """The recorded files that are gone or cut, of torch in some 30 ms; what Python makes again does not count."""
-        # Joined as text: a Path for each of 12,000 takes longer than its stat.
+        """The missing or truncated files, except compiled modules."""
+        # For torch's 12,000 files, 30 ms. Creating a Path takes longer than its stat.
         folder = f"{self.record.parent}/"
         lost = []
         for path, _, size in self.files:
@@ -95,12 +94,12 @@ class InstalledPackage(Value):
 
     @property
     def has_address(self) -> bool:
-        """Whether it came from a folder, a repository or a file, so that no index need have its version (PEP 610)."""
+        """Whether it was installed from a URL, not an index (PEP 610)."""
         return isfile(self.record / "direct_url.json")
 
     @property
     def source(self) -> tuple[Path, bool] | None:
-        """The folder that it came from, and whether it is editable, by the same file; None if it came from none."""
+        """Its source folder, and whether it is editable (PEP 610)."""
         with suppress(ValueError, LookupError, TypeError, AttributeError, UsageError):
             origin = parse_json(_text(self.record / "direct_url.json"))
             folder = Path(Location.parse(origin["url"]).path)
@@ -109,12 +108,15 @@ class InstalledPackage(Value):
 
     @property
     def head(self) -> str:
-        """The fields of its metadata."""
+        """The fields of METADATA."""
         return _text(self.record / "METADATA").partition("\n\n")[0]
 
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:
-        """What it requires by its metadata on any system; whether an extra was asked for is recorded nowhere."""
+        """Its requirements on all platforms, except extras.
+
+        Requested extras are not recorded.
+        """
         from packaging.requirements import InvalidRequirement
 
         requirements = []
@@ -127,7 +129,7 @@ class InstalledPackage(Value):
 
 
 def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
-    """Return the packages in ``folders`` (site-packages); one that lies there twice is there twice."""
+    """Read the packages of ``site-packages`` folders, with duplicates."""
     packages = []
     for folder in folders:
         records = [*folder.glob("*.dist-info"), *folder.glob("*.egg-info")]
@@ -144,7 +146,7 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
 def required_names(
     requested: Iterable[str], packages: Mapping[str, InstalledPackage]
 ) -> set[str]:
-    """Return what packages require, directly or not, with every extra.
+    """Return packages and all their requirements, including extras.
 
     Args:
         requested: The names of the packages.
@@ -162,7 +164,7 @@ def required_names(
 
 
 def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage, ...]:
-    """Return the packages that no other requires."""
+    """Return the packages that no other package requires."""
     packages = tuple(packages)
     required = set[str]()
     for package in packages:
@@ -171,7 +173,7 @@ def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage
             for one in package.requires
             if one.marker is None or one.marker.evaluate()
         }
-        # An extra of its own, as in "pandas[all]", is no other package.
+        # "pandas[all]" requires pandas itself.
         required |= names - {package.name}
     return tuple(package for package in packages if package.name not in required)
 
@@ -181,27 +183,26 @@ def unmet_requirements(
     versions: Mapping[str, str],
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[InstalledPackage, Requirement, str | None]]:
-    """Yield the requirements that are not met, each with its package and the version that is there; None if none is.
+    """Yield unmet requirements with their package and installed version.
 
     Args:
-        packages: Whose requirements.
-        versions: What is there, by canonical names.
-        environment: The values of markers; None: those of the Python that runs this.
+        packages: The packages with requirements.
+        versions: The installed versions by canonical name.
+        environment: The values of markers, by default for the running Python.
     """
     for package in packages:
         for requirement in package.requires:
             if requirement.marker and not requirement.marker.evaluate(environment):
                 continue
             version = versions.get(normalized(requirement.name))
-            # A pre-release that is there was wanted by whoever put it there.
-            if version is None or not requirement.specifier.contains(
-                version, prereleases=True
-            ):
+            # An installed pre-release was requested explicitly.
+            allowed = requirement.specifier
+            if version is None or not allowed.contains(version, prereleases=True):
                 yield package, requirement, version
 
 
 def written_files(package: InstalledPackage, root: Path) -> dict[str, RecordedFile]:
-    """Return the files that a package's record names, by their paths below ``root``, the environment."""
+    """Return the files in a package's RECORD, relative to the environment."""
     folder = package.record.parent.relative_to(root).as_posix()
     files = {}
     for row in package.recorded:
@@ -214,10 +215,10 @@ def written_files(package: InstalledPackage, root: Path) -> dict[str, RecordedFi
     return files
 
 
-# A change reads the same RECORD in the environment before, in the new one and in the one that goes.
+# A change reads the same RECORD in the previous and the new environment.
 @cache
 def _read_rows(text: str) -> tuple[RecordedFile, ...]:
-    """Read the rows of a RECORD, scripts and data beside the packages included; up to the first that is malformed."""
+    """Parse a RECORD, up to the first malformed row."""
     import csv
 
     rows = []
@@ -229,13 +230,17 @@ def _read_rows(text: str) -> tuple[RecordedFile, ...]:
 
 
 def recorded_digest(path: Path | str) -> str:
-    """Return the SHA-256 of a file as RECORD has it; raise OSError if it cannot be read."""
+    """Return the SHA-256 of a file in the form of RECORD.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
     digest = bytes.fromhex(sha256_of(Path(path)))
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def file_size(path: Path | str) -> int:
-    """Return the size of a file in bytes; -1 if there is none."""
+    """Return the size of a file in bytes, or -1 if it is missing."""
     try:
         return os.stat(path).st_size  # noqa: PTH116  a Path takes longer than its stat
     except OSError:

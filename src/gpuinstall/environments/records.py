@@ -1,7 +1,8 @@
-"""Which environments were made here: a small file for each in the user's state folder, so that no other passes for one.
+"""Records of the environments that this user created on this machine.
 
-A marker says that an environment is ours, and may have come with somebody's repository; a record is the user's own.
-What ``--into`` may undo in an environment of others is vouched for in the same way.
+A marker in an environment is no evidence: it may come from a cloned repository. A record
+is a file in the user's state folder. The changes that ``--into`` can roll back have
+records too.
 """
 
 from __future__ import annotations
@@ -26,39 +27,41 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import read_marker
 
 MOST_IDENTITIES = 64
-"""How many identities of one path are known: each proof of an environment gives it another, and the previous one,
-which may have been replaced many proofs ago, has to be among them."""
-_ANOTHER_HOME = 'export XDG_STATE_HOME="$PWD/.state"   # or another folder of yours alone: what was made here is remembered there'
+"""The number of identities of a path.
+
+Each verification gives an environment a new one, and the previous environment, for
+rollback, may be many verifications old.
+"""
+_ANOTHER_HOME = 'export XDG_STATE_HOME="$PWD/.state"   # or another private folder, which must stay the same'
 
 
 def remember(venv: Path, identity: str) -> None:
-    """Record that the environment ``identity`` was made for ``venv``; a folder that cannot be written is no fault."""
+    """Record that ``identity`` was created for ``venv``, if possible."""
     with suppress(InstallationError):
         vouch(venv, identity)
 
 
 def vouch(path: Path, identity: str) -> None:
-    """Record that this user has made something.
+    """Record an identity that this user created.
 
     Args:
         path: The environment, or the folder of its journals.
-        identity: What nobody else can know of it before: a random number, or a digest of every byte.
+        identity: An unpredictable text: a random number, or a digest of all bytes.
 
     Raises:
-        InstallationError: it cannot be written.
+        InstallationError: The record cannot be written.
     """
     earlier = _identities(path)
-    # The newest come last: the oldest are the first to be forgotten.
     if identity not in earlier:
         fields = [str(path), *earlier[1 - MOST_IDENTITIES :], identity]
         write_atomically(_record(path), "\0".join(fields))
 
 
 def check_records() -> None:
-    """Check that what this user makes can be recorded.
+    """Check that records can be written.
 
     Raises:
-        InstallationError: the state folder is full, or cannot be written.
+        InstallationError: The state folder is full or read-only.
     """
     trial = _folder() / f".trial-{os.getpid()}"
     try:
@@ -70,18 +73,18 @@ def check_records() -> None:
 
 
 def is_vouched(path: Path, identity: str) -> bool:
-    """Whether this user has made ``identity`` at ``path``."""
+    """Return whether this user created ``identity`` at ``path``."""
     return identity in _identities(path)
 
 
 def was_made_here(venv: Path) -> bool:
-    """Whether an environment was made by this user, where it lies."""
+    """Return whether this user created an environment at its current path."""
     marker = read_marker(venv)
     return marker is not None and is_vouched(venv, marker.id)
 
 
 def place_of(identity: str) -> Path | None:
-    """Return where this user has made an environment; None if it is unknown."""
+    """Return the path at which this user created an environment, if known."""
     for record in _folder().glob("*.path"):
         path, *identities = _read(record)
         if identity in identities:
@@ -89,97 +92,101 @@ def place_of(identity: str) -> Path | None:
     return None
 
 
-def say_unfinished(venv: Path, reporter: Reporter) -> None:
-    """Warn of a change of an environment that is under way, or was killed."""
+def warn_unfinished(venv: Path, reporter: Reporter) -> None:
+    """Warn about an unfinished change of an environment."""
     text = unfinished_change(venv)
     if text:
         reporter.warn(text)
 
 
 def unfinished_change(venv: Path) -> str:
-    """Return that a change of an environment is under way, or was killed, and what ends it; empty if none is."""
+    """Return a warning about a running or killed change, or empty text."""
     places = [EnvironmentPaths(venv)]
-    places += [_place_of_others(venv, folder) for folder in packages_folders(venv)]
+    places += [_unmanaged_paths(venv, folder) for folder in packages_folders(venv)]
     for place in places:
         if place.is_unfinished:
-            return f"a change of {venv} is not finished; {undo_command(place)} finishes it, or puts it back"
+            return f"a change of {venv} is not finished; {undo_command(place)} finishes it or rolls it back"
     return ""
 
 
-def _place_of_others(root: Path, packages: Path) -> EnvironmentPaths:
+def _unmanaged_paths(root: Path, packages: Path) -> EnvironmentPaths:
     layout = Layout(root, interpreter(root), "", (packages,), (), {})
     return EnvironmentPaths(root, layout)
 
 
 def undo_command(place: EnvironmentPaths) -> str:
-    """Return the command that takes the last change of an environment back, or ends one that was killed."""
+    """Return the command that rolls back the last or a killed change."""
     if place.is_ours:
         return f"gpuinstall env rollback{venv_option(place.venv)}"
     return f"gpuinstall env rollback --into --python {quoted(place.python)}"
 
 
-def admit_start(venv: Path, reporter: Reporter, *, if_others: bool) -> bool:
-    """Whether the Python of an environment may be started; one that was not made here is named.
-
-    A marker is no evidence: it may have come with the folder.
+def admit_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> bool:
+    """Return whether an environment's Python may be started.
 
     Args:
-        venv: Its folder.
-        reporter: What is told.
-        if_others: Whether it may be if somebody else has made the environment, and the user has not activated it.
+        venv: The environment.
+        reporter: Reports the start of a Python without a record.
+        allow_unmanaged: Whether an environment without a record is allowed that the user has not activated.
     """
     python = interpreter(venv)
     if not exists(python) or was_made_here(venv):
         return True
-    # Who has activated an environment, or had it changed, starts its Python anyway.
-    is_requested = if_others or venv in {other.venv for other in changed_by_into()}
+    # The user runs the Python of an environment that is activated, or was changed with --into.
+    is_requested = allow_unmanaged or venv in {one.venv for one in changed_by_into()}
     if not is_requested and os.environ.get("VIRTUAL_ENV") != str(venv):
         return False
-    reporter.notice("Runs", f"{python}, in an environment that others made")
+    reporter.notice(
+        "Runs", f"{python}, in an environment that gpuinstall did not create"
+    )
     return True
 
 
-def check_start(venv: Path, reporter: Reporter, *, if_others: bool) -> None:
-    """Check that the Python of an environment may be started; arguments as ``admit_start`` has them.
+def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> None:
+    """Check that a Python may be started, as in ``admit_start``.
 
     Raises:
         UsageError: It may not.
     """
-    if not admit_start(venv, reporter, if_others=if_others):
+    if not admit_start(venv, reporter, allow_unmanaged=allow_unmanaged):
         raise UsageError(
             "folder-not-trusted",
-            f"{venv} was not made by you on this machine, and your settings (trust-folder) refuse such environments",
-            hint=f"Run it again with --venv {quoted(venv)}: starts it all the same",
+            f"{venv} was not created by you on this machine, and your settings (trust-folder) refuse such environments",
+            hint=f"Run it again with --venv {quoted(venv)}, which allows it",
         )
 
 
 def forget(venv: Path) -> None:
-    """Forget an environment, and the journals of its changes."""
+    """Delete the records of an environment and its changes."""
     for path in (venv, EnvironmentPaths(venv).work):
         remove_file(_record(path))
 
 
 def remembered() -> list[Path]:
-    """Return the environments that are still where they were made."""
+    """Return the recorded environments that still exist at their path."""
     records = map(_read, _folder().glob("*.path"))
     paths = {Path(venv) for venv, *_ in records}
     return sorted(filter(read_marker, paths))
 
 
 def changed_by_into() -> list[EnvironmentPaths]:
-    """Return the environments of others whose last change can be taken back."""
+    """Return the unmanaged environments with a change to roll back."""
     changed = []
     for record in sorted(_folder().glob("*.path")):
         work = Path(_read(record)[0])
         if work.name == ".gpuinstall" and exists(work / "last"):
             # lib/pythonX.Y/site-packages; on Windows, Lib/site-packages.
             root = work.parents[2 if work.parents[1].name == "Lib" else 3]
-            changed.append(_place_of_others(root, work.parent))
+            changed.append(_unmanaged_paths(root, work.parent))
     return changed
 
 
 def forget_all() -> Path | None:
-    """Remove what is recorded; return where it stays, as an environment that can still be changed is recorded there."""
+    """Remove all records unless they are needed.
+
+    Returns:
+        The folder of the records, if an environment still depends on them.
+    """
     if remembered() or changed_by_into():
         return _folder()
     remove_path(_folder())
@@ -190,7 +197,7 @@ def forget_all() -> Path | None:
 
 def _identities(venv: Path) -> list[str]:
     path, *identities = _read(_record(venv))
-    # The file's name is a digest; its text says for which path it is.
+    # The file's name is a digest, and its text begins with the path.
     return identities if path == str(venv) else []
 
 
@@ -201,7 +208,7 @@ def _read(record: Path) -> list[str]:
 
 
 def _record(venv: Path) -> Path:
-    from hashlib import sha256  # loads OpenSSL, which a plan does without
+    from hashlib import sha256  # slow: loads OpenSSL
 
     return _folder() / f"{sha256(bytes(venv)).hexdigest()[:32]}.path"
 

@@ -1,4 +1,4 @@
-"""Whether this user may change an environment: asked before anything is downloaded, and answered with whose it is."""
+"""Permission checks before a change of an environment."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gpuinstall.base.shell import quoted
 
 
 def check_rights(paths: EnvironmentPaths) -> None:
-    """Check that an environment can be changed, or made where there is none.
+    """Check that an environment can be changed or created.
 
     Raises:
-        InstallationError: Another user owns it, a folder of it cannot be written, or its Python cannot be started.
+        InstallationError: Another user owns it, a folder is not writable, or its Python cannot be started.
     """
     check_owner(paths)
     for folder in _written_folders(paths):
@@ -34,7 +34,7 @@ def check_rights(paths: EnvironmentPaths) -> None:
     python = paths.python
     for part in way_to(python) if os.path.lexists(python) else ():
         if islink(part):
-            continue  # whatever it leads to comes next
+            continue  # way_to also yields its target
         mode = os.R_OK | os.X_OK
         if isdir(part):
             mode = os.X_OK
@@ -47,11 +47,7 @@ def check_rights(paths: EnvironmentPaths) -> None:
 
 
 def check_owner(paths: EnvironmentPaths) -> None:
-    """Check that an environment does not belong to another user.
-
-    Raises:
-        InstallationError: It does.
-    """
+    """Raise InstallationError if an environment belongs to another user."""
     root = paths.root
     if os.path.lexists(root) and is_foreign(root, root.parent):
         raise InstallationError(
@@ -68,16 +64,16 @@ def _fix(path: Path) -> str:
     )
 
 
-def reason_not_ours(venv: Path) -> str:
-    """Return why an environment with our marker is not taken for one that this user has made."""
+def reason_unmanaged(venv: Path) -> str:
+    """Return why an environment with a marker is not this user's."""
     if not is_mine(venv):
         return f"belongs to {owner_of(venv)}"
-    return "has no record here: it was copied, or made on another machine"
+    return "is not recorded on this machine: it was copied, or created elsewhere"
 
 
 def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
-    """Yield the folders in which a change creates, replaces or removes files."""
-    # The journals of one of ours lie beside it, those of one of others in it.
+    """Yield the folders in which a change writes or removes files."""
+    # The journals of a managed environment are next to it, all others in it.
     if paths.is_ours:
         yield next(folder for folder in paths.venv.parents if exists(folder))
     if isdir(paths.venv):
@@ -88,7 +84,7 @@ def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
 
 
 def _reason(path: Path) -> str:
-    """Return why this user cannot write or open something."""
+    """Return why this user cannot access a path."""
     if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
         return "the file system is read-only"
     mode = stat.S_IMODE(path.stat().st_mode)

@@ -31,7 +31,7 @@ from gpuinstall.environments.packages import (
     unmet_requirements,
 )
 from gpuinstall.environments.records import check_records, remember
-from gpuinstall.environments.rights import check_rights, reason_not_ours
+from gpuinstall.environments.rights import check_rights, reason_unmanaged
 from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.install.file_change import (
     Change,
@@ -324,7 +324,7 @@ def held_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             state = read_state(project, options, again=True)
         if not state.existing.made_here:
-            reason = reason_not_ours(place.venv)
+            reason = reason_unmanaged(place.venv)
             project.reporter.warn(f"{place.venv} {reason}; rebuilding it")
         if state.action is not Action.NOTHING and not state.existing.is_proven:
             state = with_preflight(state, project)

@@ -74,7 +74,9 @@ def environment_to_start(
             reporter.warn(warning.message)
     venv = existing.paths.venv
     check_start(
-        venv, reporter, if_others=read_policy(os.environ, project.folder).runs(venv)
+        venv,
+        reporter,
+        allow_unmanaged=read_policy(os.environ, project.folder).runs(venv),
     )
     verdict: Mapping[str, Any] = {"status": "passed"}
     if action is Action.BUILD:

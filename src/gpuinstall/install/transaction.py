@@ -445,7 +445,7 @@ def _finish_rebuild(
             sync_folder(place.work)
             if users:
                 folder = replaced_environment(place.last_change)
-                text = f"{some(users)}, which no installer wrote, or you have edited: in {folder}"
+                text = f"{some(users)} (created or edited by you): in {folder}"
                 reporter.notice("Moved", text)
             return True
     elif is_folder(replaced):

@@ -59,7 +59,7 @@ def test_the_users_files_alone_are_kept_and_named_with_their_bytes(paths):
         ".venv/notebooks/a.ipynb",
         ".venv/lib/python3.12/site-packages/mine.py",
     }
-    assert "lib, notebooks, which no installer wrote" in notice
+    assert "lib, notebooks (created or edited by you)" in notice
     assert f"4 kB, now in {next(paths.kept_files.iterdir())}/.venv" in notice
 
 

@@ -143,9 +143,9 @@ REFUSED = {
     f"../../../{SITE}/six-2.dist-info/RECORD": f"evil 1.0 writes {SITE}/six-2.dist-info/RECORD, in the record of another package",
     "torch-2.8.3.dist-info/METADATA": f"evil 1.0 writes {SITE}/torch-2.8.3.dist-info/METADATA, in the record of another package",
     "six.egg-info/PKG-INFO": f"evil 1.0 writes {SITE}/six.egg-info/PKG-INFO, in the record of another package",
-    "/etc/passwd": "evil 1.0 names /etc/passwd, which is outside the environment, as a file of its own",
-    "../../../../x": "evil 1.0 names ../../../../x, which is outside the environment, as a file of its own",
-    "a/../../../../../x": "evil 1.0 names a/../../../../../x, which is outside the environment, as a file of its own",
+    "/etc/passwd": "evil 1.0 lists /etc/passwd, which is outside the environment, in its RECORD",
+    "../../../../x": "evil 1.0 lists ../../../../x, which is outside the environment, in its RECORD",
+    "a/../../../../../x": "evil 1.0 lists a/../../../../../x, which is outside the environment, in its RECORD",
 }
 TAKEN = (
     "evil/__init__.py",

@@ -11,7 +11,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli import active
 from gpuinstall.environments.records import check_records
-from gpuinstall.environments.rights import check_rights, reason_not_ours
+from gpuinstall.environments.rights import check_rights, reason_unmanaged
 from gpuinstall.install.hold import take_back
 from gpuinstall.install.removal import remove
 from gpuinstall.sources.configuration import PIP_NAME, read_policy
@@ -119,9 +119,9 @@ def test_the_owner_of_a_folder_that_cannot_be_written_is_named(folder):
         assert said_to_nobody(partial(check_rights, paths)) == (
             f"{closed} cannot be written: it belongs to root, with the mode 755"
         )
-    assert said_to_nobody(partial(reason_not_ours, paths.venv)) == "belongs to root"
-    assert reason_not_ours(paths.venv) == (
-        "has no record here: it was copied, or made on another machine"
+    assert said_to_nobody(partial(reason_unmanaged, paths.venv)) == "belongs to root"
+    assert reason_unmanaged(paths.venv) == (
+        "is not recorded on this machine: it was copied, or created elsewhere"
     )
     new = EnvironmentPaths(folder / "project" / ".venv")
     assert said_to_nobody(partial(check_rights, new)).startswith(f"{folder} cannot be")

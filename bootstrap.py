@@ -210,7 +210,7 @@ def run(
     except (subprocess.SubprocessError, OSError) as error:
         output = getattr(error, "stdout", None) or ""
         if "UnknownIssuer" in output and "UV_SYSTEM_CERTS" not in environment():
-            # By default, uv uses its own certificates. A company's are the system's. The tool inherits the setting.
+            # By default, uv ignores the system's certificates, and so a company's. The tool inherits the setting.
             environment()["UV_SYSTEM_CERTS"] = os.environ["UV_SYSTEM_CERTS"] = "1"
             return run(argv, cwd, seconds)
         raise SourceError(reason(output) or str(error)) from error

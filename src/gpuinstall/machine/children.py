@@ -1,4 +1,4 @@
-"""Child processes that query a driver, so that it may hang or crash."""
+"""Child processes that query drivers, which may hang or crash."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DRIVER_SECONDS = 60.0
 """The time limit. Eight GPUs without persistence mode took 25 s to start."""
 NOTICE_AFTER = 3.0
-"""Seconds until the user is informed. A working driver answers in one."""
+"""Seconds until the user is informed. A working driver needs one."""
 _CRASHES = frozenset(("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE"))
 """The signals of faults in a program's own code."""
 _WINDOWS_EXCEPTION = 0x80000000

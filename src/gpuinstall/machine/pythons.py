@@ -205,7 +205,7 @@ def find_python(version: str) -> Path | None:
 
 
 def _is_of(installed: str, version: str) -> bool:
-    # With a dot behind both, 3.1 is not the beginning of 3.11.
+    # With a dot appended to both, 3.1 is not a prefix of 3.11.
     return f"{installed}.".startswith(f"{version}.")
 
 

@@ -31,8 +31,8 @@ def machine_in_words(
 ) -> Machine:
     """Return a machine with these GPUs and this driver.
 
-    Its memory and Python versions are unknown. macOS and GPUs of vendors without
-    driver requirements need no driver.
+    Its memory and Python versions are unknown. No driver is needed for macOS, and for GPUs
+    of vendors without driver requirements.
 
     Args:
         gpus: The names of the GPUs, or ``sm_89``.

@@ -166,7 +166,7 @@ class NvidiaEvidence(Value):
 
     @property
     def has_other_libcuda(self) -> bool:
-        """Whether a libcuda, such as cuda-compat, loads before the own one."""
+        """Whether a libcuda, such as cuda-compat, loads before the driver's."""
         release = libcuda_release(self.cuda.path)
         if release and self.driver:
             return release != self.driver

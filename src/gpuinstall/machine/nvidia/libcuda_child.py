@@ -6,7 +6,7 @@
     {"path": "...", "call": "cuModuleLoadData", "status": 222}
 
 ``wrong`` is the number of wrong words. ``call`` failed with the CUresult ``status``. Output of the library goes to stderr.
-Prototypes and numbers: NVIDIA's cuda.h; the suffixes are the versions that programs built with CUDA 3.2 to 13 ask for.
+Source of prototypes and numbers: NVIDIA's cuda.h. The suffixes are the versions for programs built with CUDA 3.2 to 13.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def write_line(**facts: Any) -> None:
 
 def load_binding() -> bool:
     """Load only the binding, or write why it cannot be loaded."""
-    global nvml  # noqa: PLW0603  the answers below ask through it
+    global nvml  # noqa: PLW0603  all queries use it
     spec = spec_from_file_location("pynvml", sys.argv[1])
     if spec is None or spec.loader is None:
         write_line(fault="unasked", error="nvidia-ml-py is not installed")

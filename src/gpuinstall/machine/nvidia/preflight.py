@@ -85,12 +85,12 @@ def judge_trial(
     machine: Machine,
     finished: Finished,
 ) -> GpuTrial:
-    """Return what one child's answer shows, or its death.
+    """Classify the result of one child.
 
     Args:
-        gpu: The card that the child was to see, or whose slice.
-        machine: The machine, whose driver and other cards explain a refusal.
-        finished: How the child ended, and what it wrote.
+        gpu: The GPU of the child, or of its slice.
+        machine: The machine. Its driver and other GPUs explain an error.
+        finished: The exit and output of the child.
     """
     answers = json_lines(finished)
     if not answers:
@@ -121,7 +121,7 @@ def judge_trial(
         [other.compute_capability for other in machine.gpus],
         place,
     )
-    # cuInit concerns no single GPU, so another process's use of it explains nothing.
+    # cuInit concerns no single GPU, so its failure has none of the harmless causes.
     if answer["call"] == "cuInit":
         return GpuTrial(gpu.index, cause, at_start=True)
     harmless = next(symptoms("preflight", cause.circumstances), cause.symptom)

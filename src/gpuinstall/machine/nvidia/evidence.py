@@ -166,7 +166,7 @@ class NvidiaEvidence(Value):
 
     @property
     def has_other_libcuda(self) -> bool:
-        """Whether a libcuda, such as cuda-compat, loads before the driver's."""
+        """Whether another libcuda, such as cuda-compat, loads before its own."""
         release = libcuda_release(self.cuda.path)
         if release and self.driver:
             return release != self.driver

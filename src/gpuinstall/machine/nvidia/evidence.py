@@ -166,7 +166,7 @@ class NvidiaEvidence(Value):
 
     @property
     def has_other_libcuda(self) -> bool:
-        """Whether another libcuda, such as cuda-compat, loads before its own."""
+        """Whether another libcuda, such as cuda-compat's, loads first."""
         release = libcuda_release(self.cuda.path)
         if release and self.driver:
             return release != self.driver

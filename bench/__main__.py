@@ -1,7 +1,8 @@
-"""Measure, side by side in one run, what gpuinstall costs against what people would use otherwise.
+"""Measure gpuinstall against uv and pip in the same run.
 
-``python -m bench [NAME…]`` runs those that are named, or all; ``NAME=WORD`` those rows of it whose names hold a word.
-What needs the real torch for the CPU is left out if PIP_FIND_LINKS has none for this Python.
+``python -m bench [NAME…]`` runs all or the given measurements, and ``NAME=WORD`` the
+rows with this word.
+Rows with the real torch need its CPU wheel in PIP_FIND_LINKS.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ PARTS = ("start", "install", "change", "lock")
 
 
 def main(names: list[str]) -> None:
-    """Print one line a measurement as it is made."""
-    sys.stdout.write(f"{'':<46} {'ours':>9} {'beside it':>10} {'':>8}  goal\n")
+    """Print one line per measurement."""
+    sys.stdout.write(f"{'':<46} {'ours':>9} {'other it':>10} {'':>8}  goal\n")
     for name in names or PARTS:
         part, _, word = name.partition("=")
         rows = import_module(f"bench.{part}").rows

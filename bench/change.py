@@ -1,4 +1,4 @@
-"""What a small change of a proven environment costs, against uv in an environment of the same packages."""
+"""Measure small changes of an environment against uv."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ PYTHON = "3.11"
 RUNS = 7
 MOST_OF_THE_FIRST = 0.6
 OTHERS = ("numpy", "einops", "cowsay", "setuptools", "wheel", "pip")
-"""What the journeys install beside torch, or build with."""
+"""The packages of the changes and their build tools."""
 _SETUP = "from setuptools import setup\n\nsetup(name='mine', version='1', py_modules=['mine'])\n"
 
 
 class Journey(NamedTuple):
-    """A command of gpuinstall's and what does the same with uv, in environments of the same packages."""
+    """A command of gpuinstall and the equivalent of uv."""
 
     what: str
     ours: str
-    beside: str
+    other: str
     most_more_s: float | None = None
-    """The goal: how many seconds ours may take more than uv."""
+    """The goal: the additional seconds that gpuinstall may take."""
 
 
 JOURNEYS = (
@@ -71,12 +71,12 @@ JOURNEYS = (
         "pip uninstall cowsay mine",
     ),
 )
-"""What is done in every round, one after the other: the last leaves the environments as the first found them."""
+"""The changes of a round. The last one restores the initial environments."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with torch and NumPy in an environment of ours, and one with the same in an environment of uv's."""
+    """Folders with torch and NumPy in environments of gpuinstall and uv."""
 
     folder: Path
     index: StandInIndex
@@ -84,9 +84,9 @@ class Project:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of every command: an index, caches and records of this measurement alone."""
+        """The variables of every command, with separate caches and records."""
         variables = {**os.environ, **self.index.environment()}
-        # As in a program that was installed: whose modules are compiled.
+        # An installed program has compiled modules.
         variables.pop("PYTHONDONTWRITEBYTECODE", None)
         folders = {
             "XDG_CACHE_HOME": "cache",
@@ -100,28 +100,28 @@ class Project:
         return variables
 
     def install(self) -> tuple[float, float]:
-        """Install with gpuinstall; return its seconds without those of its proof, and those of the proof."""
+        """Return the seconds of an installation and of its verification."""
         (self.folder / self.place).mkdir(exist_ok=True)
         words = f"install torch=={VERSION} numpy --python {PYTHON} --replace"
         command = [GPUINSTALL, *words.split()]
         return installed(command, env=self.environment, cwd=self.folder / self.place)
 
     def install_afresh(self) -> None:
-        """Install the same as if nothing were there; the caches stay."""
+        """Install into an empty folder with warm caches."""
         shutil.rmtree(self.folder / self.place, ignore_errors=True)
         self.install()
 
     def install_with_uv(self) -> None:
-        """Install the same with uv."""
+        """Install the same packages with uv."""
         self.uv(f"venv --clear --python {PYTHON} .venv")
         torch = self.index.folder / "whl" / "cpu"
         self.uv(f"pip install --find-links {torch} torch=={VERSION} numpy")
 
     def write_files(self) -> None:
-        """Write what the journeys need: a project, a script, and a requirements file that names an empty index."""
+        """Write a project, a script, and a requirements file."""
         index = self.folder / "empty"
         index.mkdir()
-        for place in (self.place, "beside"):
+        for place in (self.place, "other"):
             folder = self.folder / place
             # In a folder of its own: a setup.py in this one would be the folder's request.
             (folder / "mine").mkdir()
@@ -132,7 +132,7 @@ class Project:
             )
 
     def ours(self, words: str) -> float:
-        """Run a command of gpuinstall, and return its seconds."""
+        """Run gpuinstall and return the seconds."""
         return seconds(
             [GPUINSTALL, *words.split()],
             env=self.environment,
@@ -140,19 +140,19 @@ class Project:
         )
 
     def uv(self, words: str) -> float:
-        """Run a command of uv, and return its seconds."""
+        """Run uv and return the seconds."""
         return seconds(
-            [UV, *words.split()], env=self.environment, cwd=self.folder / "beside"
+            [UV, *words.split()], env=self.environment, cwd=self.folder / "other"
         )
 
 
 def rows(chosen: str = "") -> Iterator[Row]:
-    """Install afresh, and change a little; the torch is the CPU build of pip's find-links.
+    """Measure a new installation and small changes with the CPU build.
 
-    Pages and files come from this machine, each answer late by one round trip, with the headers of the real indexes:
-    a page counts for ten minutes.
+    A local index delays each response by one round trip and sends the headers of the
+    real indexes.
 
-    ``chosen`` leaves the first proof and the fresh environment out, and of the journeys those without this word.
+    ``chosen`` selects the changes with this word.
     """
     wheel = real_torch()
     if wheel is None:
@@ -166,7 +166,7 @@ def rows(chosen: str = "") -> Iterator[Row]:
 
 
 def _served(folder: Path, torch: Path) -> Path:
-    """Make an index of torch's wheel and of what the default index has for the rest."""
+    """Create an index with torch's wheel and packages of the default index."""
     family = folder / "whl" / "cpu"
     family.mkdir(parents=True)
     (family / torch.name).symlink_to(torch)
@@ -178,7 +178,7 @@ def _served(folder: Path, torch: Path) -> Path:
 
 def _rows(project: Project, chosen: str) -> Iterator[Row]:
     rest, proof = project.install()
-    (project.folder / "beside").mkdir()
+    (project.folder / "other").mkdir()
     project.install_with_uv()
     if not chosen:
         yield single(f"the first proof, on the CPU, of {rest + proof:.0f} s", proof)
@@ -203,7 +203,7 @@ def _journeys(project: Project, journeys: Sequence[Journey]) -> Iterator[Row]:
     project.write_files()
     for _ in range(RUNS + 1):
         for journey in journeys:
-            turn = project.ours(journey.ours), project.uv(journey.beside)
+            turn = project.ours(journey.ours), project.uv(journey.other)
             turns[journey].append(turn)
     for journey, own_turns in turns.items():
         pair = Pair.of_turns(own_turns[1:])

@@ -1,4 +1,4 @@
-"""What every measurement is made with: programs that are timed, things that take turns, and the line of the report."""
+"""Time programs in turns and format the lines of the report."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ TOOLS = Path(sys.executable).parent
 GPUINSTALL, UV = str(TOOLS / "gpuinstall"), str(TOOLS / "uv")
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 VERIFIED = re.compile(r"^Verified .* ([\d.]+) s$", re.MULTILINE)
-"""What ``install`` says of the proof, which the bare tools do not give."""
+"""The line of ``install`` about verification, which uv and pip lack."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement, how it compares, and what it should be; ``met`` is None if there is no goal."""
+    """A measurement with its goal; ``met`` is None without one."""
 
     what: str
     ours: str = ""
-    beside: str = ""
+    other: str = ""
     compared: str = ""
     goal: str = ""
     met: bool | None = None
@@ -44,32 +44,32 @@ class Row:
             False: "MISSED",
             None: "",
         }
-        figures = f"{self.ours:>9} {self.beside:>10} {self.compared:>8}"
+        figures = f"{self.ours:>9} {self.other:>10} {self.compared:>8}"
         line = f"{self.what:<46} {figures}  {self.goal} {marks[self.met]}"
         return line.rstrip()
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The median seconds of ours and of what stands beside it."""
+    """The median seconds of gpuinstall and of the other tool."""
 
     ours: float
-    beside: float
+    other: float
 
     @classmethod
     def of_turns(cls, turns: Sequence[tuple[float, float]]) -> Pair:
-        """Return the medians of turns, each the seconds of ours and of the other."""
-        ours, beside = zip(*turns, strict=True)
-        return cls(statistics.median(ours), statistics.median(beside))
+        """Return the medians of turns."""
+        ours, other = zip(*turns, strict=True)
+        return cls(statistics.median(ours), statistics.median(other))
 
     def times(
         self,
         what: str,
         most: float | None = None,
     ) -> Row:
-        """Return the row that says how many times as long ours takes."""
-        ratio = self.ours / self.beside
-        row = Row(what, duration(self.ours), duration(self.beside), f"{ratio:.2f}×")
+        """Return the row with the ratio of both."""
+        ratio = self.ours / self.other
+        row = Row(what, duration(self.ours), duration(self.other), f"{ratio:.2f}×")
         if most is None:
             return row
         return replace(row, goal=f"≤ {most:g}×", met=ratio <= most)
@@ -79,11 +79,11 @@ class Pair:
         what: str,
         most: float | None = None,
     ) -> Row:
-        """Return the row that says how many seconds more ours takes."""
-        more = self.ours - self.beside
+        """Return the row with the difference of both."""
+        more = self.ours - self.other
         sign = "+" if more >= 0 else ""
         compared = f"{sign}{duration(more)}"
-        row = Row(what, duration(self.ours), duration(self.beside), compared)
+        row = Row(what, duration(self.ours), duration(self.other), compared)
         if most is None:
             return row
         return replace(row, goal=f"≤ {duration(most)} more", met=more <= most)
@@ -93,17 +93,17 @@ def single(
     what: str,
     took: float,
     most: float | None = None,
-    beside: str = "",
+    other: str = "",
 ) -> Row:
-    """Return the row of seconds that are compared with nothing but a goal."""
-    row = Row(what, duration(took), beside)
+    """Return the row of seconds without a comparison."""
+    row = Row(what, duration(took), other)
     if most is None:
         return row
     return replace(row, goal=f"≤ {duration(most)}", met=took <= most)
 
 
 def duration(seconds: float) -> str:
-    """Write a time."""
+    """Format a duration."""
     if abs(seconds) < 0.1:
         return f"{seconds * 1000:.1f} ms"
     return f"{seconds:.2f} s"
@@ -111,17 +111,17 @@ def duration(seconds: float) -> str:
 
 def paired(
     ours: Callable[[], float],
-    beside: Callable[[], float],
+    other: Callable[[], float],
     runs: int,
 ) -> Pair:
-    """Take turns, after one turn that does not count, so that what slows the machine down slows both.
+    """Measure in turns after a warm-up, so that load affects both equally.
 
     Args:
-        ours: Returns its seconds, as ``beside`` does.
-        beside: What ours is compared with.
-        runs: How many turns count.
+        ours: Returns its seconds.
+        other: Returns the seconds of the other tool.
+        runs: The number of turns.
     """
-    turns = [(ours(), beside()) for _ in range(runs + 1)]
+    turns = [(ours(), other()) for _ in range(runs + 1)]
     return Pair.of_turns(turns[1:])
 
 
@@ -138,7 +138,7 @@ def seconds(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> float:
-    """Run a program to its good end and return how long it took."""
+    """Run a program and return its seconds."""
     return timed(partial(run, argv, env=env, cwd=cwd))
 
 
@@ -148,7 +148,7 @@ def installed(
     env: Mapping[str, str],
     cwd: Path,
 ) -> tuple[float, float]:
-    """Run an installation of ours; return its seconds without those of its proof, and those of the proof."""
+    """Run an installation; return the seconds without and of verification."""
     began = time.perf_counter()
     done = _finished(argv, env, cwd)
     took = time.perf_counter() - began
@@ -165,7 +165,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> str:
-    """Run a program and return its output; what it reports on failure is raised."""
+    """Run a program and return its output, or raise its error."""
     done = _finished(argv, env, cwd)
     if done.returncode:
         command = " ".join(map(str, argv))
@@ -192,7 +192,7 @@ def _finished(
 
 
 def real_torch() -> Path | None:
-    """Return the wheel of the real torch for the CPU in pip's find-links; None if there is none."""
+    """Return torch's CPU wheel in pip's find-links, or None."""
     folder = Path(os.environ.get("PIP_FIND_LINKS") or "/nonexistent")
     python = PYTHON.replace(".", "")
     wheels = folder.glob(f"torch-{VERSION}-cp{python}-*.whl")

@@ -1,4 +1,4 @@
-"""What an installation costs against the bare tools, on warm caches."""
+"""Measure an installation against uv and pip with warm caches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUNS = 7
 
 @dataclass(frozen=True)
 class Contest:
-    """One set of packages, installed into an empty folder by each tool; each returns its seconds."""
+    """A set of packages that each tool installs into an empty folder."""
 
     folder: Path
     environment: dict[str, str]
@@ -43,7 +43,7 @@ class Contest:
     pip_sources: tuple[str, ...] = ()
 
     def ours(self) -> float:
-        """Install with gpuinstall; the proof does not count."""
+        """Install with gpuinstall, without the time of verification."""
         words = f"install {self.requirement} --python {PYTHON} --backend cpu"
         command = [GPUINSTALL, *words.split()]
         took, _ = installed(command, env=self.environment, cwd=self.empty())
@@ -66,14 +66,14 @@ class Contest:
         )
 
     def both(self, *commands: Sequence[str | Path]) -> float:
-        """Run commands one after the other in an empty folder."""
+        """Run commands in an empty folder."""
         folder = self.empty()
         return sum(
             seconds(command, env=self.environment, cwd=folder) for command in commands
         )
 
     def empty(self) -> Path:
-        """Make the folder to install into, always of the same name, and wait for the disk to have written the last."""
+        """Create the empty folder and wait until the disk is idle."""
         project = self.folder / "project"
         shutil.rmtree(project, ignore_errors=True)
         project.mkdir(parents=True)
@@ -82,7 +82,7 @@ class Contest:
 
 
 def rows() -> Iterator[Row]:
-    """Contest small packages from the stand-in index, then large ones, then the real torch, where pip has one."""
+    """Compare small packages of a local index, then the real torch."""
     with tempfile.TemporaryDirectory() as folder:
         made = catalog_index(
             Path(folder) / "index", ["2.14.1"], platforms=[LINUX], pythons=[PYTHON]
@@ -96,7 +96,7 @@ def rows() -> Iterator[Row]:
 
 
 def small(folder: Path, index: StandInIndex) -> Contest:
-    """Torch's stand-in; caches and home are the folder's own."""
+    """Return the comparison with a fake torch and separate caches."""
     person = Person(folder)
     folder.mkdir(parents=True, exist_ok=True)
     caches = {
@@ -117,7 +117,7 @@ def small(folder: Path, index: StandInIndex) -> Contest:
 
 
 def _real() -> Iterator[Row]:
-    """Contest the wheel of torch in the folder that PIP_FIND_LINKS names."""
+    """Compare the wheel of torch in PIP_FIND_LINKS."""
     wheel = real_torch()
     if wheel is None:
         return

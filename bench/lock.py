@@ -36,11 +36,11 @@ FAMILY = ("torch", "numpy")
 PROGRAM = ("painter",)
 RUNS = 7
 ROUND_TRIP_S = 0.05
-"""What a request to an index on another continent takes; loopback alone would measure processes only."""
+"""The duration of a request to a distant index."""
 
 
 class Project(TypedDict):
-    """Where a command runs, and with which variables."""
+    """The folder and variables of a command."""
 
     env: dict[str, str]
     cwd: Path
@@ -48,7 +48,7 @@ class Project(TypedDict):
 
 @dataclass(frozen=True)
 class Desk:
-    """A place for project folders beside a stand-in index, which ``environment`` knows."""
+    """A place for project folders with a local index."""
 
     place: Path
     environment: dict[str, str]
@@ -71,7 +71,7 @@ class Desk:
         return seconds([*command, "requirements.in", "-o", "pylock.uv.toml"], **project)
 
     def project(self) -> Project:
-        """Begin a project with caches of its own; nothing is removed, for then ext4 makes new files slowly."""
+        """Create a project with its own caches."""
         folder = Path(tempfile.mkdtemp(dir=self.place))
         caches = {
             "UV_CACHE_DIR": str(folder / "uv"),
@@ -81,7 +81,7 @@ class Desk:
 
 
 def rows() -> Iterator[Row]:
-    """Measure against the stand-in index, each of its answers late by one round trip."""
+    """Measure with a local index that delays each response."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         with StandInIndex(_served(folder / "index")) as index:
@@ -97,7 +97,7 @@ def rows() -> Iterator[Row]:
 
 
 def _served(folder: Path) -> Path:
-    """Make an index with two releases of torch, and a program of twenty packages that wants the older one."""
+    """Create an index with two torch releases and a program."""
     catalog_index(folder, ["2.13.0", "2.14.1"])
     parts = [f"part-{number}" for number in range(20)]
     for part in parts:
@@ -119,7 +119,7 @@ def _lock(target: str, requirements: Iterable[str] = FAMILY) -> list[str | Path]
 
 
 def delay(host: Host) -> None:
-    """Let a host answer late by one round trip."""
+    """Delay each response of a host by one round trip."""
     respond = host.respond
 
     def late(path: str, headers: dict[str, str]) -> Answer:
@@ -130,17 +130,17 @@ def delay(host: Host) -> None:
 
 
 def _nothing_to_do(desk: Desk) -> Row:
-    """Sync twice; what the second costs beside the probe, which every command makes."""
+    """Measure an unchanged ``sync`` without its probe."""
     project = desk.project()
     run(_lock("cpu"), **project)
     run([GPUINSTALL, "sync"], **project)
     uv = [UV, "pip", "sync", "--python", ".venv/bin/python", "pylock.cpu.toml"]
     pair = paired(lambda: _beside_probe(project), lambda: seconds(uv, **project), 9)
-    what = "sync, nothing to do, beside the probe, and uv's"
-    return single(what, pair.ours, 0.3, beside=duration(pair.beside))
+    what = "sync, nothing to do, other the probe, and uv's"
+    return single(what, pair.ours, 0.3, other=duration(pair.other))
 
 
 def _beside_probe(project: Project) -> float:
-    """Return the seconds of a sync less those of a probe."""
+    """Return the seconds of a sync without a probe."""
     sync = seconds([GPUINSTALL, "sync"], **project)
     return sync - seconds([GPUINSTALL, "probe"], **project)

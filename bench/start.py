@@ -1,4 +1,4 @@
-"""What a plan costs: as a whole process, and inside one."""
+"""Measure ``plan`` as a process and as a call."""
 
 from __future__ import annotations
 

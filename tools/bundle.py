@@ -1,6 +1,6 @@
-"""Write dist/bootstrap.py, which carries what the tool is made from, and dist/bootstrap.ps1, which carries that.
+"""Write dist/bootstrap.py, which contains the tool, and dist/bootstrap.ps1.
 
-Each is one file that a team can serve.
+dist/bootstrap.ps1 contains dist/bootstrap.py. A team can serve each file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def with_owners(script: str) -> str:
 
 
 def for_windows(script: str) -> str:
-    """Return bootstrap.ps1 with bootstrap.py in it, where it is text until a line begins with its end mark."""
+    """Return bootstrap.ps1 with the text of bootstrap.py."""
     if "\n'@" in script:
         sys.exit(
             "a line of bootstrap.py begins with '@, which would end it in bootstrap.ps1"
@@ -63,7 +63,7 @@ def _filled(
 
 
 def payload() -> bytes:
-    """Return what the tool is made from in one archive; the same tree gives the same bytes."""
+    """Return the tool's sources as one reproducible archive."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in bootstrap.read_sources().items():

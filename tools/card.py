@@ -1,4 +1,4 @@
-"""``make card``: what gpuinstall says and does on this machine's GPUs, as documents and one page in .card/evidence.
+"""Collect evidence on this machine's GPUs in .card/evidence (``make card``).
 
 ``python3 tools/card.py [PYTHON]`` does the same, and needs nothing but a Python with pip; the other one is that which has
 torch. A GPU is often to be had for ten minutes, and the machine goes when they are over: each step's output, and the
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".card"
 BUDGET_S = 540
-"""What all steps together may take."""
+"""The time limit of all steps together."""
 LIMIT_S = 60
 """The longest that a step may take."""
 END_S = 5
@@ -77,7 +77,7 @@ HIDDEN = "import torch; torch.zeros(1).cuda()"
 
 
 class Step(NamedTuple):
-    """What was run, what it printed, and how long it took; the status is None where it ran out of time."""
+    """A command and its result; the status is None after a timeout."""
 
     name: str
     file: str
@@ -97,7 +97,7 @@ class Card:
         self.is_interrupted = False
 
     def run(self, name: str, *command: str | Path, **variables: str) -> Step:
-        """Run a program to its end, or end it, and write what came of it; what has no time left is not begun."""
+        """Run a program within the time left and write its result."""
         start = monotonic()
         limit = min(LIMIT_S, BUDGET_S - (start - self.start))
         status: int | None = None
@@ -115,7 +115,7 @@ class Card:
         self.steps.append(step)
         write(step.file, output)
         self.write_page()
-        # A terminal that has gone is no reason to end.
+        # Continue if the terminal is closed.
         with suppress(OSError):
             print(f"{name:24}{status!s:>5}{step.seconds:8.1f} s", flush=True)  # noqa: T201
         return step
@@ -126,7 +126,7 @@ class Card:
         variables: Mapping[str, str],
         limit: float,
     ) -> tuple[int | None, str]:
-        # Into a file: what was said before the time ran out is the evidence of a hang.
+        # Into a file: the output before a timeout is the evidence of a hang.
         path = FOLDER / "work" / "output.txt"
         try:
             with path.open("w", encoding="utf-8") as stream:
@@ -152,7 +152,7 @@ class Card:
         )
 
     def end(self) -> None:
-        """End what is running as a person would, so that it ends what it has started; then by force."""
+        """Interrupt the running program, then kill it."""
         if self.running and self.running.poll() is None:
             self.running.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -160,7 +160,7 @@ class Card:
             self.running.kill()
 
     def interrupt(self, *_: object) -> None:
-        """End what is running and this run; what is just being started is ended once it has."""
+        """End the running program and this run."""
         self.is_interrupted = True
         if self.running and self.running.poll() is None:
             self.end()
@@ -214,7 +214,7 @@ def main() -> None:
 
 
 def provide_tool(card: Card) -> None:
-    """Install what gpuinstall requires: from .card/wheels if they are there, each file by its hash."""
+    """Install the dependencies by hash, from .card/wheels if it exists."""
     lock = ROOT / "lockfiles" / "tool.txt"
     words: list[str | Path] = [
         "install",
@@ -233,7 +233,7 @@ def provide_tool(card: Card) -> None:
 def take_steps(card: Card) -> bool:
     """Take the steps in the order of their worth; return whether a GPU was proven."""
     python = card.python
-    # What nothing but a card can show comes first.
+    # Steps that need a GPU are first.
     card.tool("probe", "probe")
     card.run("nvidia-smi", "nvidia-smi", "-q", "-x")
     card.tool("preflight", "doctor")
@@ -250,7 +250,7 @@ def take_steps(card: Card) -> bool:
 
 
 def put_into_a_copy(card: Card) -> None:
-    """Plant a wrong kernel in a copy of the environment, then put a package into it that breaks torch and has to be undone."""
+    """Plant a wrong kernel and a breaking package in a copy."""
     sys.path[:0] = [str(ROOT), str(FOLDER / "tool")]
     from tests.lab.index import StandInIndex
     from tests.lab.wheels import make_wheel
@@ -263,7 +263,7 @@ def put_into_a_copy(card: Card) -> None:
     version, tag = copied.output.splitlines()[-1].split()
     plant(card, copy)
     pages = FOLDER / "work" / "index" / "simple"
-    # What has the version of the installed one is not installed again: its file here is empty.
+    # An installed version is not installed again, so its file is empty.
     for folder in (pages, pages.with_name("whl") / "cu130"):
         make_wheel(folder, "torch", version, f"{tag}-{tag}-manylinux_2_28_x86_64")
     make_wheel(pages, "card-note", "1.0", modules={"card_note.py": ""})

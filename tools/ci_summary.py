@@ -1,6 +1,6 @@
-"""The summary of a CI job, in Markdown: the machine, the build and its proof, from the document of ``--json``.
+"""Print the summary of a CI job in Markdown from a ``--json`` document.
 
-``python3 tools/ci_summary.py result.json`` prints it; standard library alone, for the Python that a runner has.
+``python3 tools/ci_summary.py result.json`` needs only the standard library.
 """
 
 import json
@@ -54,13 +54,13 @@ def _rows(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _cell(text: str) -> str:
-    """Return a text that stays in its cell: what a machine or a package is called is not ours."""
+    """Escape untrusted text for a table cell."""
     escaped = re.sub(r"[\\|`*_\[\]<>&~$]", r"\\\g<0>", text)
     return _visible(" ".join(escaped.split()))
 
 
 def _visible(text: str) -> str:
-    """Write out what turns a text around, or begins a line: in a block of code nothing else has a meaning."""
+    """Escape control characters, also line breaks and bidirectional marks."""
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode()
         for sign in text

@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 def main(folders: list[str]) -> None:
-    """Print one line of figures for each folder or file, by default for the folders of ``src/gpuinstall``."""
+    """Print one line per folder or file, by default for ``src/gpuinstall``."""
     paths = [Path(folder) for folder in folders] or default_folders()
     write_line("folder", COLUMNS)
     for path in paths:
@@ -49,7 +49,7 @@ def write_line(folder: str, figures: Sequence[str]) -> None:
 
 
 def default_folders() -> list[Path]:
-    """Return the source as a whole and each of its rooms."""
+    """Return the source folder and its packages."""
     source = Path("src/gpuinstall")
     rooms = sorted(path.parent for path in source.glob("*/__init__.py"))
     return [source, *rooms]

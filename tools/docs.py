@@ -1,4 +1,4 @@
-"""Run again every command whose output README.md and docs/ show, and write the pages that are made from data.
+"""Update command output in README.md and docs/, and generate pages.
 
 A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs
 the fourth column is filled: the build for ``| RTX 3090 (sm_86) | 610.43.02 | uv's |``. An example of docs/api.md is
@@ -71,7 +71,7 @@ SETTINGS = re.compile(
 )
 
 PARSED = ("builds.toml", "drivers.toml", "gpus.toml", SYMPTOMS)
-"""The authored files that are parsed beforehand."""
+"""Authored tables with generated JSON."""
 
 ARROWS = re.compile(
     r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```"
@@ -96,11 +96,11 @@ Windows, if it only occurs there). `gpuinstall explain F01` prints the fix for y
 COMMON_OPTIONS = re.compile(
     r"\n  (?:--json|--json-events|-q, --quiet|-v, --verbose|-h, --help) .*(?:\n {10}.*)*"
 )
-"""The options that every command has, as its help has them."""
+"""Common options in the help of a command."""
 
 
 def main() -> None:
-    """Write every page again."""
+    """Update all pages."""
     for name, text in made().items():
         (ROOT / name).write_text(text, encoding="utf-8")
     for page in pages():
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def made() -> dict[str, str]:
-    """Make the pages that are data written out."""
+    """Return the generated pages."""
     return {
         "docs/commands.md": commands_page(),
         "docs/failures.md": failures_page(),
@@ -120,7 +120,7 @@ def made() -> dict[str, str]:
 
 
 def parsed_table(name: str) -> tuple[str, str]:
-    """Return an authored file as JSON, a row a line, with the name that it gets."""
+    """Return the path and the JSON of an authored table, one row per line."""
     path = TABLES / name
     text = path.read_bytes()
     lines = [f'"crc32": {crc32(text)}']
@@ -134,9 +134,9 @@ def parsed_table(name: str) -> tuple[str, str]:
 
 
 def commands_page() -> str:
-    """Write down what every command says of itself, in a terminal of 80 columns, of which click leaves two empty.
+    """Return the help of every command for a terminal of 80 columns.
 
-    The options that all of them have are written once.
+    Common options are listed once.
     """
     help_of_one = _help(("explain",), load_command("explain"), 78)
     lines = COMMON_OPTIONS.findall(f"\n{help_of_one}")
@@ -149,7 +149,7 @@ def commands_page() -> str:
 
 
 def man_page() -> str:
-    """Return the same for ``man gpuinstall``, with what README.md and docs/usage.md say of the whole, in man(7)."""
+    """Return the man page, with texts of README.md and docs/usage.md."""
     introduction = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[1]
     lines = [
         f'.TH GPUINSTALL 1 "" "gpuinstall {__version__}" "User Commands"',
@@ -162,7 +162,7 @@ def man_page() -> str:
         ".SH COMMANDS",
     ]
     for words, command in commands():
-        # Beside the margin of man.
+        # man indents by eight columns.
         text = _help(words, command, 72)
         lines += [
             f".SS gpuinstall {' '.join(words)}",
@@ -187,7 +187,7 @@ def roff(text: str) -> str:
 def commands(
     group: click.Group = entrance, words: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield the words of every command, and it; a group such as ``export`` before those below it."""
+    """Yield the words of every command and the command; groups come first."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -208,12 +208,12 @@ def _help(words: tuple[str, ...], command: click.Command, columns: int) -> str:
 
 
 def failures_page() -> str:
-    """Write the one page that has all failures."""
+    """Return the page of all failures."""
     return _by_group(lambda failure: _entry(failure, "###"))
 
 
 def failures_index() -> str:
-    """Write the site's list that leads to the page of each failure, and the menu of these pages."""
+    """Return the site's list and menu of failures."""
     pages = "\n".join(f"failures/{failure}" for failure in load_failures())
     listed = _by_group(
         lambda failure: f"- [{failure.id} {failure.title}](failures/{failure.id}.md)"
@@ -243,7 +243,7 @@ def _by_group(write: Callable[[Failure], str]) -> str:
 
 
 def _entry(failure: Failure, heading: str) -> str:
-    """Return an entry with its first message and its fix: on Ubuntu, of a fault of Windows there."""
+    """Return an entry with its first message and its fix."""
     keys = (
         ("windows",)
         if failure.title.startswith("Windows")
@@ -262,7 +262,7 @@ def pages() -> list[Path]:
 
 
 def refreshed(text: str) -> str:
-    """Replace the output below each command by what the command says now, and what each GPU of a table gets."""
+    """Update the command output, tables, and examples of a page."""
     text = DOCUMENT.sub(
         lambda block: f"{block['head']}{document(block['file'])}\n```", text
     )
@@ -288,7 +288,7 @@ def document(file: str) -> str:
 
 
 def checks(kind: str) -> str:
-    """Write the table of the quick checks, of the deep ones, or of those of programs."""
+    """Return the table of the quick, deep, or program checks."""
     tables = {
         "quick": quick.CHECKS,
         "deep": (*deep.CHECKS, *all_gpus.CHECKS),
@@ -309,7 +309,7 @@ def _check(check: Any) -> str:
 
 
 def settings() -> str:
-    """Write what becomes of each setting that says where a package comes from, in a folder that is trusted and not."""
+    """Return the table of source settings and their effects."""
     lines = [
         "| tool | a folder may say | by default | with `GPUINSTALL_TRUST_FOLDER=0` |",
         "|---|---|---|---|",
@@ -330,10 +330,10 @@ def settings() -> str:
 
 
 def arrows() -> str:
-    """Write which room imports which, each below all that it imports."""
+    """Return the imports between packages, in topological order."""
     imports = room_graph()
     rooms = sorted(imports.keys() - {"cli", "__main__", "gpuinstall"})
-    # Sorted, since the order of equals is that in which they come.
+    # Sorted, because equal nodes keep their order.
     graph = {room: sorted(imports[room].intersection(rooms)) for room in rooms}
     alone = [room for room in rooms if not graph[room]]
     text = " ".join(alone) + "\n"
@@ -344,7 +344,7 @@ def arrows() -> str:
 
 
 def choice_of(chips: str, driver: str) -> str:
-    """Choose for GPUs of a table, ``sm_70, sm_120``, on Linux: ``2.10.0 cu129``."""
+    """Return the build for the GPUs of a table row on Linux."""
     gpus = []
     for index, chip in enumerate(chips.split(", ")):
         capability = f"{chip[3:-1]}.{chip[-1]}"
@@ -364,7 +364,7 @@ def choice_of(chips: str, driver: str) -> str:
 
 
 def run(code: str) -> str:
-    """Run an example of docs/api.md: what it prints."""
+    """Run an example of docs/api.md and return its output."""
     command = [sys.executable, "-W", "error", "-c", code]
     return subprocess.run(
         command, check=True, capture_output=True, text=True, timeout=120
@@ -372,9 +372,9 @@ def run(code: str) -> str:
 
 
 def output(command: str) -> str:
-    """Run a gpuinstall command as a person at a terminal of 100 columns without colour sees it, in an empty folder.
+    """Run a gpuinstall command in an empty folder and return its output.
 
-    The home is empty too: what is here (an environment, locks, settings) must not change a page.
+    The home is empty too, so that nothing on this machine changes a page.
     """
     program = Path(sys.executable).with_name("gpuinstall")
     # A page shows commands of a uv that is on the reader's PATH.

@@ -1,4 +1,4 @@
-"""Record one real document of every command, into docs/documents; the driver and the index are the lab's stand-ins.
+"""Record a real document of every command in docs/documents.
 
 ``python -m tools.documents`` runs the commands on two RTX 4090s that the lab's driver plays, where a kernel fails in
 ``verify`` and ``doctor``. What each key means stands in docs/schemas, which are written by hand: an object whose keys
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run every command in one project below ``folder``; yield its document without this machine's paths."""
+    """Run every command below ``folder`` and yield its portable document."""
     (folder / "project").mkdir()
     (folder / "failing.json").write_text(
         json.dumps({"*": {"failed": {"matmul-float32": NO_KERNEL}}}), "utf-8"
@@ -126,7 +126,7 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def shortened(value: Any, depth: int = 0) -> Any:
-    """Keep one entry of each list of objects, three of any other list, and of a document inside another its name."""
+    """Shorten lists, and replace nested documents by their schemas."""
     if isinstance(value, list):
         has_objects = any(isinstance(entry, dict) for entry in value)
         kept = value[: 1 if has_objects else 3]
@@ -165,7 +165,7 @@ def read(file: str) -> dict[str, Any]:
 
 
 def schemas_of_documents() -> dict[str, str]:
-    """Return the file of the schema for each recorded document, by the table of docs/documents.md."""
+    """Return the schema of each recorded document."""
     page = (DOCS / "documents.md").read_text(encoding="utf-8")
     schemas = {}
     for row in ROW.findall(page):

@@ -1,4 +1,4 @@
-"""Puts small faults into modules, one after the other, and lists the tests that find each.
+"""Insert small faults into modules and list the tests that find them.
 
 ``python -m tools.faults src/gpuinstall/plan --tests tests/unit/plan --count 20`` draws places by a seed: a comparison
 turned round, a check left out. A fault that no test finds asks for one; a test that finds nothing that others do not
@@ -30,7 +30,7 @@ OPPOSITES = {**dict(_PAIRS), **{second: first for first, second in _PAIRS}}
 
 @dataclass(frozen=True)
 class Fault:
-    """A place in a module, and what stands there instead."""
+    """A place in a module and its replacement."""
 
     path: Path
     line: int
@@ -59,7 +59,7 @@ def faults_of(path: Path) -> Iterator[Fault]:
 
 
 def nodes_of_functions(tree: ast.AST, *, is_inside: bool = False) -> Iterator[ast.AST]:
-    """Yield the nodes that run in a function: no annotations, patterns or parts of f-strings."""
+    """Yield the executed nodes of functions."""
     if isinstance(tree, ast.FunctionDef):
         children: Sequence[ast.AST] = tree.body
         is_inside = True
@@ -75,7 +75,7 @@ def nodes_of_functions(tree: ast.AST, *, is_inside: bool = False) -> Iterator[as
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
-    """Yield the kinds of faults that a node can have: what is replaced, by which text."""
+    """Yield the possible faults of a node: kind, target, and replacement."""
     match node:
         case ast.Compare(ops=[operator]) if type(operator) in OPPOSITES:
             opposite = copy.copy(node)
@@ -96,14 +96,14 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
 
 
 def tests_that_fail(tests: Sequence[str], seconds: float) -> set[str]:
-    """Return the tests that fail now.
+    """Return the failing tests.
 
     Args:
-        tests: what pytest takes.
-        seconds: when a run counts as one that does not end.
+        tests: The arguments of pytest.
+        seconds: The limit of a run.
     """
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
-    # A module may change twice within a second, in which its bytecode looks new enough.
+    # Bytecode looks current if a module changes twice within a second.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTHONPYCACHEPREFIX", None)
     try:
@@ -128,7 +128,7 @@ def with_fault(
     tests: Sequence[str],
     seconds: float,
 ) -> set[str]:
-    """Return the tests that fail with a fault; the module is as it was afterwards."""
+    """Return the tests that fail with a fault, and restore the module."""
     source = fault.path.read_bytes()
     for compiled in fault.path.parent.glob(f"__pycache__/{fault.path.stem}.*"):
         compiled.unlink()
@@ -140,7 +140,7 @@ def with_fault(
 
 
 def main() -> None:
-    """Draw, try, and print a line for each fault and one for each test."""
+    """Draw faults and print a line per fault and per test."""
     parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__)
     parser.add_argument(
         "modules", nargs="+", type=Path, help="modules or folders of modules"
@@ -174,7 +174,7 @@ def main() -> None:
         sys.stdout.flush()
         found += bool(names)
         for name in names:
-            # A test that alone finds a fault counts whatever else it finds.
+            # Count the faults that only this test finds.
             finders[name] = finders.get(name, 0) + (len(names) == 1)
     for name, alone in sorted(finders.items()):
         sys.stdout.write(f"{name}: finds {alone} alone\n")

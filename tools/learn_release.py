@@ -1,4 +1,4 @@
-"""Learn a whole release of torch, every backend and platform that the indexes have, and print its rows for builds.toml.
+"""Inspect a release of torch and print its rows for builds.toml.
 
 ``python -m tools.learn_release [2.16.0] [--write]`` reads 6 to 8 MB of one wheel for each build of a release, else of
 the newest, and prints what the catalogue does not have; ``--write`` puts it there. The rows are for review.
@@ -60,7 +60,7 @@ class Additions(NamedTuple):
 
 
 def main(words: Sequence[str]) -> None:
-    """Print the rows of one release that the catalogue does not have, or put them there."""
+    """Print or add the rows that the catalog lacks."""
     versions = [word for word in words if word != "--write"]
     release = f"torch=={versions[0]}" if versions else "torch"
     catalog = load_catalog()
@@ -84,7 +84,7 @@ def learn(
     catalog: Catalog,
     reader: Reader,
 ) -> list[LearnedRow]:
-    """Read the builds of one platform that the catalogue lacks, of the newest release that satisfies a requirement."""
+    """Inspect the builds of one platform that the catalog lacks."""
     requirement = parse_requirement(release)
     verified = [build for build in catalog.builds if build.absent != "unverified"]
     backends = {build.backend for build in catalog.builds_for(os, arch)}
@@ -108,7 +108,7 @@ def learn(
 
 
 def additions(rows: Iterable[LearnedRow], catalog: Catalog) -> Additions:
-    """Return what the catalogue does not have: rows of releases and of builds, and the evidence for them."""
+    """Return missing rows of releases and builds, with their evidence."""
     known = set()
     for build in catalog.builds:
         if build.absent != "unverified":
@@ -141,7 +141,7 @@ def additions(rows: Iterable[LearnedRow], catalog: Catalog) -> Additions:
 
 
 def _release(torch: str, rows: list[LearnedRow]) -> str:
-    """Return what wheels say of their release; its day and its torchvision are for whoever reviews it."""
+    """Return the row of a release; its date and torchvision need review."""
     pythons: set[str] = set()
     tritons: list[str] = []
     for row in rows:
@@ -215,7 +215,7 @@ def _evidence(day: str) -> str:
 
 
 def extended(text: str, new: Additions) -> str:
-    """Return the catalogue with rows at the end of their tables; it is of the day of the newest."""
+    """Return the catalog with the rows appended and its date updated."""
     for table, lines in (("releases", new.releases), ("builds", new.builds)):
         start = text.index(f"\n{table} = [\n")
         end = text.index("\n]\n", start) + 1

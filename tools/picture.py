@@ -1,4 +1,4 @@
-"""docs/terminal.svg: an installation and a refusal as a terminal shows them; ``python -m tools.picture`` runs and draws them."""
+"""Run an installation and a refusal, and draw docs/terminal.svg."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ FRAME = re.compile(r"(?:\r?\x1b\[2K|\x1b\[1A)+")
 BAR = re.compile("[━╸╺]|B/s, .* left$|[0-9] k?B of .*B$")
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 CURSOR = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]")
-"""All escapes but those of colours, which end with m."""
+"""Escape sequences other than colors, which end with m."""
 FONT = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)
 
 
 def main() -> None:
-    """Run the commands in one folder, and draw what stays on the screen."""
+    """Run the commands in one folder and draw the final screen."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         played = environment(DRIVER, build(folder / "libraries"), folder)
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def picture(drawn: Mapping[str, str]) -> str:
-    """Write commands and their output as one SVG, which asks no other host for a font."""
+    """Return an SVG of commands and output, without web fonts."""
     console = Console(record=True, width=COLUMNS, file=StringIO())
     for command, raw in drawn.items():
         console.print(Text(f"$ gpuinstall {command}", style="bold"))
@@ -89,7 +89,7 @@ def run(
     folder: Path,
     variables: Mapping[str, str],
 ) -> str:
-    """Run a command in a terminal; return all that it wrote."""
+    """Run a command in a terminal and return its output."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
     words = [str(PROGRAM), *shlex.split(command)]
@@ -111,7 +111,7 @@ def run(
 
 
 def settled(raw: str) -> str:
-    """Return what stays on the screen, in its colours."""
+    """Return the final screen with its colors."""
     lines = []
     for line in raw.replace("\r\n", "\n").split("\n"):
         last_frame = FRAME.split(line)[-1]
@@ -122,7 +122,7 @@ def settled(raw: str) -> str:
 
 
 def _wheels(folder: Path) -> Path:
-    """An index with a release of torch, and two packages that take a moment to come."""
+    """Create an index with a release of torch and two larger packages."""
     catalog_index(folder, ["2.13.0"], platforms=[LINUX], pythons=["3.12"])
     simple = folder / "simple"
     for name, version, size in (

@@ -1,4 +1,4 @@
-"""``make release VERSION=1.2.3``: what a release publishes, in dist/, built twice and tried as people install it.
+"""Build a release in dist/ twice, compare, and install it in each way.
 
 Nothing is published here. ``.github/workflows/release.yml`` does that for the tag, from the same command.
 """
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def check_version(version: str) -> str:
-    """Return what the changelog says of ``version``; exit where tree, pyproject.toml or changelog are not ready."""
+    """Return the changelog of a version, or exit if the tree is not ready."""
     project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
@@ -77,7 +77,7 @@ def check_version(version: str) -> str:
 
 
 def build(folder: Path) -> list[Path]:
-    """Build wheel and sdist from a clean export of the commit, with its time as the time of every file."""
+    """Build wheel and sdist reproducibly from an export of the commit."""
     folder.mkdir()
     subprocess.run(
         ["git", "-C", ROOT, "archive", "-o", folder / "tree.tar", "HEAD"], check=True
@@ -100,7 +100,7 @@ def digests(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def write_bill_of_materials(folder: Path) -> None:
-    """Have uv write what the tool consists of as CycloneDX: its dependencies, at the versions of the lockfile."""
+    """Write the tool's dependencies as CycloneDX with uv."""
     folder.mkdir()
     declared = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     pins = re.findall(
@@ -134,7 +134,7 @@ def write_bill_of_materials(folder: Path) -> None:
 
 
 def try_installations(scratch: Path, version: str) -> None:
-    """Install in each way that the documentation names, each with an empty home, and ask for the version."""
+    """Install in each documented way with an empty home."""
     wheel = next(DIST.glob("*.whl"))
     sdist = next(DIST.glob("*.tar.gz"))
     pip = scratch / "pip"
@@ -190,7 +190,7 @@ def try_installations(scratch: Path, version: str) -> None:
 
 
 def git(*words: str) -> str:
-    """What git answers."""
+    """Return the output of git."""
     return subprocess.run(
         ["git", "-C", ROOT, *words], capture_output=True, text=True, check=True
     ).stdout.strip()

@@ -57,7 +57,7 @@ def _table_by_driver(
     arch: str,
     catalog: Catalog,
 ) -> str:
-    """Write the builds by capability and driver: without what runs nothing, neighbours that are equal as one."""
+    """Return the builds by capability and driver."""
     drivers = catalog.drivers
     rows = {}
     for capability in gpu_capabilities(drivers):

@@ -1,4 +1,4 @@
-"""Make ``src/gpuinstall/wheels/torch_exports.bin``, what torch exports, of the wheels on the default index.
+"""Generate ``torch_exports.bin``, the symbols that torch exports.
 
 ``python -m tools.torch_exports [VERSION…]`` adds releases whose minor is newer than all in the table, by default the
 newest of the default index. Of each it reads the libraries by range (some 125 MB), of a version that ends in ``+`` the
@@ -54,7 +54,7 @@ LIMITS = Limits(bytes=1 << 30, inflated=8 << 30)
 
 
 def main(words: Sequence[str]) -> None:
-    """Read each release whose minor is newer than all in the table, and write it with their names."""
+    """Inspect each later minor release and add its symbols to the table."""
     table = load_exports()
     with open_session(
         read_sources(None, os.environ, Path.cwd()), Reporter()
@@ -86,13 +86,13 @@ def extended(
     common: Collection[bytes],
     device: Collection[bytes] | None = None,
 ) -> Exports:
-    """Add a minor release to the table, newer than all that are in it.
+    """Add a later minor release to the table.
 
     Args:
         table: The table.
         minor: The release.
-        common: The names that any build of it exports.
-        device: Those of its device's library; None if that was not read.
+        common: The symbols that every build exports.
+        device: The symbols of the device library; None if it was not read.
     """
     masks = dict(table.masks)
     bit = 1 << len(table.minors)
@@ -105,7 +105,7 @@ def extended(
 
 
 def packed(table: Exports) -> bytes:
-    """Return the table as the file holds it."""
+    """Return the bytes of the table's file."""
     groups: dict[int, list[int]] = defaultdict(list)
     for name, mask in sorted(table.masks.items()):
         groups[mask].append(name)
@@ -117,7 +117,7 @@ def packed(table: Exports) -> bytes:
         "whole": sorted(table.whole),
         "groups": [[mask, len(group)] for mask, group in groups.items()],
     }
-    # The first bytes of all names, then the second ones: sorted names have those in common.
+    # Column by column, because sorted hashes share their first bytes.
     columns = b"".join(hashes[column::4] for column in range(4))
     return json.dumps(head).encode() + b"\n" + lzma.compress(columns, preset=9)
 
@@ -127,7 +127,7 @@ def read(
     version: str,
     libraries: Sequence[str],
 ) -> set[bytes]:
-    """Return what some libraries of a release export."""
+    """Return the symbols that libraries of a release export."""
     wheel = linux_wheel(session, version)
     ranges = HttpRanges(session.client.ask_part, wheel.url, patience=Patience(450))
     reader = WheelReader(ranges, LIMITS)
@@ -151,7 +151,7 @@ def read(
 
 
 def linux_wheel(session: Session, version: str) -> Wheel:
-    """Return a wheel of a release on the default index: those for other Pythons export the same."""
+    """Return a Linux wheel of a release on the default index."""
     page = session.client.page(f"{session.default_index}/torch/")
     if page is None:
         raise SystemExit("the default index has no torch")

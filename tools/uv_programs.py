@@ -1,4 +1,4 @@
-"""Write lockfiles/uv-programs.txt: the sha256 of the uv program inside each wheel that lockfiles/uv.txt pins.
+"""Write lockfiles/uv-programs.txt, the hashes of the pinned uv programs.
 
 uv's release workflow puts one and the same program into a platform's wheel and into its release archive
 (github.com/astral-sh/uv, .github/workflows/build-release-binaries.yml and sign-release-binaries.yml).

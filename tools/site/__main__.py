@@ -1,4 +1,4 @@
-"""Build the documentation site into ``site/``: docs/, a page for every failure, and the selector page.
+"""Build the documentation site in ``site/``.
 
 ``python -m tools.site SPHINX-BUILD`` (``make site`` brings it). The pages are staged first, as ``docs/`` has them for a
 plain git host and with what only a site has: the menu, which follows the lists of docs/index.md, and one address for
@@ -21,9 +21,9 @@ from tools.site.selector import selector_page
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "site"
 SELECTOR = "select/index.html"
-"""Where the selector page lies in the site."""
+"""The path of the selector page in the site."""
 _FILE_LINK = re.compile(r"\[[\w/-]+\.md\]\(([\w./-]+\.md)\)")
-"""A link that is called by its file; in the site it is called by the page's title."""
+"""A link with a file name as text; the site shows the page's title."""
 _PAGE = re.compile(r"\]\(([\w-]+)\.md\)")
 
 
@@ -76,7 +76,7 @@ def stage(source: Path) -> None:
 
 
 def home(readme: str, index: str) -> str:
-    """Write the first page: what this is, the selector page, the lists of the index; and a menu made of these."""
+    """Return the first page and the menu."""
     what = readme.split("\n\n")[1]
     asks = f'<a href="{SELECTOR}">Which PyTorch runs on my GPU?</a> asks for your cards and driver.'
     lists = re.split(r"\n\n(?=For )", index.rstrip())[1:]

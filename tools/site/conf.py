@@ -1,4 +1,4 @@
-"""What Sphinx makes of the staged pages: read by ``sphinx-build``, which lives in an environment of its own."""
+"""Configure Sphinx for the staged pages."""
 
 project = "gpuinstall"
 html_title = "gpuinstall"

@@ -1,4 +1,4 @@
-"""The selector page: what ``choose`` answers for every kind of GPU, platform and driver, in one file to open or to host."""
+"""Generate the selector page: the build for each GPU, platform, and driver."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ PARTS = Path(__file__).parent / "page"
 PACKAGES = (("torch", "torchvision"), ("torch", "torchvision", "torchaudio"))
 """The requests of the page; page.js relies on torch as the first."""
 CARD = "{card}"
-"""Stands for the card's name in a text; page.js fills it in, by this name."""
+"""Placeholder of the GPU's name, which page.js replaces."""
 DRIVER = "{driver}"
-"""Stands for the driver's version. Without it, equal answers for two drivers would differ in their text."""
+"""Placeholder of the driver's version: equal answers have equal texts."""
 
 
 class Platform(NamedTuple):
     """A system that the page asks for."""
 
     key: str
-    """The word for it in the page's address. That of macOS is ``Kind.os`` too: page.js compares them."""
+    """The word in the page's address. page.js compares it with ``Kind.os``."""
     name: str
     os: str
     arch: str
@@ -65,13 +65,13 @@ PLATFORMS = (
 
 
 class Kind(NamedTuple):
-    """GPUs with the same answers: those of a compute capability, or a chip of another maker."""
+    """GPUs with the same answers: a compute capability or a chip."""
 
     code: str
     """The name of the code that they run, such as ``sm_89``; empty for no GPU at all."""
     cards: tuple[str, ...]
     gpu: Gpu | None = None
-    """One of them, whose name is a placeholder."""
+    """A GPU with a placeholder as its name."""
     os: str | None = None
     """The only system that has them."""
 
@@ -98,7 +98,7 @@ def kinds_of_gpus(catalog: Catalog) -> list[Kind]:
 
 
 def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
-    """Return the page for a catalogue; asking ``choose`` for all answers takes half a minute."""
+    """Return the page for a catalog. It takes half a minute."""
     style = (PARTS / "page.css").read_text("utf-8").strip()
     script = (PARTS / "page.js").read_text("utf-8").strip()
     policy = (
@@ -126,7 +126,7 @@ def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -
 
 
 def _csp_source(text: str) -> str:
-    """Return what allows one style or script in a Content-Security-Policy: the exact text between its tags."""
+    """Return the Content-Security-Policy hash of one style or script."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
@@ -168,7 +168,7 @@ def _ranges(
     catalog: Catalog,
     positions: dict[str, int],
 ) -> list[tuple[tuple[int, ...] | None, list[int]]]:
-    """Return the first driver of each range with the same answers, and these by position; a new one gets the next."""
+    """Return the first driver and the answers of each range."""
     borders: list[tuple[int, ...] | None] = [None]
     if kind.needs_driver and platform.os != "macos":
         borders = [*driver_borders(platform, catalog)]
@@ -188,7 +188,7 @@ def _ranges(
 
 
 def driver_borders(platform: Platform, catalog: Catalog) -> list[tuple[int, ...]]:
-    """Return the first drivers of which a rule may judge otherwise than of older ones, ascending."""
+    """Return the drivers at which an answer may change, ascending."""
     tables = catalog.drivers
     borders = set()
     for floor in (*tables.floors.values(), *tables.first_drivers.values()):
@@ -208,7 +208,7 @@ def driver_borders(platform: Platform, catalog: Catalog) -> list[tuple[int, ...]
 
 
 def answer_of(plan: Plan | Rejected, packages: Sequence[str]) -> dict[str, Any]:
-    """Return what the page shows for a plan, with placeholders for the card and the driver."""
+    """Return the text for a plan, with placeholders for GPU and driver."""
     # Several reasons can share a message: the first counts.
     reasons = list(dict.fromkeys(reason.message for reason in plan.reasons))
     if isinstance(plan, Rejected):

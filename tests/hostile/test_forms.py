@@ -624,4 +624,6 @@ def test_an_archive_is_named_as_the_source_of_what_it_names(
     assert attempt(files, trust=False).is_refused
     trusting = attempt(files)
     assert "./lib-1.zip, as " in trusting.notices
-    assert "the source of lib, and of what its own files name" in trusting.notices
+    assert (
+        "the source of lib, and of everything its own files select" in trusting.notices
+    )

@@ -1,4 +1,4 @@
-"""The configuration of pip and uv: where they look for it, and what it says of sources.
+"""Read the configuration files and variables of pip and uv.
 
 Sources: pip's "Configuration" topic (pip.pypa.io) and uv's "Configuration files" (docs.astral.sh/uv), read 2026-11.
 """
@@ -62,10 +62,10 @@ _Environ: TypeAlias = Mapping[str, str]
 _Tables: TypeAlias = tuple[Path, dict[str, Any]]
 
 OFF = {"", "0", "false", "no", "off", "n", "f"}
-"""What pip and uv take for no (uv's list is clap's, ``BoolishValueParser``)."""
+"""False for pip and uv, whose list is ``BoolishValueParser`` of clap."""
 
 _ON = {"1", "true", "yes", "on", "y", "t"}
-"""The same for yes."""
+"""True for pip and uv."""
 
 _UV_VARIABLES = {
     "UV_DEFAULT_INDEX": "index-url",
@@ -74,16 +74,16 @@ _UV_VARIABLES = {
     "UV_EXTRA_INDEX_URL": "extra-index-url",
     "UV_FIND_LINKS": "find-links",
 }
-"""The settings that they stand for, the stronger first."""
+"""uv's variables for sources and their settings, the strongest first."""
 
 NEVER = '; python_version < "0"'
-"""The marker of a requirement that is left out."""
+"""The marker of an excluded requirement."""
 
 _UV_LISTS = {
     "UV_OVERRIDE": "override-dependencies",
     "UV_EXCLUDE": "exclude-dependencies",
 }
-"""Variables that name files, and their settings."""
+"""uv's variables for requirements files, and their settings."""
 
 _DECIDING = re.compile(
     r".+\.(toml|lock)|requirements.*\.txt|environment\.ya?ml|setup\.(py|cfg)|\.python-version"
@@ -93,11 +93,11 @@ PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 _UV_FILE = Path("uv", "uv.toml")
 
 _READ_ELSEWHERE = {Effect.REQUEST, Effect.CONSTRAINT, Effect.HARMLESS}
-"""The effects of settings that other functions read, and that need none."""
+"""Effects of settings that other functions read or that change nothing."""
 
 
 class ConfigurationFiles(Value):
-    """The paths of the files, which need not be there; in each list, a later one counts more."""
+    """Paths of configuration files, the strongest last; they may not exist."""
 
     environ: Mapping[str, str]
 
@@ -111,7 +111,7 @@ class ConfigurationFiles(Value):
 
     @property
     def user_folder(self) -> Path:
-        """The folder of the user's configuration of all programs."""
+        """The folder of the user's configuration files."""
         if sys.platform == "win32":
             return self._folder("APPDATA", "")
         return self._folder("XDG_CONFIG_HOME", ".config")
@@ -126,7 +126,7 @@ class ConfigurationFiles(Value):
 
     @property
     def pip(self) -> list[Path]:
-        """Those of the machine and of the user, then the near ones."""
+        """pip's files of the machine, of the user, and of the environment."""
         requested = self.environ.get("PIP_CONFIG_FILE")
         if requested == os.devnull:
             return []
@@ -134,17 +134,17 @@ class ConfigurationFiles(Value):
         if sys.platform == "darwin":
             folders = [Path("/Library/Application Support/pip")]
         elif sys.platform != "win32":
-            # Of the whole machine, without a folder of pip's own.
+            # pip reads /etc/pip.conf, not /etc/pip/pip.conf.
             folders[-1] = Path("/etc")
         files = [folder / PIP_NAME for folder in folders]
-        # The variable stands for the user's own files, if it names one that is there.
+        # An existing file in the variable replaces the user's files.
         if not requested or not exists(requested):
-            files += self.pip_own
-        return [*files, *self.pip_near]
+            files += self.pip_user
+        return [*files, *self.pip_active]
 
     @property
-    def pip_near(self) -> list[Path]:
-        """The file of the environment that is active, and the one that the variable names."""
+    def pip_active(self) -> list[Path]:
+        """The file of the active environment, and ``PIP_CONFIG_FILE``."""
         prefix = self.environ.get("VIRTUAL_ENV") or self.environ.get("CONDA_PREFIX")
         files = []
         if prefix:
@@ -155,8 +155,8 @@ class ConfigurationFiles(Value):
         return files
 
     @property
-    def pip_own(self) -> list[Path]:
-        """The user's own files of pip."""
+    def pip_user(self) -> list[Path]:
+        """The user's files of pip."""
         config = self.user_folder
         legacy = "pip" if sys.platform == "win32" else ".pip"
         application_support = self._home / "Library/Application Support"
@@ -165,8 +165,11 @@ class ConfigurationFiles(Value):
         return [self._home / legacy / PIP_NAME, config / "pip" / PIP_NAME]
 
     @property
-    def uv_user(self) -> list[Path]:
-        """The first of the machine's files that is there and the user's own, or the one that the variable names."""
+    def uv(self) -> list[Path]:
+        """uv's first existing file of the machine, and the user's file.
+
+        ``UV_CONFIG_FILE`` replaces both.
+        """
         requested = self.environ.get("UV_CONFIG_FILE")
         if self.environ.get("UV_NO_CONFIG") or requested == os.devnull:
             return []
@@ -175,31 +178,31 @@ class ConfigurationFiles(Value):
         for folder in self._machine_folders:
             file = folder / _UV_FILE
             if isfile(file):
-                return [file, self.uv_own]
-        return [self.uv_own]
+                return [file, self.uv_user]
+        return [self.uv_user]
 
     @property
-    def uv_own(self) -> Path:
-        """The user's own file of uv."""
+    def uv_user(self) -> Path:
+        """The user's file of uv."""
         return self.user_folder / _UV_FILE
 
 
 def own_file(tool: str, environ: Mapping[str, str]) -> Path:
-    """Return the user's own configuration file of ``pip`` or ``uv``, that which counts most."""
+    """Return the user's strongest configuration file of ``pip`` or ``uv``."""
     requested = environ.get(f"{tool.upper()}_CONFIG_FILE")
     if requested and requested != os.devnull:
         return Path(requested).absolute()
     files = ConfigurationFiles(environ)
     if tool == "uv":
-        return files.uv_own
-    return files.pip_own[-1]
+        return files.uv_user
+    return files.pip_user[-1]
 
 
 def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
-    """Yield what all of uv's and pip's configuration that counts in a folder says of sources, the strongest first.
+    """Yield the settings of uv and pip for a folder, the strongest first.
 
     Raises:
-        UsageError: if a file is malformed.
+        UsageError: A file is malformed.
     """
     files = ConfigurationFiles(environ)
     projects = [folder]
@@ -215,8 +218,8 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
     for file in reversed(files.pip):
         with _reading(file):
             settings = parse_pip_file(_text(file), file, folder)
-        is_near = file in files.pip_near
-        is_of_folder = is_near and any(_is_in(project, file) for project in projects)
+        is_active = file in files.pip_active
+        is_of_folder = is_active and any(_is_in(project, file) for project in projects)
         yield from settings if is_of_folder else map(_own, settings)
 
 
@@ -225,7 +228,7 @@ def _own(setting: SourceSetting) -> SourceSetting:
 
 
 def _is_in(folder: Path, file: Path) -> bool:
-    """Whether a file is in a folder, as they are named or as links lead."""
+    """Return whether a file is in a folder, by its path or its real path."""
     return any(
         Path(place(file)).is_relative_to(place(folder))
         for place in (os.path.abspath, os.path.realpath)
@@ -233,17 +236,14 @@ def _is_in(folder: Path, file: Path) -> bool:
 
 
 def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
-    """Yield the files of uv's settings that count in a folder, with their tables.
+    """Yield uv's configuration files for a folder, with their settings.
 
-    They are the nearest, and the root of a workspace above it, which uv reads in its place.
-
-    Args:
-        environ: The variables, by which uv may read another file or none.
-        folder: The folder.
+    They are the nearest one, and the workspace root above it, which uv reads
+    instead.
     """
     if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
         return
-    # In one folder a uv.toml goes before the pyproject.toml, and what lies above the nearest counts as a root alone.
+    # In one folder, uv.toml precedes pyproject.toml.
     is_nearest = True
     for base in (folder, *folder.parents):
         files = [path for path in (base / "uv.toml", base / PROJECT) if isfile(path)]
@@ -258,35 +258,33 @@ def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
 
 
 def _user_tables(environ: _Environ) -> Iterator[_Tables]:
-    """Yield uv's files of the user and of the machine, the strongest first.
+    """Yield uv's settings of the user and of the machine, the strongest first.
 
     Raises:
-        UsageError: The file that the variable names is not there, which stops uv too.
+        UsageError: ``UV_CONFIG_FILE`` does not exist, which is an error of uv, too.
     """
     requested = environ.get("UV_CONFIG_FILE")
     if requested and not exists(requested):
         raise UsageError(
             "malformed-configuration",
-            f"UV_CONFIG_FILE is {requested}, which is not there",
+            f"UV_CONFIG_FILE is {requested}, which does not exist",
             hint="unset UV_CONFIG_FILE",
         )
-    for file in reversed(ConfigurationFiles(environ).uv_user):
+    for file in reversed(ConfigurationFiles(environ).uv):
         yield file, _uv_table(file) or {}
 
 
 def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFile]:
-    """Return the constraints in uv's settings that count in a folder, by the path of the file from there.
+    """Return the constraints in uv's settings for a folder, by relative path.
 
-    Args:
-        environ: The variables that say which files uv reads.
-        folder: The folder. The constraints of its own pyproject.toml are among what that asks for.
+    The constraints of the folder's own pyproject.toml are part of its request.
     """
     limits = {
         Path(os.path.relpath(file, folder)).as_posix(): _limits(file, table)
         for file, table in project_tables(environ, folder)
         if file != folder / PROJECT
     }
-    # Not their paths, which others who have the lock do not have.
+    # A lock must not contain paths of the user's files.
     own = [_limits(file, table) for file, table in _user_tables(environ)]
     own.append(_files_of("UV_CONSTRAINT", environ, folder).as_limits())
     limits["~/uv.toml"] = joined_files(own)
@@ -294,9 +292,9 @@ def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFil
 
 
 def _files_of(variable: str, environ: _Environ, folder: Path) -> RequirementsFile:
-    """Return what the requirements files ask for that a variable of uv's names, with blanks between them.
+    """Read the requirements files in one of uv's variables.
 
-    The constraints that we wrote for an environment, which keep plain uv to its torch, are none for us.
+    Skip gpuinstall's own constraints file, which protects torch from plain uv.
     """
     files = []
     for name in environ.get(variable, "").split():
@@ -318,11 +316,11 @@ def uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constraint]:
 
     Args:
         table: The table.
-        file: The file that has it.
+        file: The file of the table.
 
     Raises:
-        ValueError: They are no list.
-        UsageError: One is malformed.
+        ValueError: The value is not a list.
+        UsageError: A constraint is malformed.
     """
     key = "constraint-dependencies"
     origin = TextOrigin(str(file), key)
@@ -335,13 +333,13 @@ def pip_words(
     text: str,
     option: str,
 ) -> tuple[str, ...]:
-    """Return the words that ``pip install`` would take for an option without a further section in ``file``.
+    """Return the value of pip's option if a file had another text.
 
     Args:
-        environ: The variables that say which files pip reads.
-        file: One of them, or a further one that counts most.
-        text: What ``file`` is taken to hold.
-        option: Its name in the files, such as ``constraint``.
+        environ: The environment variables.
+        file: One of pip's files, or another one that would be the strongest.
+        text: The text of ``file``.
+        option: The option in the files, such as ``constraint``.
     """
     texts = {path: _text(path) for path in ConfigurationFiles(environ).pip}
     texts[file] = text
@@ -371,7 +369,7 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
     """
     variable = environ.get(TRUST_FOLDER, "")
     if variable not in {"", "0", "1"}:
-        message = f"{TRUST_FOLDER} is {variable!r}, and not 0 or 1"
+        message = f"{TRUST_FOLDER} is {variable!r}, but must be 0 or 1"
         raise UsageError("trust-folder", message)
     path = ConfigurationFiles(environ).user_folder / "gpuinstall" / "config.toml"
     with _reading(path):
@@ -418,7 +416,7 @@ def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
 
 
 def pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
-    """Yield what pip's ``PIP_*`` variables say; each stands for the file of its setting."""
+    """Yield the settings in pip's variables, whose names replace a file."""
     for name, value in environ.items():
         if name.startswith("PIP_"):
             option = _pip_option(name.removeprefix("PIP_"))
@@ -426,12 +424,15 @@ def pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
 
 
 def parse_pip_file(text: str, file: Path, folder: Path) -> list[SourceSetting]:
-    """Parse a ``pip.conf``: its sections global and install; raise ValueError if it is malformed.
+    """Parse the sections ``global`` and ``install`` of a ``pip.conf``.
 
     Args:
-        text: What it holds.
-        file: Where it lies, for messages.
-        folder: The working folder, where pip begins relative paths.
+        text: The text of the file.
+        file: The path of the file, for messages.
+        folder: The working folder, to which pip's paths are relative.
+
+    Raises:
+        ValueError: The text is malformed.
     """
     settings = list[SourceSetting]()
     for option, value in _pip_options(text).items():
@@ -442,7 +443,7 @@ def parse_pip_file(text: str, file: Path, folder: Path) -> list[SourceSetting]:
 def _pip_settings(
     option: str, value: str, place: Path, folder: Path
 ) -> Iterator[SourceSetting]:
-    # Options without dashes are in no requirements file.
+    # An option without dashes is not supported in requirements files.
     key = option if is_known("pip", option) else f"--{option}"
     if not is_known("pip", key):
         yield unknown_setting("pip", option, place)
@@ -456,7 +457,7 @@ def _pip_settings(
 
 
 def _pip_options(text: str) -> dict[str, str]:
-    """Return the options of a ``pip.conf``; [install] precedes [global]."""
+    """Return the options of a ``pip.conf``; [install] overrides [global]."""
     options = dict[str, str]()
     if text:
         sections = parse_ini(text)
@@ -471,14 +472,17 @@ def _pip_option(name: str) -> str:
 
 
 def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
-    """Yield what uv's ``UV_*`` variables say, but for constraints; each stands for the file of its setting."""
+    """Yield the settings in uv's variables, except constraints.
+
+    The name of a variable replaces a file.
+    """
     for name, key in _UV_VARIABLES.items():
         is_of_files = key == "find-links"
         words = environ.get(name, "").split("," if is_of_files else None)
         for word in filter(None, map(str.strip, words)):
             index, address = "", word
             if not is_of_files:
-                # An index may have a name before it.
+                # An index may have a name: NAME=URL.
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
             located = _with_login(_located(key, address, folder), index, environ)
             yield source_setting("uv", key, located, Path(name))
@@ -493,7 +497,7 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
 
 
 def _uv_variable(name: str, value: str) -> Iterator[SourceSetting]:
-    """Yield the setting of a variable, with the key of the file's setting."""
+    """Yield the setting in a variable, with its key in uv's files."""
     place = Path(name)
     key = name.removeprefix("UV_").lower().replace("_", "-")
     patterns = [one for tool, one in load_rules() if tool == "uv" and "*" in one]
@@ -512,7 +516,7 @@ def _uv_variable(name: str, value: str) -> Iterator[SourceSetting]:
 
 
 def index_address(index: Mapping[str, Any], file: Path, environ: _Environ) -> str:
-    """Return the address of an entry of uv's ``index``, which stands in ``file``, with its login."""
+    """Return the address of an entry of uv's ``index``, with its login."""
     key = index_key(index)
     kind = "find-links" if key == "index (flat)" else key
     address = _located(kind, index["url"], file.parent)
@@ -520,12 +524,12 @@ def index_address(index: Mapping[str, Any], file: Path, environ: _Environ) -> st
 
 
 def _with_login(address: str, name: object, environ: _Environ) -> str:
-    """Return the address of an index with the login that uv's variables have for its name, if they have one."""
+    """Add the login in uv's variables for a named index to its address."""
     variable = "UV_INDEX_" + re.sub("[^A-Z0-9]", "_", str(name or "").upper())
     login = [environ.get(f"{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")]
     if not (name and any(login)):
         return address
-    # Of a user alone the keyring has the password.
+    # Without a password, the keyring may have one.
     written = ":".join(quote(part, safe="") for part in login).removesuffix(":")
     return without_logins(address).replace("://", f"://{written}@", 1)
 
@@ -535,19 +539,19 @@ def uv_settings(
     file: Path,
     environ: _Environ,
 ) -> tuple[SourceSetting, ...]:
-    """Return what a ``uv.toml`` or ``[tool.uv]`` says, beside ``sources`` and constraints.
+    """Return the settings of uv, except ``sources`` and constraints.
 
-    An explicit index is for ``sources`` alone. ``[pip]`` is of uv's pip interface: it does not take the place of the
-    rest.
+    Explicit indexes are only for ``sources``. The settings in ``[pip]`` are for uv's
+    pip interface, and do not replace the others.
 
     Args:
-        table: The settings.
-        file: Where they stand, from whose folder relative paths begin.
-        environ: The variables that have the logins of indexes.
+        table: A ``uv.toml`` or ``[tool.uv]``.
+        file: The file, to whose folder paths are relative.
+        environ: The environment variables, with the logins of indexes.
 
     Raises:
-        ValueError: It has another shape, or two default indexes, each of which
-            counts in some of uv's commands only.
+        ValueError: The table has another shape, or two default indexes. Each would
+            be the default of some of uv's commands.
     """
     check_shape(table, UV)
     settings = list[SourceSetting]()
@@ -561,7 +565,7 @@ def uv_settings(
                 settings.append(unknown_setting("uv", key, file))
             elif value and key != "index":
                 settings += _uv_settings(key, value, file)
-    # PyTorch's own index as a default is answered, and none the less a second one.
+    # PyTorch's index is replaced, but counts as a default index here.
     defaults = [
         one.value for one in settings if one.row.declared_effect is Effect.INDEX
     ]
@@ -585,22 +589,21 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
         key = "override-dependencies"
         values = [f"{name}{NEVER}" for name in values]
     key, text = _written(key, value, values)
-    # gpuinstall does this anyway, and it is uv's default.
+    # The only supported strategy is also uv's default.
     if (key, text) != ("index-strategy", "first-index"):
         yield source_setting("uv", key, text, file)
 
 
 def _written(key: str, value: object, values: list[Any]) -> tuple[str, str]:
-    """Return the key of the rule for a value, and its text."""
+    """Return the key of the rule for a value, and the value as text."""
     if value is True:
         return key, ":all:"
     if key in RESOLVER_TABLES:
-        # A variable has several words, NAME=VALUE.
+        # A variable has words like NAME=VALUE.
         if isinstance(value, list):
-            value = {
-                name: text for name, _, text in (one.partition("=") for one in value)
-            }
-        # TOML has dates.
+            words = [word.partition("=") for word in value]
+            value = {name: text for name, _, text in words}
+        # A TOML value may be a date.
         return key, json.dumps(value, default=str)
     text = " ".join(map(str, values))
     if key not in {"override-dependencies", "dependency-metadata"}:
@@ -623,14 +626,15 @@ def _located(
     address: str,
     folder: Path,
 ) -> str:
-    """Return an address as it is, but a path as an absolute one.
+    """Return an address, or the absolute path of a relative one.
 
     Args:
-        option: Its name.
-        address: Its value.
-        folder: Where relative paths begin.
+        option: The option with the address.
+        address: The value of the option.
+        folder: The folder to which a path is relative.
     """
-    # Of an index, "simple" would be the name, and "index.example/simple" a slip.
+    # An index needs a leading dot: "simple" would be its name, and
+    # "index.example/simple" a URL without its scheme.
     is_index = "index" in option and address.startswith(".")
     if not is_index and (option != "find-links" or "://" in address):
         return address
@@ -638,7 +642,12 @@ def _located(
 
 
 def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
-    """Return uv's settings in a file, which no link may lead out of ``folder``; None if it has none."""
+    """Return uv's settings in a file, if it has any.
+
+    Args:
+        path: The file.
+        folder: A folder that a link must not lead out of.
+    """
     with _reading(path):
         table: Any = _parse(_text(path, folder))
         if path.name == PROJECT:
@@ -649,19 +658,19 @@ def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
     return dict(table)
 
 
-# Each extra of a project reads the settings again.
+# The settings are read again for each extra of a project.
 _parse = lru_cache(maxsize=8)(parse_toml)
 
 
 def _text(path: Path, folder: Path | None = None) -> str:
-    """Return a file without what we wrote for plain pip and uv; empty if there is none."""
+    """Read a file without gpuinstall's constraints for plain pip and uv."""
     try:
         text = read_document(path, folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
     if is_guard_text(text):
         return ""
-    # A block that was changed since is the user's: it counts as pip and uv read it.
+    # A block that the user edited is part of the configuration.
     with suppress(BrokenBlockError):
         text = without_block(text)
     return text

@@ -1,7 +1,7 @@
-"""Settings of other tools that say where a package comes from or which file it is: one table for all their readers.
+"""Rules for settings of other tools that select sources or files of packages.
 
-Each of these is obeyed, answered here, or refused with its line: none is passed over, for the default index has a package
-of that name too, and anybody may have put it there.
+Such a setting is obeyed, replaced, or refused with its line, but never ignored:
+anybody can register a package with the same name on the default index.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
 
 class Form(Value):
-    """What the value of a setting must look like."""
+    """The required form of a value."""
 
     pattern: str = "(?s:.*)"
     instead: str = ""
-    """What to write in place of another."""
+    """The hint for another value."""
 
 
 _URL = Form(
@@ -47,7 +47,7 @@ _PAGE = Form(
 )
 _ANY_ADDRESS = Form(
     r"(?s)(?!.*\$\{).*",
-    "an address without variables, which are not read here: write the path, and have a login in a netrc file or a keyring",
+    "an address without variables, which are not expanded here: write the path, and put a login into a netrc file or a keyring",
 )
 _HASHES = Form(r"(sha256:[0-9a-f]{64}\s*)+", "a hash is written sha256:…")
 _DATE = Form(r"[0-9A-Za-z:.+ -]+", "it is a date")
@@ -55,39 +55,41 @@ _SUPPLIES_TORCH = "a source of torch"
 
 
 class EffectRow(Value):
-    """What an effect means."""
+    """The properties of an effect."""
 
     text: str
-    """In the words of docs/sources.md."""
+    """The description in docs/sources.md."""
     role: str | None = None
-    """What an address is the source of: it is named before it is asked, and refused where folders are not trusted. None: no
-    address is asked because of it."""
+    """The role of the address, which is reported before its first request.
+
+    An untrusted folder must not have such a setting. None: no request depends on it.
+    """
     form: Form = Form()
     is_obeyed: bool = False
-    """Whether packages come from elsewhere, or are other files, because of it."""
+    """Whether it changes the sources or files of packages."""
     is_compared: bool = False
-    """Whether it is an address all the same."""
+    """Whether its value is an address, although without a role."""
     why_ignored: str = ""
 
 
 class Effect(Enum):
-    """What becomes of a setting."""
+    """The effect of a setting."""
 
     INDEX = EffectRow("obeyed: the default index", "", _URL, is_obeyed=True)
     EXTRA_INDEX = EffectRow(
-        "obeyed: an index of its own; what it lists comes from it alone",
+        "obeyed: a further index; packages on it are installed only from it",
         "",
         _URL,
         is_obeyed=True,
     )
     FIND_LINKS = EffectRow(
-        "obeyed: an index of its own, and a source of torch",
+        "obeyed: a further index, and a source of torch",
         _SUPPLIES_TORCH,
         _URL,
         is_obeyed=True,
     )
     PACKAGE_INDEX = EffectRow(
-        "obeyed: the package comes from this index alone",
+        "obeyed: the package is installed only from this index",
         "the source of {}",
         _URL,
         is_obeyed=True,
@@ -100,16 +102,18 @@ class Effect(Enum):
         "obeyed: the certificates to trust", "the certificates to trust"
     )
     KNOWN_INDEX = EffectRow(
-        "the command ends, unless UV_INDEX, or another source that is obeyed, has the address too",
+        "an error, unless UV_INDEX or another obeyed setting has the same address",
         is_compared=True,
     )
-    ADDRESS = EffectRow("obeyed: the package comes from this address", is_compared=True)
+    ADDRESS = EffectRow(
+        "obeyed: the package is installed from this address", is_compared=True
+    )
     LOCATED = EffectRow(
-        "obeyed: the package comes from this address, for every package that requires it",
-        "the source of {}, and of what its own files name",
+        "obeyed: the package is installed from this address, also as a dependency",
+        "the source of {}, and of everything its own files select",
         _ANY_ADDRESS,
     )
-    HASH = EffectRow("obeyed: no other file is taken", form=_HASHES, is_obeyed=True)
+    HASH = EffectRow("obeyed: no other file is installed", form=_HASHES, is_obeyed=True)
     ONLY_BINARY = EffectRow("obeyed: these packages are never built", is_obeyed=True)
     EXCLUDE_NEWER = EffectRow(
         "obeyed, but not for the packages of PyTorch's index, which has no dates",
@@ -122,7 +126,7 @@ class Effect(Enum):
         is_obeyed=True,
     )
     FILE = EffectRow(
-        "read: a file outside the folder is named, and belongs to the same user",
+        "read: a file outside the folder is reported, and must belong to the same user",
         "requirements",
     )
     TORCH = EffectRow(
@@ -142,27 +146,25 @@ class Effect(Enum):
     )
     REFUSED = EffectRow("refused")
     UNRELATED = EffectRow(
-        "not read: no package comes from elsewhere because of it",
-        why_ignored="it is not read here",
+        "not read: it does not change the source of a package",
+        why_ignored="gpuinstall does not use it",
     )
 
     @property
     def is_reported(self) -> bool:
-        """Whether it is named before it is asked."""
+        """Whether its address is reported before the first request."""
         return self.value.role is not None
 
 
 class SettingRule(Value):
-    """A setting of a tool and what becomes of it.
-
-    An address of PyTorch's own index is answered in any case.
-    """
+    """A setting of a tool, and its effect."""
 
     tool: str
     key: str
     declared_effect: Effect
+    """The effect unless the value is an address of PyTorch's index."""
     instead: str = ""
-    """What would work if it is refused."""
+    """The alternative to a refused setting."""
 
 
 TEAM_LOCK = "uv.lock, poetry.lock"
@@ -171,7 +173,7 @@ OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Hatch, Pipenv"
 """Tools whose indexes are compared with uv's."""
 
 RESOLVER_WORDS = ("prerelease", "resolution", "fork-strategy")
-"""uv's settings of one word that select among compatible versions."""
+"""uv's one-word settings that select among compatible versions."""
 
 RESOLVER_TABLES = ("prerelease-package", "exclude-newer-package")
 """uv's settings with a value for each package."""
@@ -191,7 +193,7 @@ def load_rules() -> Mapping[tuple[str, str], SettingRule]:
     of a list of settings.
     """
     rules = {}
-    # Many machines have a setting of pip, and what parses TOML takes longer to load than a table.
+    # JSON, because the TOML parser takes longer to import than this table to read.
     for tool, settings in read_json(Path(__file__).with_name("settings.json")).items():
         for key, effect in settings.items():
             if isinstance(effect, list):
@@ -209,17 +211,19 @@ def load_rules() -> Mapping[tuple[str, str], SettingRule]:
 
 
 class SourceSetting(Value):
-    """A setting as it stands in ``file``; ``package`` is the one that it is about, empty for all."""
+    """A setting in a file or variable."""
 
     row: SettingRule
     value: str
     file: Path
+    """The file, or the name of a variable."""
     line: int | None = None
     package: str = ""
+    """The package that it applies to. Empty: all packages."""
     is_own: bool = False
-    """Whether the user says it, by configuration or in words, and not a file of the folder."""
+    """Whether the user's configuration or command has it, not the folder."""
     marker: str = ""
-    """The condition of a source; empty: always."""
+    """The marker of a source. Empty: always."""
 
     def __str__(self) -> str:
         role = (self.effect.value.role or "").format(self.package)
@@ -227,10 +231,10 @@ class SourceSetting(Value):
 
     @cached_property
     def effect(self) -> Effect:
-        """What becomes of it: what is about PyTorch's own index is answered, whatever the setting."""
+        """The declared effect, or ``TORCH`` for an address of PyTorch."""
         effect = self.row.declared_effect
-        is_said = effect in {Effect.LOCATED, Effect.TORCH_INDEX}
-        if not is_said and is_of_pytorch(self.value):
+        keeps_address = effect in {Effect.LOCATED, Effect.TORCH_INDEX}
+        if not keeps_address and is_of_pytorch(self.value):
             return Effect.TORCH
         return effect
 
@@ -254,7 +258,7 @@ class SourceSetting(Value):
 
     @property
     def why_ignored(self) -> str:
-        """The reason why it is not obeyed; empty if it is."""
+        """The reason why it is ignored, or an empty string."""
         if self.backend:
             return ""
         is_replaced = self.effect is Effect.UNRELATED and self.row.instead
@@ -265,20 +269,20 @@ class SourceSetting(Value):
 
     @property
     def place(self) -> str:
-        """Where it stands."""
+        """The file and line, for messages."""
         if self.line:
             return f"{self.file}, line {self.line}"
         return str(self.file)
 
 
 RECORDED_HASHES = "--hash of"
-"""How a lock records the hashes of all settings together, which says nothing to a reader."""
+"""Prefix of the combined digest of all hashes in a lock's sources."""
 
 
 def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
-    """Return the sources that a lock records.
+    """Return the sources for the record of a lock.
 
-    It has no logins, paths relative to their files, and one digest of all hashes.
+    They have no logins, relative paths, and one digest of all hashes.
     """
     lines = []
     hashes = set()
@@ -287,7 +291,7 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
         is_of_environment = setting.file.name.startswith("pip.") and (
             isfile(folder / "pyvenv.cfg")
         )
-        # The user's own is not the folder's, and an environment's counts only while that is active.
+        # An environment's file has an effect only while the environment is active.
         if setting.is_own or is_of_environment:
             continue
         if setting.effect is Effect.HASH:
@@ -299,7 +303,7 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
             words = filter(None, (setting.row.key, setting.package, value))
             lines.append(" ".join(words))
     if hashes:
-        import hashlib  # loads OpenSSL, and few folders record hashes
+        import hashlib  # slow, and few folders have hashes
 
         joined = "\n".join(sorted(hashes))
         digest = hashlib.sha256(joined.encode()).hexdigest()
@@ -317,20 +321,20 @@ def source_setting(
     package: str = "",
     marker: str = "",
 ) -> SourceSetting:
-    """Return a setting with its row; one that the table does not have is refused.
+    """Return a setting with its rule; one without a rule is refused.
 
     Args:
-        tool: Whose setting it is, as the table calls it.
-        key: Its name there.
-        value: What it says.
-        file: Where it stands, or the name of a variable.
-        line: The number of the line, if one is known.
-        package: The package that it is about; empty: all.
-        marker: The condition of a source; empty: always.
+        tool: The tool in ``settings.json``.
+        key: The key in ``settings.json``.
+        value: The value.
+        file: The file, or the name of a variable.
+        line: The line number, if it is known.
+        package: The package that it applies to. Empty: all packages.
+        marker: The marker of a source. Empty: always.
 
     Raises:
-        TypeError: A value is no text.
-        UsageError: Its address is malformed.
+        TypeError: A value is not a string.
+        UsageError: The address is malformed.
     """
     for text in (value, package, marker):
         if not isinstance(text, str):
@@ -359,20 +363,20 @@ def source_setting(
 
 
 def is_known(tool: str, key: str) -> bool:
-    """Return whether the table has a setting."""
+    """Return whether a setting has a rule."""
     return (tool, key) in load_rules()
 
 
 def unknown_setting(
     tool: str, key: str, file: Path, line: int | None = None
 ) -> SourceSetting:
-    """Return a setting that the table lacks."""
+    """Return a setting without a rule."""
     rule = SettingRule(tool, key, Effect.UNKNOWN, f"remove it, or unset {TRUST_FOLDER}")
     return SourceSetting(rule, "", file, line)
 
 
 def is_of_pytorch(address: str) -> bool:
-    """Whether an address is PyTorch's own, in any spelling."""
+    """Return whether an address is on PyTorch's host, in any spelling."""
     try:
         parts = urlsplit(address.strip())
         host = (parts.hostname or "").rstrip(".")

@@ -1,6 +1,6 @@
-"""Files as far as they say what is wanted: requirements, constraints, further files; conda's pip part.
+"""Read requirements files, with their includes, and conda's environment files.
 
-Libraries that read such files pass over the options that say where packages come from, which have to be obeyed.
+Libraries for these files ignore the options for sources, which must be obeyed.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ _FLAGS = frozenset(
         "--no-build-isolation",
     }
 )
-"""The options that take no value."""
+"""The options without a value."""
 _LINE = r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
-"""A requirement, or a folder of one that may be quoted, and pip's options."""
+"""A requirement or a quoted folder, followed by pip's options."""
 _INCLUSION = r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
-_NO_VARIABLES = "Variables are not read here: write the path"
+_NO_VARIABLES = "Variables are not expanded here: write the path"
 _COMMENT = r"(?:^|\s)#.*"
 
 
 class RequirementsFile(Value):
-    """The contents of a file, with paths from the working folder.
+    """The contents of a file, with paths relative to the working folder.
 
     Create it with ``of``, which adds each address to the settings.
     """
@@ -73,10 +73,10 @@ class RequirementsFile(Value):
     requirements: tuple[Requirement, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     settings: tuple[SourceSetting, ...] = ()
-    """The sources of packages, and their files."""
+    """The settings that select sources or files."""
 
     conda: tuple[str, ...] = ()
-    """Packages of conda, as conda writes them."""
+    """Conda packages, in conda's syntax."""
 
     @classmethod
     def of(
@@ -84,11 +84,11 @@ class RequirementsFile(Value):
         lines: Iterable[Requirement],
         settings: Iterable[SourceSetting] = (),
     ) -> RequirementsFile:
-        """Return the contents of a file, or of one line.
+        """Create the contents of a file, or of one line.
 
         Args:
-            lines: Its requirements and constraints.
-            settings: Its other settings of sources.
+            lines: The requirements and constraints.
+            settings: The settings, except addresses.
         """
         lines = tuple(lines)
         return cls(
@@ -113,7 +113,7 @@ class RequirementsFile(Value):
 
 
 def address_settings(lines: Iterable[Requirement]) -> Iterator[SourceSetting]:
-    """Yield each address with its login and origin."""
+    """Yield the addresses of requirements as settings, with their logins."""
     for requirement in lines:
         if requirement.url:
             login = requirement.login
@@ -128,11 +128,12 @@ def address_settings(lines: Iterable[Requirement]) -> Iterator[SourceSetting]:
 
 
 def with_variables(text: str, environ: Mapping[str, str]) -> str:
-    """Return what the user has written, with the values of variables, ``${NAME}``, in the login of an address.
+    """Expand variables (``${NAME}``) in the login of an address.
 
     Args:
-        text: A requirement or an address; elsewhere in it a variable stays, and is refused where the address is read.
-        environ: The variables.
+        text: A requirement or an address of the user. A variable in another part
+            is an error when the address is parsed.
+        environ: The environment variables.
 
     Raises:
         UsageError: A variable is not set.
@@ -152,7 +153,7 @@ def with_variables(text: str, environ: Mapping[str, str]) -> str:
 
 
 def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
-    """Return what several files ask for together."""
+    """Return the combined contents of several files."""
     fields = zip(*map(astuple, files), strict=True)
     return RequirementsFile(*(tuple(chain.from_iterable(field)) for field in fields))
 
@@ -164,11 +165,11 @@ class Part(Value):
     """``extra`` or ``group``."""
 
     name: str
-    """Normalized."""
+    """The normalized name."""
 
     @property
     def path(self) -> str:
-        """The name by which a lock records it: ``pyproject.toml[gpu]``."""
+        """The name in the record of a lock: ``pyproject.toml[gpu]``."""
         if self.kind == "extra":
             return f"{PROJECT}[{self.name}]"
         return f"{PROJECT}:{self.name}"
@@ -178,17 +179,17 @@ class Part(Value):
 
 
 def group_path(group: str) -> str:
-    """Return ``dev`` or ``folder/pyproject.toml:dev``, as pip and uv take a group, with its file."""
+    """Add the file to a group such as ``dev``, unless it has one."""
     return group if ":" in group else f"{PROJECT}:{group}"
 
 
 def extra_path(extra: str) -> str:
-    """Return the name by which an extra of the project is read."""
+    """Return the name of an extra with its file."""
     return Part("extra", normalized(extra)).path
 
 
 def split_part(name: str) -> tuple[str, Part | None]:
-    """Return the file of a name, and the extra or group that it selects.
+    """Split a name into its file and its extra or group.
 
     Args:
         name: ``pyproject.toml:dev``, ``pyproject.toml[gpu]``, or any other file.
@@ -204,40 +205,48 @@ def split_part(name: str) -> tuple[str, Part | None]:
 
 
 def requirements_path(name: str) -> Path:
-    """Return the path of a file of requirements; raise UsageError for an address."""
+    """Return the path of a requirements file.
+
+    Raises:
+        UsageError: The name is a URL.
+    """
     if not is_remote(name):
         return Path(name)
     file = quoted(name.rpartition("/")[2])
     raise UsageError(
         "requirements-unreadable",
-        f"{redacted(name)} is an address: requirements are read from files of this machine",
-        hint=f"curl -O {quoted(redacted(name))}   # then {file} in its place",
+        f"{redacted(name)} is a URL, and requirements files must be local",
+        hint=f"curl -O {quoted(redacted(name))}   # then use {file}",
     )
 
 
 def parse_requirements(text: str, path: Path) -> RequirementsFile:
-    """Return what the text of a requirements file asks for, which ``path`` had; raise UsageError if it is malformed."""
+    """Parse the text of a requirements file at ``path``.
+
+    Raises:
+        UsageError: The text is malformed.
+    """
     return _Reader(path).parse(_lines(text), path)
 
 
 def read_requirements(path: Path) -> RequirementsFile:
-    """Read a requirements file: requirements, comments, pip's options, ``-r`` and ``-c`` of other files.
+    """Read a requirements file with the files that it includes.
 
     Raises:
-        UsageError: It cannot be read.
+        UsageError: A file cannot be read or is malformed.
     """
     try:
         return _Reader(path).read(path)
     except RecursionError:
-        message = f"{path} includes files that include hundreds of others"
+        message = f"{path} has hundreds of nested includes"
         raise UsageError("requirements-malformed", message) from None
 
 
 def read_conda(path: Path) -> RequirementsFile:
-    """Read an ``environment.yml``: the pip part, and apart from it the packages of conda.
+    """Read the conda packages and the pip section of an ``environment.yml``.
 
     Raises:
-        UsageError: It is malformed.
+        UsageError: The file is malformed.
     """
     conda = []
     lines = []
@@ -250,7 +259,7 @@ def read_conda(path: Path) -> RequirementsFile:
             if isinstance(entry, str):
                 conda.append(entry)
             else:
-                # As conda writes them into a file for pip.
+                # conda itself writes these lines into a requirements file.
                 number, text = entry
                 lines += [(number, _without_comment(one)) for one in text.splitlines()]
     unknown = tuple(
@@ -263,10 +272,10 @@ def read_conda(path: Path) -> RequirementsFile:
 
 
 def _compose(text: str) -> Any:
-    """Return the root of a YAML document.
+    """Return the root node of a YAML document.
 
     Raises:
-        ValueError: It is malformed. Names the line and the text.
+        ValueError: The document is malformed. The message has the line.
     """
     import yaml
 
@@ -282,13 +291,13 @@ def _compose(text: str) -> Any:
 def _conda_dependencies(
     items: Iterable[tuple[Any, Any]], text: str
 ) -> Iterator[str | tuple[int, str]]:
-    """Yield packages of conda, and of the pip section with their lines.
+    """Yield conda packages, and numbered lines of the pip section.
 
     Raises:
-        ValueError: They are malformed. Names the line and the text.
+        ValueError: The dependencies are malformed. The message has the line.
     """
     for key, listed in items:
-        # What is merged would be passed over.
+        # A merged table would otherwise be ignored.
         if key.value == "<<":
             raise _not_conda(key.start_mark, text, "<< is not read")
         if key.value == "dependencies":
@@ -297,7 +306,7 @@ def _conda_dependencies(
 
 
 def _conda_entry(entry: Any, text: str) -> Iterator[str | tuple[int, str]]:
-    """Yield a package of conda, or the packages of a pip section."""
+    """Yield a conda package, or the numbered lines of a pip section."""
     if entry.id == "scalar":
         yield entry.value
         return
@@ -311,21 +320,21 @@ def _conda_entry(entry: Any, text: str) -> Iterator[str | tuple[int, str]]:
 
 
 def _conda_items(node: Any, text: str) -> list[tuple[Any, Any]]:
-    """Return the items of a table."""
+    """Return the items of a mapping."""
     if node and node.id != "mapping":
         raise _not_conda(node.start_mark, text, "it is not a table")
     return node.value if node else []
 
 
 def _conda_list(node: Any, text: str) -> list[Any]:
-    """Return the entries of a list; nothing at all is an empty one."""
+    """Return the entries of a list, which may be empty or null."""
     if node.value and node.id != "sequence":
         raise _not_conda(node.start_mark, text, "it is not a list")
     return node.value or []
 
 
 def _not_conda(mark: Any, text: str, problem: str) -> ValueError:
-    """Return the error of a part of a document, with its line."""
+    """Return the error for a node, with its line."""
     lines = text.splitlines() or [""]
     number = min(mark.line if mark else 0, len(lines) - 1)
     line = lines[number]
@@ -334,37 +343,37 @@ def _not_conda(mark: Any, text: str, problem: str) -> ValueError:
 
 @contextmanager
 def reading(
-    what: Path | str,
+    subject: Path | str,
     code: str = "requirements-malformed",
     hint: str | None = None,
 ) -> Iterator[None]:
-    """Raise UsageError if a file has another form than expected, or a malformed requirement.
+    """Convert errors about the content of a file to UsageError.
 
     Args:
-        what: The file, or what is wrong then.
-        code: That of the error.
-        hint: What to do.
+        subject: The file, or the start of the message.
+        code: The code of the error.
+        hint: The hint of the error.
     """
     try:
         yield
     except (OSError, ValueError, RecursionError, UsageError) as error:
         text = str(getattr(error, "strerror", None) or error)
         if isinstance(error, UsageError):
-            # Other errors have their place.
+            # Only errors about a requirement have no place yet.
             if not error.code.startswith("requirement-"):
                 raise
             text = error.message
             hint = hint or error.hint
         reason = " ".join(text.split())
-        message = f"{what} is malformed" if isinstance(what, Path) else what
+        message = f"{subject} is malformed" if isinstance(subject, Path) else subject
         raise UsageError(code, f"{message}: {reason}", hint=hint) from None
 
 
 def read_listed(path: Path, folder: Path | None = None) -> str:
-    """Read a file of requirements.
+    """Read the text of a requirements file.
 
     Raises:
-        UsageError: It cannot be read, or a link leads out of ``folder``.
+        UsageError: The file cannot be read, or a link leads out of ``folder``.
     """
     try:
         return read_document(path, folder)
@@ -376,13 +385,13 @@ def read_listed(path: Path, folder: Path | None = None) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text with their numbers, those that end in a backslash joined with the next."""
+    """Yield numbered lines; a backslash joins a line with the next one."""
     first = 1
     parts: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not parts:
             first = number
-        # A comment ends with its line, also if that ends in a backslash: the next one counts.
+        # A backslash in a comment does not join lines.
         part = _without_comment(line)
         parts.append(part.removesuffix("\\"))
         if not part.endswith("\\"):
@@ -397,13 +406,13 @@ def _without_comment(line: str) -> str:
 
 
 class _Reader:
-    """Reads one file with all that it includes, each once: included again, a file requires nothing new."""
+    """Reads a file and the files that it includes, each once."""
 
     def __init__(self, first: Path) -> None:
         self.folder = real_path(first).parent
         self.seen: set[tuple[Path, bool]] = set()
         self.count = 0
-        """The lines of the file and of those that it includes."""
+        """The number of lines in all files."""
 
     def read(
         self, path: Path, line: str = "", *, constrains: bool = False
@@ -411,9 +420,9 @@ class _Reader:
         """Read a file.
 
         Args:
-            path: Its path.
-            line: The place of the line that includes it.
-            constrains: Whether that is ``-c``.
+            path: The path.
+            line: The file and line that includes it, for messages.
+            constrains: Whether it is included with ``-c``.
         """
         place = real_path(path)
         if (place, constrains) in self.seen:
@@ -434,12 +443,13 @@ class _Reader:
         *,
         constrains: bool = False,
     ) -> RequirementsFile:
-        """Parse the numbered lines of the file at ``path``.
+        """Parse the lines of a file, and read the files that it includes.
 
         Args:
-            lines: The lines with their numbers, without comments.
-            path: The file that has them.
-            constrains: Whether it was included by ``-c``, so that what it includes constrains as well.
+            lines: The numbered lines, without comments.
+            path: The file.
+            constrains: Whether it is included with ``-c``, which also applies to
+                the files that it includes.
         """
         parts = []
         stripped = [(number, line.strip()) for number, line in lines]
@@ -467,15 +477,15 @@ class _Reader:
         *,
         constrains: bool,
     ) -> RequirementsFile:
-        """Read a file that ``path`` includes; one outside the folder has to belong to the same user.
+        """Read an included file; outside the folder it needs the same owner.
 
-        A stranger's file could otherwise have the secrets of this user read, and shown in an error.
+        Otherwise another user's file could show the user's secrets in an error.
 
         Args:
-            name: The file as the line names it.
-            path: The file that has the line.
-            line: The place of the line, for messages.
-            constrains: Whether what it asks for are constraints.
+            name: The name in the line.
+            path: The file with the line.
+            line: The file and line, for messages.
+            constrains: Whether the included requirements are constraints.
         """
         if "\0" in name:
             message = f"{line}: the name of a requirements file is not valid"
@@ -489,7 +499,7 @@ class _Reader:
         if place.is_relative_to(self.folder):
             return self.read(included, line, constrains=constrains)
         check_outside(included, path, line)
-        malformed = f"{line} includes {included}, which is not a file of requirements"
+        malformed = f"{line} includes {included}, which is not a requirements file"
         try:
             file = self.read(included, line, constrains=constrains)
         except UsageError as error:
@@ -507,19 +517,19 @@ def _parse_line(
     number: int,
     path: Path,
 ) -> RequirementsFile:
-    """Parse a line of a requirement, of options, or both.
+    """Parse a line with a requirement, options, or both.
 
     Args:
         line: The line, without a comment.
-        number: Its number.
-        path: The file that has it.
+        number: The line number.
+        path: The file.
     """
     [(editable, _, quoted, rest, options)] = re.findall(_LINE, line)
     text = quoted + rest.rstrip()
     requirements: tuple[Requirement, ...] = ()
     package = ""
     if text:
-        # uv has no editable package from Git: it is installed as one that is not.
+        # uv does not support an editable git repository, so install a regular package.
         if editable and not text.startswith("git+"):
             text = f"-e {text}"
         try:
@@ -542,16 +552,16 @@ def _read_options(
     number: int,
     package: str,
 ) -> Iterator[SourceSetting]:
-    """Yield pip's options of a line, those of a requirement with its package.
+    """Yield pip's options in a line.
 
     Args:
-        text: What stands behind the requirement, or alone.
+        text: The options.
         path: The file.
-        number: The number of the line.
-        package: The package of the requirement; empty if the options stand alone.
+        number: The line number.
+        package: The package before the options. Empty: a line of options.
 
     Raises:
-        ValueError: They are malformed.
+        ValueError: The options are malformed.
     """
     import shlex
 
@@ -561,7 +571,7 @@ def _read_options(
         raise ValueError(f"{error}: {shown(text)}") from None
     while words:
         word = words.popleft()
-        # As pip's parser takes them: "--hash=…", "--hash …", "-i…", "-i …".
+        # pip's parser accepts "--hash=…", "--hash …", "-i…", and "-i …".
         option, equals, value = word.partition("=")
         if word[:2] in _SHORT:
             option = _SHORT[word[:2]]

@@ -29,70 +29,71 @@ if TYPE_CHECKING:
     from requests import PreparedRequest, Response, Session
     from typing_extensions import Self
 
-HINT_OF_LOGIN = (
+LOGIN_HINT = (
     "Add the index's user name and password to its URL"
     ", or set UV_INDEX_<NAME>_USERNAME and UV_INDEX_<NAME>_PASSWORD for an index with a name"
 )
 _ABSENT = frozenset({403, 404, 410})
-"""The statuses of a page that is not there: PyTorch's index, a store of files, answers 403 for one."""
+"""Statuses of a missing page; PyTorch's index answers 403 for one."""
 
 _PAGES = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
-_AS_IT_IS = {"Accept-Encoding": "identity"}
-"""For files: a length and a hash are of the bytes themselves, not of what they were packed into on the way."""
+_UNCOMPRESSED = {"Accept-Encoding": "identity"}
+"""Headers for files, whose lengths and hashes apply to uncompressed bytes."""
 
-AGAIN_S = 0.2
-"""How soon a busy host is asked again at the earliest."""
+RETRY_S = 0.2
+"""The minimum delay in seconds before a busy host is retried."""
 
 PAGE_BYTES = 50_000_000
-"""What a page may have, as docs/trust.md promises."""
+"""The size limit of a page, documented in docs/trust.md."""
 
 FILE_BYTES = 20_000_000_000
-"""What a file may have, whatever its server declares."""
+"""The size limit of a file, even if its server declares more."""
 
 
 _CHUNK = 1 << 20
 
 
 class Page(Value):
-    """A page as it came."""
+    """An index page."""
 
     text: str
     content_type: str
     url: str
-    """Where it was found after redirects, the base of its relative addresses."""
+    """The final URL after redirects, the base of relative addresses."""
     etag: str | None = None
 
 
 class FileHash(Value):
-    """The sha256 of what an address held."""
+    """The sha256 of a file at an address."""
 
     sha256: str
     etag: str | None
-    """It tells whether the address still holds it."""
+    """The entity tag, which changes with the file."""
 
 
 _Answer = TypeVar("_Answer", Page, FileHash)
 
 
 class AnswerCache(Value, Generic[_Answer]):
-    """Answers by the address that was asked for.
+    """Cached answers by address.
 
-    Not CacheControl: it believes ``max-age``, so that a build of this minute is missed for ten, and
-    what it reads is outside our limits. An answer that cannot be read or written is no fault.
+    CacheControl is not used: it obeys ``max-age``, so a new build would be missed for
+    ten minutes, and it reads without gpuinstall's limits. Unreadable and unwritable
+    answers are ignored.
     """
 
     folder: Path
     kind: type[_Answer]
 
     def known(self, url: str) -> _Answer | None:
-        """Return the answer of an earlier run."""
+        """Return the answer of a previous run."""
         with suppress(OSError, ValueError, TypeError):
             return self.kind(**read_json(self._file(url)))
         return None
 
     def keep(self, url: str, answer: _Answer) -> None:
-        """Keep an answer for the next run."""
+        """Save an answer for the next run."""
         with suppress(InstallationError):
             text = json.dumps(asdict(answer))
             write_atomically(self._file(url), text, is_cached=True)
@@ -102,16 +103,15 @@ class AnswerCache(Value, Generic[_Answer]):
 
 
 class Head(Value):
-    """What a server says of a file; None: nothing."""
+    """The response headers of a file. None: the server did not send it."""
 
     size: int | None = None
-    """In bytes."""
+    """The size in bytes."""
     etag: str | None = None
-    """It changes when the file does."""
 
 
 class Cause(NamedTuple):
-    """Why a host could not be reached, and what to do."""
+    """The cause of a failed request, and its fix."""
 
     why: str
     hint: str
@@ -120,14 +120,14 @@ class Cause(NamedTuple):
 OFFLINE = Cause(
     "this run is offline",
     "Run it again without --offline, GPUINSTALL_OFFLINE or UV_OFFLINE\n"
-    "Make the lock where there is a network: sync --offline installs it if uv's cache has the files",
+    "Create the lock with a network: sync --offline installs it if uv's cache has the files",
 )
 _UNTRUSTED = Cause(
     "its certificate could not be verified",
-    "Set SSL_CERT_FILE to a file with the company's authority",
+    "Set SSL_CERT_FILE to a file with your company's CA certificate",
 )
 _GARBLED = Cause("its redirect is not a URL", "Check the URL")
-_BY_TEXT = {
+_CAUSES = {
     "CA certificate": _UNTRUSTED._replace(why="the CA certificates cannot be read"),
     "Failed to resolve": Cause(
         "its host name could not be resolved",
@@ -136,11 +136,11 @@ _BY_TEXT = {
     "refused": Cause("connection refused", "Check the URL and its port"),
     "": Cause("the connection failed", "Check the network connection"),
 }
-"""By what the text of an error has; the last is for any text."""
+"""The causes of errors by a part of their text; the last matches any."""
 
 
 class UnreachableError(InstallationError):
-    """A host that did not answer."""
+    """A host does not answer."""
 
     def __init__(self, host: str, cause: Cause) -> None:
         super().__init__(
@@ -154,15 +154,15 @@ class UnreachableError(InstallationError):
 
 
 class Client:
-    """A session with the web, to be shared between threads.
+    """Thread-safe HTTP client.
 
     Args:
         certificates: The path of a CA bundle.
-        logins: "user:password" by scheme, host, and port, as addresses carry none.
-        offline: Whether only what is cached may be had.
-        cache: The folder for what can be had again; None: the user's own.
-        patience: How long to wait.
-        quick_hosts: Hosts that must give their first answer within seconds.
+        logins: ``user:password`` by scheme, host, and port. Addresses have none.
+        offline: Whether to use only the cache.
+        cache: The folder of cached pages. None: the user's cache.
+        patience: The time limits.
+        quick_hosts: Hosts with a shorter time limit for their first answer.
     """
 
     def __init__(
@@ -197,9 +197,9 @@ class Client:
             self._session.close()
 
     def page(self, url: str) -> Page | None:
-        """Return an index page, fetched once; None if there is none.
+        """Return an index page, or None if it does not exist.
 
-        One from an earlier run is taken if the server says that it still holds.
+        A page is requested once per run, and a page of a previous run is revalidated.
         """
         with self._lock:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
@@ -209,20 +209,20 @@ class Client:
             return self._read[url]
 
     def head(self, url: str) -> Head:
-        """Ask what a file is without fetching it."""
+        """Request the headers of a file."""
         response = self._head(url)
         if response.status_code >= 400:
             return Head()
         return Head(declared(response), response.headers.get("ETag"))
 
     def is_gone(self, url: str) -> bool:
-        """Whether the server of a file says that it has it no longer."""
-        # 403 says nothing: the address that GitHub leads to is for GET alone.
+        """Return whether a file no longer exists on its server."""
+        # GitHub redirects to an address that answers 403 to HEAD.
         return self._head(url).status_code in {404, 410}
 
     def _head(self, url: str) -> Response:
-        with self._ask("HEAD", url, _AS_IT_IS) as response:
-            # It has no body; only when that is read does its connection serve another.
+        with self._ask("HEAD", url, _UNCOMPRESSED) as response:
+            # Read the empty body, so that the connection can be reused.
             response.raw.drain_conn()
             return response
 
@@ -233,17 +233,20 @@ class Client:
         *,
         login: bool,
     ) -> Response:
-        """Ask for the part of a file that headers name; nothing of it is read yet, and no redirect followed.
+        """Request a part of a file, without following redirects.
 
         Args:
             url: The address of the file.
-            headers: They name the part.
-            login: Whether the host's credentials go along.
+            headers: The headers with the range.
+            login: Whether to send the host's credentials.
+
+        Returns:
+            The response, whose body is not read yet.
         """
         return self._ask("GET", url, headers, login=login, redirects=False)
 
     def unreachable(self, url: str) -> UnreachableError | None:
-        """Return what is known of the host of an address, if it did not answer."""
+        """Return the failure of an address's host, if it did not answer."""
         gate = self._gates.get(urlsplit(url).netloc)
         return gate.failure if gate else None
 
@@ -252,24 +255,24 @@ class Client:
 
         Args:
             url: The address of the file.
-            size: How many they are, if that is known.
+            size: The expected number of bytes; None if unknown.
 
         Raises:
-            InstallationError: if their number is not what was declared, or the network fails.
+            InstallationError: The size differs, or the network fails.
         """
-        with self._ask("GET", url, _AS_IT_IS) as response:
+        with self._ask("GET", url, _UNCOMPRESSED) as response:
             _check(response, url)
-            came = 0
+            received = 0
             for chunk in read_chunks(
                 response, url, size or declared(response), self.patience
             ):
-                came += len(chunk)
+                received += len(chunk)
                 with self._lock:
                     self.received += len(chunk)
                 yield chunk
-        # An answer that declares no length of its own ends wherever its connection does.
-        if size is not None and came != size:
-            message = f"{url} has {came} bytes, but its server declared {size}"
+        # Without a Content-Length, a broken connection is not an error of its own.
+        if size is not None and received != size:
+            message = f"{url} has {received} bytes, but its server declared {size}"
             raise InstallationError("length", message, hint="Run it again")
 
     def _page(self, url: str) -> Page | None:
@@ -293,7 +296,7 @@ class Client:
         page = Page(
             text, fields.get("Content-Type", ""), response.url, fields.get("ETag")
         )
-        # Without a tag it serves only a run that is offline.
+        # A page without an entity tag is used only offline.
         if "no-store" not in fields.get("Cache-Control", ""):
             self._pages.keep(url, page)
         return page
@@ -333,7 +336,7 @@ class Client:
             headers=headers,
             auth=auth,
             timeout=(self.patience.connection, self.patience.silence),
-            # None would leave it to requests, which reads variables of its own.
+            # With None, requests would read its own variables.
             verify=self._certificates or True,
             stream=True,
             allow_redirects=redirects,
@@ -341,7 +344,7 @@ class Client:
         return gate.ask(send)
 
     def _opened(self) -> Session:
-        # Imported in one thread alone: if several do, CPython may find a deadlock between them.
+        # Imports in several threads can deadlock in CPython.
         with self._lock:
             import requests
             from requests.adapters import HTTPAdapter
@@ -350,7 +353,7 @@ class Client:
             if self._session is None:
                 self._session = requests.Session()
                 self._session.headers["User-Agent"] = f"gpuinstall/{__version__}"
-                again = Retry(
+                retry = Retry(
                     RETRIES,
                     status_forcelist={500, 502, 504},
                     backoff_factor=0.2,
@@ -358,24 +361,24 @@ class Client:
                     respect_retry_after_header=False,
                 )
                 for scheme in ("http://", "https://"):
-                    adapter = HTTPAdapter(pool_maxsize=32, max_retries=again)
+                    adapter = HTTPAdapter(pool_maxsize=32, max_retries=retry)
                     self._session.mount(scheme, adapter)
             return self._session
 
 
 def _no_credentials(request: PreparedRequest) -> PreparedRequest:
-    """Add none: with ``auth=None`` those of a netrc file would be sent."""
+    """Add no login; with ``auth=None``, requests would read a netrc file."""
     return request
 
 
 def _check(response: Response, url: str) -> None:
     status = response.status_code
-    # A server that is down counts as one that does not answer: other sources may serve.
+    # Treat it like an unreachable host: other sources may have the file.
     if status >= 500:
         cause = Cause(f"it answered {status}", "Try again later")
         raise UnreachableError(urlsplit(url).netloc, cause)
     if status >= 400:
-        hint = HINT_OF_LOGIN if status == 401 else None
+        hint = LOGIN_HINT if status == 401 else None
         raise InstallationError(
             "http-status",
             f"{url} answered {status}",
@@ -384,7 +387,7 @@ def _check(response: Response, url: str) -> None:
 
 
 class HostGate:
-    """Time limits of one host. After a failure it receives no request."""
+    """Time limits of one host, which receives no request after a failure."""
 
     def __init__(self, host: str, patience: Patience, *, is_quick: bool) -> None:
         self._host = host
@@ -392,13 +395,13 @@ class HostGate:
         self._seconds = patience.first_answer if is_quick else patience.answer
         self._until: float | None = None
         self.failure: UnreachableError | None = None
-        """Why the host did not answer."""
+        """The first failure of the host."""
 
     def ask(self, send: Callable[[], Response]) -> Response:
         """Send a request.
 
         Raises:
-            UnreachableError: The host does not answer, or has failed to answer an earlier request.
+            UnreachableError: The host does not answer this or an earlier request.
         """
         while True:
             if self.failure:
@@ -416,12 +419,12 @@ class HostGate:
             if wait is None or not self._may_wait(wait):
                 return response
             response.close()
-            until = monotonic() + max(wait, AGAIN_S)
+            until = monotonic() + max(wait, RETRY_S)
             while monotonic() < until and not interrupted():
                 sleep(0.1)
 
     def _may_wait(self, seconds: float) -> bool:
-        """Whether a host that asks for time still has it: a window in all, for all requests."""
+        """Return whether a busy host is still within its time limit."""
         if self._until is None:
             self._until = monotonic() + self._patience.window
         return monotonic() + seconds <= self._until
@@ -434,17 +437,17 @@ def read_chunks(
     patience: Patience,
     seconds: float | None = None,
 ) -> Iterator[bytes]:
-    """Yield a body as it comes.
+    """Yield the body of a response.
 
     Args:
-        response: The answer, of which nothing is read yet.
-        url: What was asked for, for messages.
-        limit: The most bytes; None: what a file may have.
-        patience: How slow it may be.
-        seconds: The most time; None: any.
+        response: The response, whose body is not read yet.
+        url: The requested address, for messages.
+        limit: The most bytes. None: ``FILE_BYTES``.
+        patience: The time limits for slow servers.
+        seconds: The most time. None: no limit.
 
     Raises:
-        InstallationError: for more.
+        InstallationError: A limit is exceeded, or the connection breaks.
     """
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
@@ -454,7 +457,7 @@ def read_chunks(
     faults = _watch(response, pace, patience, seconds, done)
     read = 0
     try:
-        # Not read(), which waits until a whole piece has come: a slow one would be seen too late.
+        # read() would wait for a full chunk, and notice a slow server too late.
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             read += len(chunk)
             if read > most:
@@ -485,23 +488,25 @@ def _watch(
     seconds: float | None,
     done: Event,
 ) -> list[str]:
-    """Shut a connection down that comes too slowly or takes too long: reads themselves end by silence alone.
+    """Shut down a connection that is too slow or takes too long.
+
+    A read itself fails only after silence.
 
     Args:
-        response: What comes.
-        pace: Counts what has come.
-        patience: How slow it may be.
-        seconds: The most time; None: any.
-        done: Is set once the reading has ended.
+        response: The response that is being read.
+        pace: The number of bytes over time.
+        patience: The time limits for slow servers.
+        seconds: The most time. None: no limit.
+        done: Set by the caller after the last read.
 
     Returns:
-        The reason, once there is one.
+        An empty list, to which the thread adds its reason.
     """
     window = patience.window
     start = monotonic()
     faults: list[str] = []
 
-    def look() -> None:
+    def watch() -> None:
         while not faults:
             if done.wait(min(1.0, window / 8)):
                 return
@@ -510,16 +515,16 @@ def _watch(
                 faults.append(f"sent less than {least} in {window:.0f} s")
             elif seconds and monotonic() - start > seconds:
                 faults.append(f"was not done after {seconds:.0f} s")
-        # It may have been closed meanwhile.
+        # The connection may be closed already.
         with suppress(OSError, RuntimeError, ValueError):
             response.raw.shutdown()
 
-    Thread(target=look, daemon=True).start()
+    Thread(target=watch, daemon=True).start()
     return faults
 
 
 def declared(response: Response) -> int | None:
-    """Return the length that a server declares for bytes that it sends as they are."""
+    """Return the Content-Length of a response, or None if it is invalid."""
     length = response.headers.get("Content-Length", "")
     if not length.isdecimal() or len(length) >= 20:
         return None
@@ -527,7 +532,7 @@ def declared(response: Response) -> int | None:
 
 
 def _retry_after(response: Response) -> float | None:
-    """Return the seconds that a busy host asks for; None if it is not busy, or does not say."""
+    """Return the delay that a busy host requests, in seconds."""
     from urllib3.exceptions import HTTPError
     from urllib3.util import Retry
 
@@ -538,7 +543,7 @@ def _retry_after(response: Response) -> float | None:
 
 
 def ways_to_network() -> str:
-    """Return what to do if no host answers: check the proxy that is set, or set one."""
+    """Return the hint for a network without any reachable host."""
     for name, address in os.environ.items():
         if address and re.fullmatch("(?i)(https?|all)_proxy", name):
             return f"Check the proxy: {name} is {without_logins(address)}"
@@ -559,4 +564,4 @@ def _cause(error: OSError) -> Cause:
         case Timeout() | TimeoutError():
             hint = "Check the network connection, or HTTPS_PROXY"
             return Cause("it did not answer in time", hint)
-    return next(cause for sign, cause in _BY_TEXT.items() if sign in text)
+    return next(cause for sign, cause in _CAUSES.items() if sign in text)

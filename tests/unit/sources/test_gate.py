@@ -272,7 +272,7 @@ def test_constraints_of_the_users_own_uv_toml_hold(tmp_path):
     limits = project_limits(environ, tmp_path)
     assert written(limits["~/uv.toml"].lines) == ("-c six<2", "-c numpy<2")
     environ["UV_CONFIG_FILE"] = "gone.toml"
-    with pytest.raises(UsageError, match=r"gone.toml, which is not there"):
+    with pytest.raises(UsageError, match=r"gone.toml, which does not exist"):
         project_limits(environ, tmp_path)
     del environ["UV_CONFIG_FILE"]
     file.write_text('constraint-dependencies = ["six<<2"]', "utf-8")

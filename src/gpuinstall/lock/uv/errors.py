@@ -17,7 +17,7 @@ from gpuinstall.base.text import without_logins
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
-from gpuinstall.sources.web import HINT_OF_LOGIN, OFFLINE, ways_to_network
+from gpuinstall.sources.web import LOGIN_HINT, OFFLINE, ways_to_network
 
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
@@ -151,7 +151,7 @@ _REQUEST_ERRORS = (
         r".*credentials \((?P<status>\d+)",
         "http-status",
         "{index} answered {status}",
-        HINT_OF_LOGIN,
+        LOGIN_HINT,
         why="",
     ),
     _Row(
